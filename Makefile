@@ -44,7 +44,7 @@ releases: setup ## the small suite that every release of the broker has to stand
 sim: setup ## a million faults in virtual time, all mutants, ten thousand traces of ZooKeeper: docs/simulation.md
 	@PYTHONPATH=tests $(BIN)/python -m sim run --faults 1000000
 	@PYTHONPATH=tests $(BIN)/python -m sim mutants
-	@$(BIN)/python -m pytest --long tests/servers/test_zookeeper_traces.py
+	@$(BIN)/python -m pytest --long tests/clients/test_zookeeper_traces.py
 
 faults: setup ## kill, stop, cut and restart under real members, and fifty cycles beside the reference: docs/guarantees.md
 	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)

@@ -17,7 +17,7 @@ from benchmarks.load import SIZES, load
 from benchmarks.measure import Row, machine
 from benchmarks.rebalance import rebalance
 from benchmarks.reset import reset
-from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.local_cluster import Sandbox
 
 KINDS = ("count", "values", "memory", "rebalance", "describe", "list", "reset", "export", "limit", "topics", "load")
 

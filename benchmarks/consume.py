@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
-from zkgroup.java import find_java
+from zkgroup.clients.kafka.client import KafkaSettings, producer
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.configuration import LOG4J1
 from zkgroup.sandbox.jars import kafka_class_path
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.kafka import KafkaSettings, producer
-from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_configuration import LOG4J1
+from zkgroup.sandbox.test_topics import create_topic
 
 PARTITIONS = 4
 TOPIC = "bench"
@@ -26,7 +26,7 @@ COUNT_PROGRAM = """
 import sys, time
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 connect, group, topic, wanted = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 config = ConsumerConfig(group_id=group, auto_offset_reset="smallest", auto_commit_interval_ms=1000)
 with Connector(config, ZooKeeperSettings(connect)) as connector:

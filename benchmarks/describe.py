@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.consume import Bench
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Op
+from zkgroup.protocol.operations import Create, Ensure, Exists, Failure, Op
 from zkgroup.protocol.znodes import Registration, encode_offset, encode_registration
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.test_topics import create_topic
 
 MEMBERS = 4
 STAMP = 1411294187842

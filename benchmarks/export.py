@@ -18,11 +18,11 @@ from typing import Self
 
 from benchmarks.consume import Bench
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
-from zkgroup.config.folders import cache_dir
+from zkgroup.clients.kafka.client import KafkaSettings, producer
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.config.state_folders import cache_dir
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.kafka import KafkaSettings, producer
-from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.sandbox.test_topics import create_topic
 
 PEER = "3.5.7"
 PARTITIONS, MANY, TOPICS = 4, 200, 60
@@ -55,10 +55,10 @@ import sys, time
 from contextlib import nullcontext
 from pathlib import Path
 from zkgroup.export.run.run_export import ExportRequest, run_export
-from zkgroup.export.spark.context import SparkJobs
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.export.spark.spark_context import SparkJobs
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 bootstrap, connect, topic, out, group, master, jobs, wanted = sys.argv[1:]
 with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
     for number in range(int(jobs)):

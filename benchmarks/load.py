@@ -20,15 +20,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zkgroup.java import find_java
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Exists, Get, Node, Op, Result, Stat
-from zkgroup.sandbox.configuration import LOG4J1, properties_file
-from zkgroup.sandbox.member import member_class_path
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure, Exists, Get, Node, Op, Result, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.scala_member import member_class_path
+from zkgroup.sandbox.server_configuration import LOG4J1, properties_file
+from zkgroup.sandbox.test_topics import create_topic
 
 HOSTS: Final = 2  # processes that members live in
 QUIET: Final = 1.5  # seconds without a change of owner nodes, then it is looked whether the group is at rest

@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from benchmarks.measure import ZKGROUP, Row
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Exists, Get, Node, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Exists, Get, Node, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic
 
 TOPIC = "wide"
 # Both as they are by default; the sandbox makes reference members retry faster, for tests.

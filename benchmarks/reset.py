@@ -8,11 +8,11 @@ from collections.abc import Callable
 from benchmarks.consume import Bench
 from benchmarks.describe import make_offsets, wide_topic, write_all
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import SetData
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.protocol.operations import SetData
 
 GOAL = 5.0  # seconds
 # The logs are empty: a reset to their ends moves every offset back to 0.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import typer
 
-from ._frame import Lazy, ZkGroup
-from ._options import declare_root
+from ._command_group import Lazy, ZkGroup
+from ._shared_options import declare_root
 
 COMMANDS = (
     Lazy("consume", "consume:consume", "Print messages, as a member of a group or without one."),

@@ -15,15 +15,15 @@ import typer
 from zkgroup.config import ConnectionSettings, ConsumerConfig, LoadedConfig, load_consumer_config, resolve_connection
 from zkgroup.errors import UnreachableError, UsageError
 
-from ._errors import say
-from ._given import Given
+from ._error_output import say
+from ._global_options import Given
 from ._pasting import completed
 from ._signals import nothing_begun
 
 if TYPE_CHECKING:
-    from zkgroup.servers.kafka import KafkaSettings
-    from zkgroup.servers.registry import Registry
-    from zkgroup.servers.zookeeper import ZooKeeperSettings
+    from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.clients.zookeeper import ZooKeeperSettings
+    from zkgroup.clients.zookeeper.registry import Registry
 
 
 def connection(
@@ -83,9 +83,9 @@ def done(ctx: typer.Context, what: str) -> None:
 
 
 def _sandbox(name: str) -> tuple[str, Path | None]:
-    from zkgroup.sandbox import state  # only who asks for a sandbox needs it
+    from zkgroup.sandbox import sandbox_state  # only who asks for a sandbox needs it
 
-    found = state.find(name) if name else state.find()
+    found = sandbox_state.find(name) if name else sandbox_state.find()
     if found is None:
         what = f"--name {name} " if name else ""
         raise UnreachableError(
@@ -109,8 +109,8 @@ def _ask() -> Callable[[str], str] | None:
 
 def zookeeper_settings(settings: ConnectionSettings) -> ZooKeeperSettings:
     """How to reach ZooKeeper. Raises ``UsageError`` where none is named."""
+    from zkgroup.clients.zookeeper import ZooKeeperSettings
     from zkgroup.protocol.acls import parse_acl
-    from zkgroup.servers.zookeeper import ZooKeeperSettings
 
     return ZooKeeperSettings(
         str(settings.require_zookeeper()),
@@ -124,7 +124,7 @@ def zookeeper_settings(settings: ConnectionSettings) -> ZooKeeperSettings:
 
 def given_brokers(settings: ConnectionSettings) -> KafkaSettings:
     """How to reach the brokers of ``--bootstrap-server``. Raises ``UsageError``."""
-    from zkgroup.servers.kafka import KafkaSettings, check_properties
+    from zkgroup.clients.kafka.client import KafkaSettings, check_properties
 
     check_properties(settings.kafka)
     return KafkaSettings(",".join(map(str, settings.bootstrap)), settings.kafka)
@@ -134,7 +134,7 @@ def given_brokers(settings: ConnectionSettings) -> KafkaSettings:
 def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
     """A connection to ZooKeeper, checked to have the chroot. Raises ``UnreachableError`` and ``UsageError``."""
     with nothing_begun():
-        from zkgroup.servers.registry import Registry  # kazoo takes 20–50 ms
+        from zkgroup.clients.zookeeper.registry import Registry  # kazoo takes 20–50 ms
 
     address = settings.require_zookeeper()
     with Registry(zookeeper_settings(settings)) as registry:

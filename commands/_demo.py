@@ -15,22 +15,22 @@ from dataclasses import astuple
 from importlib.util import find_spec
 from typing import Final
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MissingExtraError, NotFoundError, VerificationError, ZkgroupError
-from zkgroup.groups.looking.snapshot import ownership_defects, read_group
+from zkgroup.groups.snapshot.group_reader import ownership_defects, read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import DEFAULT_RELEASE
-from zkgroup.sandbox.processes import spawn
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.owned_processes import spawn
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 from ._demo_checks import Ranges, export_defects, judge_reading, messages, parse_printed
 from ._demo_parts import GROUP, LEAVE, PARTITIONS, TOPICS, Member, demo_message, until, zkgroup_command
 from ._narrator import Narrator
-from ._render import format_rows
+from ._output import format_rows
 from ._signals import StopRequest, Terminated
 
 BATCHES: Final = 4

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.sandbox.processes import POLL, spawn
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.owned_processes import POLL, spawn
+from zkgroup.sandbox.test_topics import Record
 
 GROUP: Final = "shop"
 TOPICS: Final = ("orders", "payments")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from ._completing import complete_folders
+from ._completion_values import complete_folders
 
 if TYPE_CHECKING:
     from zkgroup.export.model.layout import LayoutWish

@@ -13,7 +13,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ._text import width
+from ._terminal_text import width
 
 INDENT = "   "
 #: Lines longer than this are hard to read, however wide the terminal is.

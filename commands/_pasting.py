@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from ._given import Given
+from ._global_options import Given
 
 #: Options that say where the servers are, as a person would write them. No user, password or key is among them.
 _PLACES: Final = {
@@ -20,7 +20,7 @@ _PLACES: Final = {
 }
 #: The only properties that do.
 _PLACE_KEYS: Final = ("zookeeper.connect", "zk.connect")
-# As shells read them, and as zkgroup.groups.shell.quoted writes them; an apostrophe within a word opens nothing.
+# As shells read them, and as ``shell_commands.quoted`` writes them; an apostrophe within a word opens nothing.
 _QUOTED: Final = r"""(?<!\w)(?:\$'(?:[^'\\]|\\.)*'|'[^']*'|"[^"]*")+"""
 # What follows a command's name and belongs to it for sure: quoted words, options, and what they follow.
 _WORDS: Final = rf"""(?: (?:-[\w-]*|{_QUOTED}|[^\s'"]+(?= --)))*"""
@@ -37,7 +37,7 @@ def completed(text: str, given: Given) -> str:
 
 def place_options(values: Mapping[str, Sequence[Any]]) -> str:
     """The options among ``values`` (by the names of their parameters) that say where the servers are, for a shell."""
-    from zkgroup.groups.shell import quoted
+    from zkgroup.groups.shell_commands import quoted
 
     words = [
         f"{option} {quoted(str(value))}"

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from zkgroup.errors import FilterSyntaxError, UsageError, ZkgroupError
 
-from ._errors import reader_is_gone
+from ._error_output import reader_is_gone
 from ._signals import StopRequest
 
 if TYPE_CHECKING:
-    from zkgroup.sandbox.member import MemberOptions
+    from zkgroup.sandbox.scala_member import MemberOptions
 
 
 def check_filter(expression: str) -> None:
     """Raise where Java would refuse it; what we alone do not support is Java's to judge."""
-    from zkgroup.protocol.filters import TopicFilter
+    from zkgroup.protocol.topic_filter import TopicFilter
 
     try:
         TopicFilter("white_list", expression)
@@ -29,8 +29,8 @@ def check_filter(expression: str) -> None:
 
 def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
     """Run it in the sandbox ``name`` until it ends, or is to; returns the exit code."""
-    from zkgroup.environment import childs_environment
-    from zkgroup.guard import Guard
+    from zkgroup.child_environment import childs_environment
+    from zkgroup.child_watchdog import Guard
     from zkgroup.sandbox.lifecycle import member_folder, running
 
     folder = member_folder(running(name), options)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zkgroup.config.security import BROKERS, SETTINGS, Setting
+from zkgroup.config.security_settings import BROKERS, SETTINGS, Setting
 
-from ._completing import offer
+from ._completion_values import offer
 
 _TITLE: Final = "Security of {} (before or after the command's name)"
 #: The sections of help that these options stand in.

@@ -13,19 +13,19 @@ import typer
 from zkgroup.errors import UsageError, ZkgroupError
 
 from ._context import connection, done, warn, zookeeper_settings
-from ._looking import StoreChoice, brokers_of, open_stores
+from ._group_views import StoreChoice, brokers_of, open_stores
 from ._signals import StopRequest, nothing_begun
-from ._working import rewrites
+from ._spinner import rewrites
 
 if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
     from zkgroup.config import ConnectionSettings
-    from zkgroup.groups.watching.recording import Entry, Recorder, Recording
-    from zkgroup.groups.watching.watch import GroupWatch, Observation
-    from zkgroup.servers.kafka import KafkaSettings
-    from zkgroup.servers.registry import Registry
-    from zkgroup.servers.watches import WatchingRegistry
+    from zkgroup.groups.watch.group_watch import GroupWatch, Observation
+    from zkgroup.groups.watch.recording import Entry, Recorder, Recording
 
-    from ._render import Output
+    from ._output import Output
 
 WATCHING: Final = "Watching"
 #: How often it is looked whether somebody still reads, in seconds.
@@ -109,7 +109,7 @@ def watch_group(
     picture: Path | None,
 ) -> int:
     """Watch until a key, a signal or a closed pipe ends it; the exit code."""
-    from zkgroup.groups.watching.recording import Entry, Header, Recorder, check_folder, check_target
+    from zkgroup.groups.watch.recording import Entry, Header, Recorder, check_folder, check_target
 
     if record is not None:
         check_target(record)
@@ -179,8 +179,8 @@ def _opened(
     settings: ConnectionSettings, group: str, store: StoreChoice, topics: Sequence[str], interval: float
 ) -> Iterator[GroupWatch]:
     with nothing_begun():
-        from zkgroup.groups.watching.watch import GroupWatch
-        from zkgroup.servers.watches import WatchingRegistry
+        from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
+        from zkgroup.groups.watch.group_watch import GroupWatch
 
     def opener(on_change: Callable[[str], None]) -> WatchingRegistry:
         registry = WatchingRegistry(zookeeper_settings(settings), on_change)
@@ -208,7 +208,7 @@ def _opened(
 
 def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture: Path | None) -> int:
     """Show a recording, or draw it; the exit code."""
-    from zkgroup.groups.watching.recording import Recording
+    from zkgroup.groups.watch.recording import Recording
 
     with StopRequest() as stop, Recording(path) as recording:
         if picture is not None:
@@ -232,14 +232,14 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
 
 def draw(recording: Recording, target: Path) -> None:
     """Draw a recording. The picture appears whole, or not at all. Raises ``ZkgroupError``."""
-    from zkgroup.groups.files.whole_file import write_whole
-    from zkgroup.groups.watching.picture import picture
+    from zkgroup.groups.offset_files.atomic_file import write_whole
+    from zkgroup.groups.watch.timeline_picture import picture
 
     write_whole(str(target), picture(recording.entries(offsets=False), *recording.times, recording.header.group))
 
 
 def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recorder) -> None:
-    from zkgroup.groups.watching.recording import Recording
+    from zkgroup.groups.watch.recording import Recording
 
     recorder.close()
     try:

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
-from zkgroup.groups.watching.happenings import waiting_for
-from zkgroup.groups.watching.timeline import Event, Look, WatchedPartition, told_lag
-from zkgroup.groups.watching.trends import Rates, spark
+from zkgroup.groups.watch.event_detector import waiting_for
+from zkgroup.groups.watch.lag_trends import Rates, spark
+from zkgroup.groups.watch.timeline import Event, Look, WatchedPartition, told_lag
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted
+from zkgroup.text import counted
 
-from ._text import escape, fitting, width
+from ._terminal_text import escape, fitting, width
 from ._watch_view import View
 
 #: Lines that partitions take at least, and events.

@@ -7,12 +7,12 @@ import select
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ._errors import reader_is_gone, stdout_descriptor
-from ._render import Output, format_rows, iso_utc, json_text
-from ._text import json_escape, one_line
+from ._error_output import reader_is_gone, stdout_descriptor
+from ._output import Output, format_rows, iso_utc, json_text
+from ._terminal_text import json_escape, one_line
 
 if TYPE_CHECKING:
-    from zkgroup.groups.watching.timeline import Event
+    from zkgroup.groups.watch.timeline import Event
 
 COLUMNS: Final = ("time", "event", "member", "topic", "partition", "from", "to", "seconds", "message")
 # What a pipe takes at once as soon as it takes anything: no write blocks where nobody would hear a signal.

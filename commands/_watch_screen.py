@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from ._errors import say
-from ._logging import LIBRARIES
-from ._text import one_line
+from ._error_output import say
+from ._log_output import LIBRARIES
+from ._terminal_text import one_line
 from ._watch_frame import Style, frame
 from ._watch_terminal import Key, Terminal
 from ._watch_view import View
 
 if TYPE_CHECKING:
-    from zkgroup.groups.watching.recording import Entry, Recording
+    from zkgroup.groups.watch.recording import Entry, Recording
 
     from ._signals import StopRequest
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
-from ._text import width
+from ._terminal_text import width
 
 #: A character, or the name of a key that has none.
 Key: TypeAlias = str

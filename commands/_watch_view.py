@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from zkgroup.groups.watching.timeline import Event, Look, WatchedPartition
-from zkgroup.groups.watching.trends import Rates, Trends
+from zkgroup.groups.watch.lag_trends import Rates, Trends
+from zkgroup.groups.watch.timeline import Event, Look, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:

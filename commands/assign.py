@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
-from zkgroup.words import listed
+from zkgroup.text import listed
 
-from ._changing import CHANGE, ConfirmOption, DryRunOption, change_of
-from ._completing import complete_member
+from ._assignment_view import View, show
+from ._completion_values import complete_member
 from ._context import open_registry
-from ._looking import brokers_of
-from ._options import GroupArgument, OutputOption
-from ._plan_view import View, show
-from ._render import Output
-from ._whatif import change_members, change_partitions, parse_changes
-from ._working import working
+from ._execution import CHANGE, ConfirmOption, DryRunOption, change_of
+from ._group_views import brokers_of
+from ._output import Output
+from ._shared_options import GroupArgument, OutputOption
+from ._spinner import working
+from ._what_if_options import change_members, change_partitions, parse_changes
 
 if TYPE_CHECKING:
-    from zkgroup.groups.planning.explain import Explanation
-    from zkgroup.groups.planning.nudge import Rebalanced
-    from zkgroup.groups.planning.plan import Ground
-    from zkgroup.groups.planning.whatif import Choice
+    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.assignment.assignment_plan import Ground
+    from zkgroup.groups.assignment.strategy_inference import Explanation
+    from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
+    from zkgroup.groups.assignment.what_if import Choice
     from zkgroup.protocol.assignors import Strategy
-    from zkgroup.servers.registry import Registry
 
-    from ._changing import Change
+    from ._execution import Change
 
 WHAT_IF = "What if (all of these may be repeated)"
 
@@ -144,9 +144,14 @@ def assign(
     if execute and (changes or dry_run):
         what = "--dry-run" if dry_run else "an option that says what would be"
         raise UsageError(f"--execute beside {what}", "a group can only be made to rebalance as it is")
-    from zkgroup.groups.judging.findings import judge
-    from zkgroup.groups.planning.plan import choice_of, choose, read_ground, with_topics_read  # these bring kazoo
-    from zkgroup.groups.planning.whatif import check_size, find_member, plan_all
+    from zkgroup.groups.assignment.assignment_plan import (  # these bring kazoo
+        choice_of,
+        choose,
+        read_ground,
+        with_topics_read,
+    )
+    from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
+    from zkgroup.groups.findings.finding import judge
 
     choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)
@@ -227,8 +232,8 @@ def _strange_ids(group: str, ground: Ground, added: Iterable[str]) -> list[str]:
 def _check_harmless(ground: Ground, base: Choice) -> None:
     """Raise ``RefusedError`` where a rebalance would cost the group what it owns, or come to nothing; ``ZkgroupError``
     where what would come of it cannot be told."""
-    from zkgroup.groups.planning.nudge import objection
-    from zkgroup.groups.planning.whatif import plan_all
+    from zkgroup.groups.assignment.trigger_rebalance import objection
+    from zkgroup.groups.assignment.what_if import plan_all
 
     assert ground.snapshot is not None
     plan = plan_all(ground.scenario, base)
@@ -251,10 +256,10 @@ def _execute(
     output: Output,
 ) -> None:
     """Make the group rebalance, show how it is then, and judge that."""
-    from zkgroup.groups.planning.explain import explain
-    from zkgroup.groups.planning.nudge import departures, rebalance
-    from zkgroup.groups.planning.plan import accepted, misfits
-    from zkgroup.groups.planning.whatif import plan_all, scenario_of
+    from zkgroup.groups.assignment.assignment_plan import accepted, misfits
+    from zkgroup.groups.assignment.strategy_inference import explain
+    from zkgroup.groups.assignment.trigger_rebalance import departures, rebalance
+    from zkgroup.groups.assignment.what_if import plan_all, scenario_of
 
     assert ground.snapshot is not None
     group = ground.snapshot.group

@@ -11,10 +11,10 @@ import typer
 
 from zkgroup.errors import RefusedError, UsageError
 
-from ._completing import COMPLETE_VARIABLE
+from ._completion_scripts import SHELLS, ZSH_START, Place, Shell, place_for, script
+from ._completion_values import COMPLETE_VARIABLE
 from ._context import done
-from ._shells import SHELLS, ZSH_START, Place, Shell, place_for, script
-from ._text import one_line
+from ._terminal_text import one_line
 
 
 def completions(
@@ -61,7 +61,7 @@ def _own_shell() -> Shell:
 
 
 def _install(ctx: typer.Context, shell: Shell, place: Place) -> None:
-    from zkgroup.groups.files.whole_file import write_whole
+    from zkgroup.groups.offset_files.atomic_file import write_whole
 
     path, text = place.path.resolve(), script(shell)  # a link of somebody who keeps these files elsewhere stays
     if _content(path) == text:

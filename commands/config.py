@@ -12,16 +12,16 @@ import typer
 
 from zkgroup.config import ConnectionSettings, load_consumer_config
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
-from zkgroup.words import counted
+from zkgroup.text import counted
 
 from ._context import connection, open_registry
-from ._given import Given
-from ._looking import brokers_of
-from ._options import OutputOption
-from ._render import print_rows
+from ._global_options import Given
+from ._group_views import brokers_of
+from ._output import print_rows
+from ._shared_options import OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.servers.registry import Registry
+    from zkgroup.clients.zookeeper.registry import Registry
 
 SHOWN = ("setting", "value", "source")
 CHECKED = ("cluster", "what", "state", "message")
@@ -61,7 +61,7 @@ def show(ctx: typer.Context, output: OutputOption = "table") -> None:
     zkgroup config show -c prod
     zkgroup config show --consumer-config consumer.properties --output json
     """
-    from zkgroup.config.showing import shown_settings
+    from zkgroup.config.effective_settings import shown_settings
 
     print_rows(shown_settings(connection(ctx)), SHOWN, output)
 
@@ -138,7 +138,7 @@ def _settings(settings: ConnectionSettings, cluster: str) -> Checked:
 
 def _brokers(settings: ConnectionSettings, registry: Registry | None, cluster: str) -> Checked:
     """Whether the brokers that are registered, or named, answer as they are to be spoken with."""
-    from zkgroup.servers.kafka import topics
+    from zkgroup.clients.kafka.client import topics
 
     try:
         found = topics(brokers_of(settings, registry)(), settings.timeout)

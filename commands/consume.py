@@ -12,13 +12,13 @@ import typer
 
 from zkgroup.errors import UsageError
 
-from . import _consuming
-from ._completing import complete_group, complete_topic
-from ._consuming import Limits, Selection
+from . import _consumption
+from ._completion_values import complete_group, complete_topic
+from ._consumption import Limits, Selection
 from ._context import connection, consumer_config, coordinated_config, done
-from ._errors import stdout_descriptor
-from ._messages import Formatter, compile_format, json_lines, values_lines, visible_json_lines
-from ._sink import Sink
+from ._error_output import stdout_descriptor
+from ._message_format import Formatter, compile_format, json_lines, values_lines, visible_json_lines
+from ._message_sink import Sink
 
 MEMBER = "As a member of a group"
 WHEN = "Where to begin, and when to leave"
@@ -176,7 +176,7 @@ def consume(
         config = dataclasses.replace(config, auto_commit_enable=False)
     if timeout_ms is None and config.consumer_timeout_ms >= 0:
         timeout_ms = config.consumer_timeout_ms
-    _consuming.load()
+    _consumption.load()
     from zkgroup.connector import parse_start
 
     selection = _selection(topics or [], whitelist, blacklist)
@@ -194,15 +194,15 @@ def consume(
     )
     sink = Sink(descriptor, formatter, limit=max_messages)
     if coordinator == "kafka":
-        from ._coordinated import as_coordinated
+        from ._kafka_consumption import as_coordinated
 
         return as_coordinated(
             settings, config, membership, selection, streams, start, limits, sink, lambda text: done(ctx, text)
         )
     if member:
-        return _consuming.as_member(settings, config, selection, streams, start, limits, sink)
+        return _consumption.as_member(settings, config, selection, streams, start, limits, sink)
     assert start is not None
-    return _consuming.plainly(settings, config, selection, partition or [], start, limits, sink)
+    return _consumption.plainly(settings, config, selection, partition or [], start, limits, sink)
 
 
 def _is_watched() -> bool:
@@ -211,8 +211,8 @@ def _is_watched() -> bool:
 
 
 def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | None) -> Selection:
-    from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import validate_topic
+    from zkgroup.protocol.topic_filter import TopicFilter
 
     given = {"topics": bool(topics), "--whitelist": whitelist is not None, "--blacklist": blacklist is not None}
     named = [name for name, there in given.items() if there]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.errors import UsageError
-from zkgroup.words import counted
+from zkgroup.text import counted
 
-from ._changing import (
+from ._execution import (
     KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
@@ -18,7 +18,7 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._managing import (
+from ._group_changes import (
     OtherGroupArgument,
     SomeTopicsOption,
     StoreOption,
@@ -28,10 +28,10 @@ from ._managing import (
     open_manager,
     show_copy,
 )
-from ._options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.managing.manager import Found
+    from zkgroup.groups.changes.group_manager import Found
 
 
 def copy_group(
@@ -68,9 +68,9 @@ def copy_group(
     change = change_of(
         ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.looking.listing import foreign_note
-    from zkgroup.groups.managing.manager import conflict, told_apart
-    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.changes.group_manager import conflict, told_apart
+    from zkgroup.groups.partition_scope import parse_scope
+    from zkgroup.groups.snapshot.tables import foreign_note
     from zkgroup.protocol.names import validate_group_id
 
     scope = parse_scope(topic) if topic else None
@@ -111,7 +111,7 @@ _OTHERWISE = "copy to another group, or give --overwrite"
 
 
 def _of_life(source: Found) -> list[str]:
-    from zkgroup.groups.changing.unfinished import told_of_export
+    from zkgroup.groups.changes.unfinished_exports import told_of_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.held)
     alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))

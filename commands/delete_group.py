@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.words import are, counted, listed
+from zkgroup.text import are, counted, listed
 
-from ._changing import (
+from ._completion_values import complete_group
+from ._context import open_registry, warn
+from ._execution import (
     KAFKA_WINDOW,
     BackupOption,
     Change,
@@ -23,10 +25,7 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._completing import complete_group
-from ._context import open_registry, warn
-from ._looking import StoreChoice, brokers_of
-from ._managing import (
+from ._group_changes import (
     SomeTopicsOption,
     StoreOption,
     check_at_rest,
@@ -35,12 +34,13 @@ from ._managing import (
     open_manager,
     show_removal,
 )
-from ._options import OutputOption
-from ._render import SPARE, Output, print_rows, time_column
+from ._group_views import StoreChoice, brokers_of
+from ._output import SPARE, Output, print_rows, time_column
+from ._shared_options import OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.managing.manager import Found
-    from zkgroup.servers.registry import Registry
+    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.changes.group_manager import Found
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -155,8 +155,8 @@ def delete_group(
 
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
-    from zkgroup.groups.looking.listing import foreign_note
-    from zkgroup.groups.managing.manage import plan_delete, refuse_foreign
+    from zkgroup.groups.changes.group_plans import plan_delete, refuse_foreign
+    from zkgroup.groups.snapshot.tables import foreign_note
 
     with open_manager(change.settings, [group], store) as (manager, store):
         found = manager.find(group, store)
@@ -184,18 +184,18 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, 
 
 
 def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups.changing.removing import remove_tree
-    from zkgroup.groups.looking.listing import foreign_note
-    from zkgroup.groups.managing.manage import plan_delete
-    from zkgroup.groups.managing.manager import Found
-    from zkgroup.groups.managing.some_topics import (
+    from zkgroup.groups.changes.group_manager import Found
+    from zkgroup.groups.changes.group_plans import plan_delete
+    from zkgroup.groups.changes.topic_znodes import (
         EMPTY_GROUP,
         and_empty_group,
         check_has,
         read_scope,
         staying_in_kafka,
     )
-    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.changes.znode_deletion import remove_tree
+    from zkgroup.groups.partition_scope import parse_scope
+    from zkgroup.groups.snapshot.tables import foreign_note
 
     scope = parse_scope(topics)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):
@@ -231,9 +231,9 @@ def _delete_debris(
     *,
     foreign: bool,
 ) -> None:
-    from zkgroup.groups.changing.unregistered import commits_of_tree
-    from zkgroup.groups.managing.debris import backup_of_debris, check_access, delete_debris, look_for_debris
-    from zkgroup.groups.managing.manage import parse_age
+    from zkgroup.groups.changes.debris import backup_of_debris, check_access, delete_debris, look_for_debris
+    from zkgroup.groups.changes.group_plans import parse_age
+    from zkgroup.groups.changes.unregistered_committers import commits_of_tree
 
     age = 0 if older_than is None else parse_age(older_than)
     with open_registry(change.settings) as registry:
@@ -264,9 +264,9 @@ def _delete_debris(
 
 
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups.changing import backup as backups
-    from zkgroup.groups.changing.reports import after
-    from zkgroup.groups.managing.restoring import beside, left_out, lost_groups, plan_restore, restore
+    from zkgroup.groups.changes import backup as backups
+    from zkgroup.groups.changes.change_reports import after
+    from zkgroup.groups.changes.znode_restoration import beside, left_out, lost_groups, plan_restore, restore
 
     saved = backups.read(path)
     backups.check_nodes(saved, path)
@@ -299,7 +299,7 @@ class _InKafka:
     """The half of an undone deletion that is in Kafka: offsets of one group."""
 
     def __init__(self, change: Change, registry: Registry, group: str, path: Path) -> None:
-        from zkgroup.groups.resets.resetting import Resetter
+        from zkgroup.groups.changes.resetter import Resetter
 
         self._change = change
         settings = change.settings
@@ -345,7 +345,7 @@ def _named(failed: Mapping[str, ZkgroupError]) -> str:
 
 
 def _where(found: Found) -> str:
-    from zkgroup.groups.model import STORE_NAMES
+    from zkgroup.groups.group_model import STORE_NAMES
 
     return " and ".join(f"in {STORE_NAMES[store]}" for store in found.stores)
 

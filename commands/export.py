@@ -15,9 +15,8 @@ import typer
 
 from zkgroup.errors import UsageError, ZkgroupError
 
-from ._completing import complete_group, complete_topic
+from ._completion_values import complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
-from ._export_beside import refuse_beside, show_answers
 from ._export_layout import (
     CompressionOption,
     KeyFormat,
@@ -27,12 +26,13 @@ from ._export_layout import (
     ValueFormat,
     layout_wish,
 )
-from ._export_looking import show_destination, show_status
+from ._export_option_conflicts import refuse_beside, show_answers
 from ._export_progress import ProgressBar
-from ._given import Given
-from ._options import OutputOption
-from ._render import Output, Row, print_rows
-from ._working import rewrites
+from ._export_reports import show_destination, show_status
+from ._global_options import Given
+from ._output import Output, Row, print_rows
+from ._shared_options import OutputOption
+from ._spinner import rewrites
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "When the export cannot simply continue"
@@ -231,15 +231,15 @@ def export(
         return
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
+    from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.clients.zookeeper.registered_brokers import Brokers
     from zkgroup.export.planning.bounds import parse_bound
     from zkgroup.export.planning.mismatch import MismatchError
     from zkgroup.export.run.run_export import ExportRequest, run_export
-    from zkgroup.export.stores.packages import require
+    from zkgroup.export.stores.optional_packages import require
     from zkgroup.export.stores.store import parse_address
-    from zkgroup.protocol.filters import TopicFilter
     from zkgroup.protocol.names import validate_group_id
-    from zkgroup.servers.brokers import Brokers
-    from zkgroup.servers.kafka import KafkaSettings
+    from zkgroup.protocol.topic_filter import TopicFilter
 
     require("pyspark", "pyarrow")  # before any server is asked
     validate_group_id(group)
@@ -319,7 +319,7 @@ def _required(value: str | None, option: str) -> str:
 
 
 def _spark_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
-    from zkgroup.export.spark.master import read_spark_properties
+    from zkgroup.export.spark.spark_master import read_spark_properties
 
     return {**({} if file is None else read_spark_properties(file)), **dict(map(_key_value, given))}
 

@@ -13,7 +13,12 @@ import typer
 from zkgroup.errors import UnreachableError, UsageError, VerificationError, ZkgroupError
 from zkgroup.protocol.names import session_text
 
-from ._checking import (
+from ._completion_values import complete_finding, complete_group
+from ._context import warn
+from ._global_options import Given
+from ._group_overview import print_overview, print_summary
+from ._group_views import StoreOption, check_topics, look_at, look_at_all
+from ._monitoring import (
     CheckOption,
     CritLagOption,
     HistoryOption,
@@ -24,14 +29,10 @@ from ._checking import (
     show_checks,
     write_metrics,
 )
-from ._completing import complete_finding, complete_group
-from ._context import warn
-from ._given import Given
-from ._looking import StoreOption, check_topics, look_at, look_at_all
-from ._options import OutputOption, TopicsOption
-from ._overview import print_overview, print_summary
+from ._output import SPARE, Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
 from ._pasting import completed
-from ._render import SPARE, Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
+from ._shared_options import OutputOption, TopicsOption
+from ._spinner import working
 from ._watch import (
     IntervalOption,
     PictureOption,
@@ -42,12 +43,11 @@ from ._watch import (
     replay_recording,
     watch_group,
 )
-from ._working import working
 
 if TYPE_CHECKING:
-    from zkgroup.groups.judging.inspection import Inspection
-    from zkgroup.groups.judging.kinds import Finding
-    from zkgroup.groups.model import Store
+    from zkgroup.groups.findings.finding_kinds import Finding
+    from zkgroup.groups.findings.inspection import Inspection
+    from zkgroup.groups.group_model import Store
 
 Section: TypeAlias = Literal["members", "partitions", "findings"]
 Columns: TypeAlias = tuple[Column | str, ...]
@@ -182,8 +182,8 @@ def inspect_group(
         raise UsageError(
             "--topic beside --all", "inspect one group, or list the partitions: --all --section partitions"
         )
-    from zkgroup.groups.judging.inspection import inspect, worst_first  # brings kazoo, which --help must not
-    from zkgroup.groups.looking.listing import shared_warnings
+    from zkgroup.groups.findings.inspection import inspect, worst_first  # brings kazoo, which --help must not
+    from zkgroup.groups.snapshot.tables import shared_warnings
 
     def look() -> dict[str, Any]:
         asked: Store = store or "both"
@@ -219,7 +219,7 @@ def inspect_group(
 
 
 def _explain(code: str, output: Output) -> None:
-    from zkgroup.groups.judging.kinds import KINDS, page_text
+    from zkgroup.groups.findings.finding_kinds import KINDS, page_text
 
     text = page_text(code)
     if output == "table":
@@ -259,7 +259,7 @@ def _show(
         columns = (*columns[:-1], Column("commands", ("\n" if output == "csv" else " && ").join))
     rows = [(one.snapshot.group, row) for one in found for row in one.rows(chosen)]
     if chosen == "findings":
-        from zkgroup.groups.judging.kinds import SEVERITIES
+        from zkgroup.groups.findings.finding_kinds import SEVERITIES
 
         rows.sort(key=lambda row: SEVERITIES.index(getattr(row[1], "severity")))  # noqa: B009  # rows are of three kinds
     if every:

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from ._context import warn
-from ._looking import look_at_all
-from ._options import OutputOption
-from ._overview import table_row
-from ._render import SPARE, print_rows
+from ._group_overview import table_row
+from ._group_views import look_at_all
+from ._output import SPARE, print_rows
+from ._shared_options import OutputOption
 
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
 # JSON is read by names: the sum over the partitions where the lag is known, and how many the others are.
@@ -43,7 +43,7 @@ def list_groups(
     zkgroup list-groups
     zkgroup list-groups --state broken --output json
     """
-    from zkgroup.groups.looking.listing import (  # brings kazoo, which --help must not
+    from zkgroup.groups.snapshot.tables import (  # brings kazoo, which --help must not
         group_row,
         half_seen,
         shared_warnings,

@@ -8,25 +8,17 @@ import typer
 
 from zkgroup.errors import RefusedError, UsageError, VerificationError
 from zkgroup.protocol.names import spans
-from zkgroup.words import counted, listed
+from zkgroup.text import counted, listed
 
-from ._changing import (
-    KAFKA_WINDOW,
-    BackupOption,
-    Change,
-    ConfirmOption,
-    DryRunOption,
-    ExecuteOption,
-    change_of,
-)
 from ._context import open_registry
-from ._looking import brokers_of, keep_everything
-from ._options import GroupArgument, OutputOption
-from ._render import SPARE, print_rows
+from ._execution import KAFKA_WINDOW, BackupOption, Change, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._group_views import brokers_of, keep_everything
+from ._output import SPARE, print_rows
+from ._shared_options import GroupArgument, OutputOption
 from .offsets import ScopeOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.resets.migrating import MigrationPlan, Migrator, Take
+    from zkgroup.groups.changes.migration import MigrationPlan, Migrator, Take
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 
@@ -78,8 +70,8 @@ def migrate_group(
         raise UsageError("--verify only compares", "leave out --execute, --take and --backup")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     keep_everything()
-    from zkgroup.groups.resets.migrating import Migrator
-    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.changes.migration import Migrator
+    from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topic) if topic else None
     settings = change.settings
@@ -157,7 +149,7 @@ def _other(plan: MigrationPlan) -> str:
 
 def _stores(plan: MigrationPlan) -> tuple[str, str]:
     """From which to which, in words."""
-    from zkgroup.groups.model import STORE_NAMES
+    from zkgroup.groups.group_model import STORE_NAMES
 
     return STORE_NAMES["zookeeper" if plan.to == "kafka" else "kafka"], STORE_NAMES[plan.to]
 

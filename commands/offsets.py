@@ -8,18 +8,18 @@ import typer
 
 from zkgroup.errors import UsageError
 
-from ._checking import MetricsOption, write_metrics
-from ._completing import complete_partitions
+from ._checkpoint_output import FileFormatOption, KeepOption, SaveOption, save
+from ._completion_values import complete_partitions
 from ._context import warn
-from ._looking import StoreOption, check_topics, look_at
-from ._options import GroupArgument, OutputOption
-from ._render import SPARE, print_rows, time_column
-from ._saving import FileFormatOption, KeepOption, SaveOption, save
+from ._group_views import StoreOption, check_topics, look_at
+from ._monitoring import MetricsOption, write_metrics
+from ._output import SPARE, print_rows, time_column
+from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.looking.listing import PartitionRow
-    from zkgroup.groups.model import GroupSnapshot
-    from zkgroup.groups.scope import Scope
+    from zkgroup.groups.group_model import GroupSnapshot
+    from zkgroup.groups.partition_scope import Scope
+    from zkgroup.groups.snapshot.tables import PartitionRow
 
 COLUMNS = ("topic", "partition", "committed", time_column("committed_at"), "log_start", "log_end", "lag")
 BOTH = ("committed_zookeeper", "committed_kafka")
@@ -67,8 +67,8 @@ def offsets(
         raise UsageError("--file-format and --keep are about --save", "give --save FILE")
     if save_to == metrics == "-":
         raise UsageError("both --save and --metrics to standard output", "give one of them a file")
-    from zkgroup.groups.looking.listing import notes, partition_rows  # brings kazoo, which --help must not
-    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.partition_scope import parse_scope
+    from zkgroup.groups.snapshot.tables import notes, partition_rows  # brings kazoo, which --help must not
 
     scope = parse_scope(topic or ())
     if save_to is not None:
@@ -77,7 +77,7 @@ def offsets(
         snapshot = look_at(ctx, group, store=store or "both")
         shown = store or snapshot.store
     if metrics is not None:
-        from zkgroup.groups.judging.inspection import inspect
+        from zkgroup.groups.findings.inspection import inspect
 
         whole = look_at(ctx, group, store=store or "both") if save_to is not None else snapshot
         write_metrics(metrics, [inspect(whole, store=store)], None)

@@ -8,15 +8,15 @@ import typer
 
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
-from zkgroup.words import listed
+from zkgroup.text import listed
 
 from ._context import connection, open_registry, warn
-from ._looking import StoreOption, brokers_of, check_topics, keep_everything
-from ._options import GroupArgument, OutputOption, TopicsOption
-from ._render import SPARE, print_rows, time_column
+from ._group_views import StoreOption, brokers_of, check_topics, keep_everything
+from ._output import SPARE, print_rows, time_column
+from ._shared_options import GroupArgument, OutputOption, TopicsOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.model import GroupSnapshot, Store
+    from zkgroup.groups.group_model import GroupSnapshot, Store
 
 COLUMNS = ("topic", "partition", "owner", "member", "host", "registered", time_column("since"))
 
@@ -48,8 +48,8 @@ def owners(
     zkgroup owners billing --topic orders
     zkgroup owners billing --verify
     """
-    from zkgroup.groups.looking.listing import notes, only_topics, owner_rows  # brings kazoo, which --help must not
-    from zkgroup.groups.looking.ownership import not_judged, ownership_defects
+    from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
+    from zkgroup.groups.snapshot.tables import notes, only_topics, owner_rows  # brings kazoo, which --help must not
 
     snapshot = _look(connection(ctx), group, store, verify=verify)
     if topic:
@@ -74,7 +74,7 @@ def owners(
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
     """The group's owners, from ZooKeeper alone where that tells them; who may also read in Kafka, to ``verify``."""
-    from zkgroup.groups.looking.snapshot import read_group  # brings kazoo, as above
+    from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, as above
 
     keep_everything()
     timeout = settings.timeout

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from zkgroup.errors import UsageError
-from zkgroup.words import counted
+from zkgroup.text import counted
 
-from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._completing import complete_member, complete_partitions
-from ._managing import open_manager
-from ._options import GroupArgument, OutputOption
-from ._render import SPARE, print_rows, time_column
+from ._completion_values import complete_member, complete_partitions
+from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._group_changes import open_manager
+from ._output import SPARE, print_rows, time_column
+from ._shared_options import GroupArgument, OutputOption
 
 COLUMNS = ("topic", "partition", "owner", "member", time_column("since"), "note")
 
@@ -63,12 +63,12 @@ def release_owners(
     if not topic and not member:
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.changing.backup import RELEASE_OWNERS
-    from zkgroup.groups.changing.removing import remove_tree
-    from zkgroup.groups.looking.listing import foreign_note
-    from zkgroup.groups.managing.manager import Found
-    from zkgroup.groups.managing.permanent_nodes import needs_of_release, read_permanent_nodes, release_guard
-    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.changes.backup import RELEASE_OWNERS
+    from zkgroup.groups.changes.group_manager import Found
+    from zkgroup.groups.changes.persistent_nodes import needs_of_release, read_permanent_nodes, release_guard
+    from zkgroup.groups.changes.znode_deletion import remove_tree
+    from zkgroup.groups.partition_scope import parse_scope
+    from zkgroup.groups.snapshot.tables import foreign_note
 
     scope, members = parse_scope(topic or ()), frozenset(member or ())
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
-from zkgroup.words import counted
+from zkgroup.text import counted
 
-from ._changing import (
+from ._execution import (
     KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
@@ -20,7 +20,7 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._managing import (
+from ._group_changes import (
     OtherGroupArgument,
     StoreOption,
     check_at_rest,
@@ -30,10 +30,10 @@ from ._managing import (
     open_manager,
     show_copy,
 )
-from ._options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.managing.manage import CopyRow
+    from zkgroup.groups.changes.group_plans import CopyRow
 
 #: Of the backups of earlier runs so many are named, the newest.
 SHOWN = 5
@@ -71,10 +71,10 @@ def rename_group(
     change = change_of(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.changing.reports import GO_ON, after
-    from zkgroup.groups.looking.listing import foreign_note
-    from zkgroup.groups.managing.manage import refuse_foreign
-    from zkgroup.groups.managing.manager import conflict, told_apart
+    from zkgroup.groups.changes.change_reports import GO_ON, after
+    from zkgroup.groups.changes.group_manager import conflict, told_apart
+    from zkgroup.groups.changes.group_plans import refuse_foreign
+    from zkgroup.groups.snapshot.tables import foreign_note
     from zkgroup.protocol.names import validate_group_id
 
     with open_manager(change.settings, [group, to], store) as (manager, store):
@@ -135,7 +135,7 @@ def rename_group(
 
 def _again(group: str, to: str) -> str:
     """The command that copies once more what has moved since."""
-    from zkgroup.groups.shell import in_quotes, quoted
+    from zkgroup.groups.shell_commands import in_quotes, quoted
 
     ends = "-- " if group.startswith("-") or to.startswith("-") else ""
     return in_quotes(f"zkgroup copy-group --overwrite --execute {ends}{quoted(group)} {quoted(to)}")
@@ -152,7 +152,7 @@ def _copied(rows: Sequence[CopyRow]) -> str:
 
 def _of_earlier(command: str, group: str, backup_file: Path) -> str:
     """Where the backups of earlier runs are, which were interrupted: what they had removed is in them alone."""
-    from zkgroup.groups.changing.backup import earlier
+    from zkgroup.groups.changes.backup import earlier
 
     found = [str(path) for path in earlier(command, group) if path.resolve() != backup_file.resolve()]
     told = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"

@@ -13,9 +13,10 @@ import typer
 
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, UsageError, VerificationError
-from zkgroup.words import counted, listed
+from zkgroup.text import counted, listed
 
-from ._changing import (
+from ._completion_values import complete_group, complete_partitions
+from ._execution import (
     KAFKA_WINDOW,
     SCOPE,
     BackupOption,
@@ -26,17 +27,16 @@ from ._changing import (
     NoMembersOption,
     change_of,
 )
-from ._completing import complete_group, complete_partitions
-from ._looking import StoreChoice, brokers_of, keep_everything, open_stores
-from ._options import GroupArgument, OutputOption
-from ._render import print_rows
-from ._working import working
+from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores
+from ._output import print_rows
+from ._shared_options import GroupArgument, OutputOption
+from ._spinner import working
 
 if TYPE_CHECKING:
-    from zkgroup.groups.resets.reset import Target
-    from zkgroup.groups.resets.resetting import ResetPlan, Resetter
-    from zkgroup.groups.scope import Scope
-    from zkgroup.servers.registry import Registry
+    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.changes.reset_plan import Target
+    from zkgroup.groups.changes.resetter import ResetPlan, Resetter
+    from zkgroup.groups.partition_scope import Scope
 
 COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
@@ -195,8 +195,8 @@ def reset_offsets(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     keep_everything()
-    from zkgroup.groups.files.files import read_offsets
-    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.offset_files.offset_file import read_offsets
+    from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topic) if topic else None
     file = None
@@ -244,8 +244,8 @@ def _check_scope(topics: bool, all_topics: bool, *, files: bool) -> None:
 
 def _read_target(kind: str, value: Any) -> Target:
     """Where to, of the option that was given and its value; of a file its offsets."""
-    from zkgroup.groups.resets.reset import Target, check_bounds
-    from zkgroup.groups.resets.targets import parse_duration, parse_time
+    from zkgroup.groups.changes.reset_plan import Target, check_bounds
+    from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
 
     match kind:
         case "--to-offset":
@@ -271,7 +271,7 @@ def _resetter(
     settings: ConnectionSettings, group: str, store: StoreChoice
 ) -> Iterator[tuple[Resetter, StoreChoice, Registry | None]]:
     """Through ZooKeeper, or without it where only brokers are named."""
-    from zkgroup.groups.resets.resetting import Resetter
+    from zkgroup.groups.changes.resetter import Resetter
 
     with open_stores(settings, store, [group]) as (registry, store):
         yield Resetter(registry, brokers_of(settings, registry), group, settings.timeout), store, registry
@@ -284,7 +284,7 @@ def _plan(
     store: StoreChoice,
     undo: Path | None,
 ) -> ResetPlan:
-    from zkgroup.groups.resets.standing import Selection
+    from zkgroup.groups.changes.current_offsets import Selection
 
     if target is None:
         assert undo is not None, "either of the two"
@@ -297,7 +297,7 @@ def _show(plan: ResetPlan, output: Literal["table", "json", "csv"], *, export: b
     if not export:
         print_rows(plan.rows, BOTH_COLUMNS if plan.store == "both" else COLUMNS, output)
         return
-    from zkgroup.groups.files.files import format_offsets
+    from zkgroup.groups.offset_files.offset_file import format_offsets
 
     targets = {row.key: row.target for row in reversed(plan.rows) if row.target is not None}
     sys.stdout.write(format_offsets("csv", plan.group, targets))
@@ -332,7 +332,7 @@ def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
 
 def _tell_left(change: Change, plan: ResetPlan, left: str) -> None:
     """What an undo has not put back, in the end."""
-    from zkgroup.groups.shell import OFFSETS_IN_KAFKA, command_line, in_quotes
+    from zkgroup.groups.shell_commands import OFFSETS_IN_KAFKA, command_line, in_quotes
 
     if not change.execute:
         change.warn([f"this leaves something: {left}"])

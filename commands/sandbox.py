@@ -11,18 +11,18 @@ import typer
 
 from zkgroup.errors import UnreachableError, UsageError
 
-from ._completing import complete_release, complete_sandbox
-from ._errors import say
-from ._given import Given
-from ._options import OutputOption
-from ._render import print_rows
+from ._completion_values import complete_release, complete_sandbox
+from ._error_output import say
+from ._global_options import Given
+from ._output import print_rows
 from ._sandbox_member import check_filter, run_in_foreground
+from ._shared_options import OutputOption
 from ._signals import StopRequest, nothing_begun
-from ._working import working
+from ._spinner import working
 
 if TYPE_CHECKING:
+    from zkgroup.clients.kafka.log_offsets import LogRange
     from zkgroup.protocol.names import TopicPartition
-    from zkgroup.servers.logs import LogRange
 
 app = typer.Typer(
     add_completion=False,
@@ -114,7 +114,7 @@ def start(
     zkgroup sandbox start --name old --kafka 0.8.2.2 --brokers 3
     """
     from zkgroup.sandbox.lifecycle import process_rows
-    from zkgroup.sandbox.sandbox import Sandbox
+    from zkgroup.sandbox.local_cluster import Sandbox
 
     properties = _key_values(broker_property, "--broker-property")
     if own := sorted(_OWN & properties.keys()):
@@ -167,7 +167,7 @@ def status(
     zkgroup sandbox status --name old --output json
     """
     from zkgroup.sandbox.lifecycle import found_rows, process_rows, running
-    from zkgroup.sandbox.state import SandboxState, looks
+    from zkgroup.sandbox.sandbox_state import SandboxState, looks
 
     states = list(looks()) if name is None else [running(name)]
     print_rows(
@@ -202,7 +202,7 @@ def stop(
     zkgroup sandbox stop --all
     """
     from zkgroup.sandbox.lifecycle import stop as stop_sandbox
-    from zkgroup.sandbox.paths import sandbox_names
+    from zkgroup.sandbox.sandbox_paths import sandbox_names
 
     names = sandbox_names() if all_of_them else [name]
     with working(ctx, "stopping what runs"):
@@ -241,11 +241,11 @@ def fill(
     zkgroup sandbox fill orders --partitions 6 --messages 10000 --size 100
     """
     with nothing_begun():
+        from zkgroup.clients.zookeeper.registry import Registry
         from zkgroup.protocol.names import validate_topic
         from zkgroup.sandbox.lifecycle import running
-        from zkgroup.sandbox.security import Security, registry_settings
-        from zkgroup.sandbox.topics import fill_topic
-        from zkgroup.servers.registry import Registry
+        from zkgroup.sandbox.sandbox_security import Security, registry_settings
+        from zkgroup.sandbox.test_topics import fill_topic
 
     validate_topic(topic)
     # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
@@ -312,8 +312,8 @@ def member(
     from zkgroup.config import Property, load_consumer_config
     from zkgroup.protocol.names import validate_group_id, validate_topic
     from zkgroup.sandbox.lifecycle import check_id, running, start_member
-    from zkgroup.sandbox.member import MemberOptions
-    from zkgroup.sandbox.security import Security
+    from zkgroup.sandbox.sandbox_security import Security
+    from zkgroup.sandbox.scala_member import MemberOptions
 
     given = [
         (kind, value)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from zkgroup.words import counted
+from zkgroup.text import counted
 
-from ._changing import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._completing import complete_partitions
-from ._managing import open_manager, show_removal
-from ._options import GroupArgument, OutputOption
+from ._completion_values import complete_partitions
+from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._group_changes import open_manager, show_removal
+from ._shared_options import GroupArgument, OutputOption
 
 
 def unsubscribe(
@@ -46,19 +46,19 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.changing.removing import remove_tree
-    from zkgroup.groups.looking.listing import foreign_note
-    from zkgroup.groups.managing.manage import plan_delete
-    from zkgroup.groups.managing.manager import Found
-    from zkgroup.groups.managing.some_topics import (
+    from zkgroup.groups.changes.group_manager import Found
+    from zkgroup.groups.changes.group_plans import plan_delete
+    from zkgroup.groups.changes.topic_znodes import (
         EMPTY_GROUP,
         and_empty_group,
         check_has,
         read_scope,
         staying_in_kafka,
     )
-    from zkgroup.groups.managing.unsubscribing import unsubscribe_guard
-    from zkgroup.groups.scope import parse_scope
+    from zkgroup.groups.changes.unsubscription import unsubscribe_guard
+    from zkgroup.groups.changes.znode_deletion import remove_tree
+    from zkgroup.groups.partition_scope import parse_scope
+    from zkgroup.groups.snapshot.tables import foreign_note
 
     scope = parse_scope(topic)
     with open_manager(change.settings, [group], "zookeeper") as (manager, _):

@@ -10,7 +10,7 @@ import typer
 
 from zkgroup import __version__
 
-from ._render import Output, print_object, print_rows
+from ._output import Output, print_object, print_rows
 
 LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "regex", "typer", "rich", "pyspark", "pyarrow")
 # What ``--version`` tells besides, and how these call themselves.
@@ -45,7 +45,7 @@ def version(
 
 def versions() -> dict[str, str | None]:
     """Name to version, None where it is not there. Only librdkafka, which alone knows its version, is loaded for it."""
-    from zkgroup.java import first_java
+    from zkgroup.java_runtime import first_java
 
     found: dict[str, str | None] = {"zkgroup": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
@@ -71,7 +71,7 @@ def _installed(name: str) -> str | None:
 
 def _librdkafka() -> str | None:
     try:
-        from zkgroup.servers.kafka import libversion
+        from zkgroup.clients.kafka.client import libversion
     except ImportError:  # a library that does not load is what a report is about
         return None
     number: str = libversion()[0]

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from zkgroup.errors import UsageError  # the checkout comes first on the path
-from zkgroup.java import find_java, install_command, needs_sudo
+from zkgroup.java_runtime import find_java, install_command, needs_sudo
 
 
 def main() -> int:

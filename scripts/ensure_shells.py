@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ensure_java import install_with
 
-from zkgroup.java import install_words
+from zkgroup.java_runtime import install_words
 
 SHELLS = ("bash", "zsh", "fish")
 #: What bash takes completions with is a package, and no command.

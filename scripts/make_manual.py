@@ -17,7 +17,7 @@ import typer
 
 from zkgroup import __version__
 from zkgroup.commands import COMMANDS, app
-from zkgroup.commands._frame import help_sections
+from zkgroup.commands._command_group import help_sections
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference.md"

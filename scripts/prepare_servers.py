@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.java import find_java
-from zkgroup.sandbox import classdata
+from zkgroup.java_runtime import find_java
+from zkgroup.sandbox import class_data_sharing
 from zkgroup.sandbox.jars import is_fetched, kafka_class_path, kafka_jars, zookeeper_class_path
-from zkgroup.sandbox.member import member_class_path
+from zkgroup.sandbox.scala_member import member_class_path
 
 
 def main(versions: list[str]) -> int:
@@ -26,7 +26,7 @@ def main(versions: list[str]) -> int:
                 sys.stderr.write(f"downloaded Kafka {version} in {time.monotonic() - began:.0f} s\n")
         if versions:
             class_paths = [zookeeper_class_path(), kafka_class_path(versions[0]), member_class_path(versions[0])]
-            classdata.record(find_java(), class_paths, lambda: run_once(versions[0]))
+            class_data_sharing.record(find_java(), class_paths, lambda: run_once(versions[0]))
     except ZkgroupError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -35,9 +35,9 @@ def main(versions: list[str]) -> int:
 
 def run_once(version: str) -> None:
     """Run a ZooKeeper, a broker and a member through what they usually do, and end each in an orderly way."""
-    from zkgroup.sandbox.sandbox import Sandbox  # pays for the client libraries
-    from zkgroup.sandbox.topics import Record, create_topic, produce
-    from zkgroup.servers.kafka import KafkaSettings
+    from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.sandbox.local_cluster import Sandbox  # pays for the client libraries
+    from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
     sys.stderr.write("running each server once, to make it start faster from now on\n")
     with (

@@ -30,10 +30,10 @@ from rich.text import Text
 
 from zkgroup.commands._demo_parts import until
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.lifecycle import stop
-from zkgroup.sandbox.paths import STATE_VARIABLE
-from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 LIGHT = TerminalTheme(

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 from cli import run
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Failure
+from zkgroup.protocol.operations import Children, Create, Ensure, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 STAMP = 1411294187842
 COLUMNS = ["topic", "partition", "owner", "member", "current", "change"]

@@ -9,18 +9,18 @@ from typing import Final, NamedTuple
 
 from support import numbered
 
-from zkgroup.groups.judging.findings import Severity
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.model import GroupSnapshot
+from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.findings.finding import Severity
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Failure
+from zkgroup.protocol.operations import Create, Delete, Ensure, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, delete_topic, produce
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition, admin_client
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, delete_topic, produce
 
 STAMP: Final = 1411294187842
 #: How many messages each partition of ``orders`` holds.

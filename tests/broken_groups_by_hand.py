@@ -25,9 +25,9 @@ from judged import (
     topic,
 )
 
-from zkgroup.groups.judging.findings import Finding
-from zkgroup.groups.model import CoordinatorGroup, CoordinatorMember, FaultyBroker, GroupMember, GroupSnapshot
-from zkgroup.protocol.brokers import BrokerFault
+from zkgroup.groups.findings.finding import Finding
+from zkgroup.groups.group_model import CoordinatorGroup, CoordinatorMember, FaultyBroker, GroupMember, GroupSnapshot
+from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 

@@ -18,17 +18,17 @@ from grouping import Groups, groups_on
 from hypothesis import HealthCheck, settings
 from support import fresh_name, numbered
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, GetAcl, Op, Result, Sync
+from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, GetAcl, Op, Result, Sync
 from zkgroup.sandbox.jars import kafka_jars
-from zkgroup.sandbox.paths import STATE_VARIABLE
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
+from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

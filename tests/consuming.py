@@ -12,10 +12,10 @@ from pathlib import Path
 from cli import ZKGROUP, environment
 from support import wait_until
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Get, Node
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Get, Node
 
 
 class Consuming:

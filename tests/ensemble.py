@@ -11,12 +11,12 @@ from typing import Self
 
 from support import wait_until
 
-from zkgroup.guard import Guard
-from zkgroup.java import find_java
-from zkgroup.sandbox import configuration
+from zkgroup.child_watchdog import Guard
+from zkgroup.java_runtime import find_java
+from zkgroup.sandbox import server_configuration
 from zkgroup.sandbox.jars import zookeeper_class_path
-from zkgroup.sandbox.probe import HOST, free_port
-from zkgroup.sandbox.server import Server
+from zkgroup.sandbox.server_probe import HOST, free_port
+from zkgroup.sandbox.server_process import Server
 
 
 def four_letters(address: str, word: str, timeout: float = 2.0) -> str:
@@ -46,16 +46,18 @@ class Ensemble:
 
     def _server(self, folder: Path, number: int) -> Server:
         def prepare(port: int) -> Sequence[str]:
-            properties = configuration.zookeeper_properties(port, folder / "data", 500)
+            properties = server_configuration.zookeeper_properties(port, folder / "data", 500)
             properties |= {"initLimit": 20, "syncLimit": 4}
             properties |= {
                 f"server.{peer}": f"{HOST}:{quorum}:{election}" for peer, (quorum, election) in self._peers.items()
             }
             (folder / "data").mkdir(parents=True, exist_ok=True)
             (folder / "data" / "myid").write_text(str(number), encoding="utf-8")
-            (folder / "zoo.cfg").write_text(configuration.properties_file(properties), encoding="utf-8")
-            (folder / "log4j2.properties").write_text(configuration.LOG4J2.format(level="INFO"), encoding="utf-8")
-            command = configuration.zookeeper_command(self._java, self._jars, folder, 128)
+            (folder / "zoo.cfg").write_text(server_configuration.properties_file(properties), encoding="utf-8")
+            (folder / "log4j2.properties").write_text(
+                server_configuration.LOG4J2.format(level="INFO"), encoding="utf-8"
+            )
+            command = server_configuration.zookeeper_command(self._java, self._jars, folder, 128)
             at = command.index("org.apache.zookeeper.server.ZooKeeperServerMain")
             command[at] = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
             return command

@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
 
 DRIVER = str(Path(__file__).parent / "export" / "driver.py")
 MESSAGES, PARTITIONS = 40, 2

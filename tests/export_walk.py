@@ -28,6 +28,10 @@ from exports import InProcess, commit_offsets, joining
 from resets import drop_messages
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
@@ -39,14 +43,10 @@ from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Exists, Get, Node, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import Record, create_topic, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Exists, Get, Node, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
+from zkgroup.sandbox.test_topics import Record, create_topic, delete_topic, produce
 
 PARTITIONS: Final = 2
 POINTS: Final = (
@@ -63,10 +63,10 @@ _PROCESSES.set_forkserver_preload(
         "pyarrow.dataset",
         "zkgroup.connector",
         "zkgroup.export.run.run_export",
-        "zkgroup.export.tasks.task",
+        "zkgroup.export.tasks.export_task",
         "zkgroup.export.run.export_member",
         "zkgroup.export.checks.verify",
-        "zkgroup.sandbox.sandbox",
+        "zkgroup.sandbox.local_cluster",
         "multiprocessing.spawn",
     ]
 )

@@ -14,6 +14,9 @@ import pyarrow.dataset as ds
 from cli import run
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings, producer
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
@@ -21,16 +24,13 @@ from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
-from zkgroup.export.tasks.task import run_task
-from zkgroup.export.tasks.taskdata import DoneAnswer, TaskSettings, done_or_raise
+from zkgroup.export.tasks.export_task import run_task
+from zkgroup.export.tasks.task_data import DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Ensure, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, delete_topic
-from zkgroup.servers.kafka import KafkaSettings, producer
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Ensure, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, delete_topic
 
 #: What a reader is told where topics look like numbers: see ``zkgroup.export.destination.run_log``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")

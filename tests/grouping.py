@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 from support import wait_until
 
+from zkgroup.clients.kafka.client import Consumer, KafkaSettings, KafkaTopicPartition
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Failure, Get, Node
+from zkgroup.protocol.operations import Children, Create, Ensure, Failure, Get, Node
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import Consumer, KafkaSettings, KafkaTopicPartition
-from zkgroup.servers.registry import Registry
 
 STAMP = 1411294187842
 Nodes = dict[str, tuple[bytes, int, int]]

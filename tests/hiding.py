@@ -8,10 +8,10 @@ from typing import Final
 
 from grouping import static
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import OPEN, Acl, Create, Ensure, Failure
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import OPEN, Acl, Create, Ensure, Failure
 
 #: What may be closed of a group, and what it holds.
 PARTS: Final = (

@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 from shapes import require
 
-from zkgroup.config.connection import parse_bootstrap, parse_connect_string
-from zkgroup.config.consumer import load_consumer_config
-from zkgroup.config.credentials import read_credentials
+from zkgroup.clients.kafka import wire_protocol
+from zkgroup.config.connection_settings import parse_bootstrap, parse_connect_string
+from zkgroup.config.consumer_config import load_consumer_config
+from zkgroup.config.java_properties import parse_properties
 from zkgroup.config.profiles import read_profiles
-from zkgroup.config.properties import parse_properties
-from zkgroup.connector.start import parse_start
+from zkgroup.config.zookeeper_credentials import read_credentials
+from zkgroup.connector.start_position import parse_start
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.run_log import LAYOUT, Destination
 from zkgroup.export.model import documents
@@ -35,23 +36,22 @@ from zkgroup.export.model.run_record import (
     shares,
 )
 from zkgroup.export.stores.store import FolderStore
-from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode, SavedOffset
-from zkgroup.groups.changing.backup import read as read_backup
-from zkgroup.groups.changing.backup_json import encode as encode_backup
-from zkgroup.groups.changing.guard import decode_exporter
-from zkgroup.groups.changing.unfinished import UnfinishedExportError, told_of_export
-from zkgroup.groups.files.files import FORMATS, parse_offsets
-from zkgroup.groups.judging.history import History
-from zkgroup.groups.judging.progress import Sample
-from zkgroup.groups.looking.stored import stored_offset
-from zkgroup.groups.resets.targets import parse_duration, parse_time
-from zkgroup.groups.scope import parse_scope
-from zkgroup.protocol import brokers, znodes
-from zkgroup.protocol.filters import TopicFilter
+from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode, SavedOffset
+from zkgroup.groups.changes.backup import read as read_backup
+from zkgroup.groups.changes.backup_json import encode as encode_backup
+from zkgroup.groups.changes.preconditions import decode_exporter
+from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
+from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, told_of_export
+from zkgroup.groups.monitoring.burrow_status import Sample
+from zkgroup.groups.monitoring.lag_history import History
+from zkgroup.groups.offset_files.offset_file import FORMATS, parse_offsets
+from zkgroup.groups.partition_scope import parse_scope
+from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.protocol import broker_znodes, znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Node, Stat
-from zkgroup.sandbox.state import read_state, write_state
-from zkgroup.servers import wire
+from zkgroup.protocol.operations import Node, Stat
+from zkgroup.protocol.topic_filter import TopicFilter
+from zkgroup.sandbox.sandbox_state import read_state, write_state
 
 LONG = "x" * 5000
 STAT = Stat(0, 1, 1, 1, 1, 0, 0, 0)
@@ -219,16 +219,20 @@ PARSERS: dict[str, Parser] = {
         rb'{"version":1,"subscription":{"t\\w+":2},"pattern":"white_list","timestamp":"1"}',
     ),
     "broker": znode(
-        brokers.decode_broker,
+        broker_znodes.decode_broker,
         "/brokers/ids/1",
         b'{"version":1,"host":"h","port":9092,"jmx_port":-1,"timestamp":"1"}',
         b'{"version":5,"host":null,"port":-1,"endpoints":["A://[::1]:9"],"listener_security_protocol_map":{"A":"SSL"}}',
     ),
-    "topic": znode(brokers.decode_topic, "/brokers/topics/t", b'{"version":3,"partitions":{"0":[1,2]},"topic_id":"x"}'),
-    "partition": znode(
-        brokers.decode_partition_state, "/state", b'{"controller_epoch":1,"leader":2,"leader_epoch":0,"isr":[2,1]}'
+    "topic": znode(
+        broker_znodes.decode_topic, "/brokers/topics/t", b'{"version":3,"partitions":{"0":[1,2]},"topic_id":"x"}'
     ),
-    "controller": znode(brokers.decode_controller, "/controller", b'{"version":1,"brokerid":3,"timestamp":"1"}'),
+    "partition": znode(
+        broker_znodes.decode_partition_state,
+        "/state",
+        b'{"controller_epoch":1,"leader":2,"leader_epoch":0,"isr":[2,1]}'
+    ),
+    "controller": znode(broker_znodes.decode_controller, "/controller", b'{"version":1,"brokerid":3,"timestamp":"1"}'),
     "offset": Parser(lambda data: znodes.decode_offset("/o", data), (b"17", b" -1\n")),
     "stored": Parser(lambda data: stored_offset("/o", Node(data, STAT)), (b"17", "١٢".encode())),
     "pointer": Parser(
@@ -276,9 +280,9 @@ PARSERS: dict[str, Parser] = {
     "period": Parser(
         of_text(lambda text: period(text)), (b"topic=orders/date=2024-01-01/hour=3/0.5-9.parquet",)
     ),
-    "metadata": Parser(answers(wire.read_metadata), (METADATA,)),
+    "metadata": Parser(answers(wire_protocol.read_metadata), (METADATA,)),
     "offsets": Parser(
-        answers(wire.read_offsets), (struct.pack("!ih1siihiq", 1, 1, b"t", 1, 0, 0, 1, 17),)
+        answers(wire_protocol.read_offsets), (struct.pack("!ih1siihiq", 1, 1, b"t", 1, 0, 0, 1, 17),)
     ),
     **{
         f"{form or 'any'} file": Parser(

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from zkgroup.groups.judging.findings import Finding, judge
-from zkgroup.groups.model import (
+from zkgroup.groups.assignment.strategy_inference import explain
+from zkgroup.groups.findings.finding import Finding, judge
+from zkgroup.groups.group_model import (
     GroupMember,
     GroupPartition,
     GroupSnapshot,
@@ -15,7 +16,6 @@ from zkgroup.groups.model import (
     KafkaOffset,
     StoredOffset,
 )
-from zkgroup.groups.planning.explain import explain
 from zkgroup.protocol.znodes import (
     Pattern,
     Registration,

@@ -17,7 +17,7 @@ from unittest import mock
 from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from zkgroup.java import QUICK, find_java
+from zkgroup.java_runtime import QUICK, find_java
 
 #: Java's own classes behind its interfaces, which py4j calls by reflection.
 OPENED = ("java.util", "java.util.regex", "java.util.stream")

@@ -28,11 +28,11 @@ from urllib.error import HTTPError
 from spark_cluster import HOME
 from support import wait_until
 
-from zkgroup.guard import Guard
-from zkgroup.java import find_java
-from zkgroup.sandbox.paths import cache_dir
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.processes import Process, spawn
+from zkgroup.child_watchdog import Guard
+from zkgroup.java_runtime import find_java
+from zkgroup.sandbox.owned_processes import Process, spawn
+from zkgroup.sandbox.sandbox_paths import cache_dir
+from zkgroup.sandbox.server_probe import free_port
 
 GO: Final = shutil.which("go")
 _SOURCES: Final = Path(__file__).parent / "kubernetes"

@@ -13,19 +13,19 @@ from typing import Any
 from cli import ZKGROUP, environment
 from support import wait_until
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Stream
-from zkgroup.connector.closing import Closing
-from zkgroup.connector.connector import boot_clock
+from zkgroup.connector.context_manager import Closing
+from zkgroup.connector.zookeeper_connector import boot_clock
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import assign, resolve_all
-from zkgroup.protocol.brokers import decode_topic
-from zkgroup.protocol.filters import TopicFilter
+from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Get, Node
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Children, Get, Node
+from zkgroup.protocol.topic_filter import TopicFilter
 
 #: So that tests do not wait: commits and retries come soon, and reading starts at the beginning.
 QUICK = {"auto_commit_interval_ms": 200, "rebalance_backoff_ms": 500, "auto_offset_reset": "smallest"}

@@ -7,10 +7,10 @@ from typing import Any
 
 from cli import run
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 class Migrate:

@@ -16,15 +16,15 @@ from typing import Literal, Protocol
 from cli import ZKGROUP, environment
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings, producer
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Compat, assign, resolve_all
-from zkgroup.protocol.brokers import decode_topic
+from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Get, Node
-from zkgroup.sandbox.member import ReferenceMember
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings, producer
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.scala_member import ReferenceMember
 
 Strategy = Literal["range", "roundrobin"]
 #: Members that can share a group: the strategy, the variant that all of them compute, the releases of the reference.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from zkgroup.groups.model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic
-from zkgroup.groups.planning.explain import VARIANTS, Claim, Variant
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, Claim, Variant
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic
 from zkgroup.protocol.assignors import Assignment, assign
 from zkgroup.protocol.names import TopicPartition, identify_owner
 from zkgroup.protocol.znodes import Registration

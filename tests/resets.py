@@ -9,17 +9,17 @@ from typing import Literal
 
 from support import wait_until
 
-from zkgroup.groups.changing import backup
-from zkgroup.groups.resets.resetting import ResetPlan, Resetter
-from zkgroup.groups.resets.standing import Selection
-from zkgroup.groups.scope import parse_scope
+from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, consumer
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import backup
+from zkgroup.groups.changes.current_offsets import Selection
+from zkgroup.groups.changes.resetter import ResetPlan, Resetter
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Failure, Get, Node, SetData
+from zkgroup.protocol.operations import Create, Delete, Ensure, Failure, Get, Node, SetData
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition, admin_client, consumer
-from zkgroup.servers.registry import Registry
 
 OneStore = Literal["zookeeper", "kafka"]
 STORES: tuple[OneStore, ...] = ("zookeeper", "kafka")

@@ -11,13 +11,13 @@ import pytest
 from export_points import Export
 from resets import drop_messages
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topics import create_topic, delete_topic
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.test_topics import create_topic, delete_topic
 
 
 @dataclass

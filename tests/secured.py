@@ -10,8 +10,8 @@ from pathlib import Path
 from cli import run
 
 from zkgroup.sandbox.certificates import Authority, Certificate
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.security import Security
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_security import Security
 
 TOPIC, MESSAGES = "orders", 30
 WRONG = "hunter2-is-wrong"

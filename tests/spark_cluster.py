@@ -13,9 +13,9 @@ from pathlib import Path
 import pyspark
 from support import wait_until
 
-from zkgroup.guard import Guard
-from zkgroup.java import QUICK, find_java
-from zkgroup.sandbox.processes import Process, spawn
+from zkgroup.child_watchdog import Guard
+from zkgroup.java_runtime import QUICK, find_java
+from zkgroup.sandbox.owned_processes import Process, spawn
 
 HOME = Path(pyspark.__file__).parent
 _LOG4J = """\

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from zkgroup.sandbox.topics import Record
+from zkgroup.sandbox.test_topics import Record
 
 T = TypeVar("T")
 _numbers = itertools.count(1)

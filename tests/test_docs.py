@@ -17,15 +17,15 @@ from documented import command_lines, run_examples
 from grouping import Groups, static
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure
+from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.lifecycle import stop
-from zkgroup.sandbox.paths import STATE_VARIABLE
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
+from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MESSAGES = 3000

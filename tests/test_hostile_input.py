@@ -20,12 +20,12 @@ from hostile_parsers import BACKUP, LONG, PARSERS, RECORD, SANDBOX
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zkgroup.config.java_properties import read_properties
 from zkgroup.config.profiles import read_profiles
-from zkgroup.config.properties import read_properties
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import documents
 from zkgroup.export.model.run_record import Pointer
-from zkgroup.groups.changing.backup_json import encode as encode_backup
+from zkgroup.groups.changes.backup_json import encode as encode_backup
 
 
 def tame(name: str, data: bytes) -> None:

@@ -13,22 +13,22 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: What export and sandbox stand on alike.
 BELOW_EXPORT = {
-    *("environment", "guard", "java"),
-    *("connector", "groups", "servers", "protocol", "config", "errors"),
+    *("child_environment", "child_watchdog", "java_runtime"),
+    *("connector", "groups", "clients", "protocol", "config", "errors"),
 }
 #: Layer → the layers it may import from, its own included.
 ALLOWED = {
     "errors": {"errors"},
     "config": {"config", "errors"},
-    "environment": {"environment"},
-    "guard": {"guard", "environment"},
-    "java": {"java", "environment", "errors"},
-    "words": {"words"},
+    "child_environment": {"child_environment"},
+    "child_watchdog": {"child_watchdog", "child_environment"},
+    "java_runtime": {"java_runtime", "child_environment", "errors"},
+    "text": {"text"},
     "protocol": {"protocol", "config", "errors"},
-    "servers": {"servers", "protocol", "config", "errors"},
-    "connector": {"connector", "servers", "protocol", "config", "errors"},
-    "groups": {"groups", "words", "servers", "protocol", "config", "errors"},
-    "export": {"export", "words", *BELOW_EXPORT},
+    "clients": {"clients", "protocol", "config", "errors"},
+    "connector": {"connector", "clients", "protocol", "config", "errors"},
+    "groups": {"groups", "text", "clients", "protocol", "config", "errors"},
+    "export": {"export", "text", *BELOW_EXPORT},
     "sandbox": {"sandbox", *BELOW_EXPORT},
 }
 
@@ -45,22 +45,21 @@ WITHIN = {
         "checks": {"model", "stores", "destination", "planning", "run"},
     },
     "groups": {
-        "looking": set[str](),
-        "files": {"looking"},
-        "watching": {"looking"},
-        "changing": {"looking"},
-        "resets": {"looking", "files", "changing"},
-        "managing": {"looking", "files", "changing", "resets"},
-        "planning": {"looking", "changing"},
-        "judging": {"looking", "changing", "planning"},
+        "snapshot": set[str](),
+        "offset_files": {"snapshot"},
+        "watch": {"snapshot"},
+        "changes": {"snapshot", "offset_files"},
+        "assignment": {"snapshot", "changes"},
+        "findings": {"snapshot", "changes", "assignment"},
+        "monitoring": {"snapshot", "changes", "assignment", "findings"},
     },
 }
 
 #: Foreign package → where alone it may be imported.
 AT_HOME = {
-    "kazoo": ("zkgroup/servers/zookeeper/",),
-    "confluent_kafka": ("zkgroup/servers/kafka.py",),
-    "pyspark": ("zkgroup/export/spark/", "zkgroup/export/tasks/answers.py"),
+    "kazoo": ("zkgroup/clients/zookeeper/",),
+    "confluent_kafka": ("zkgroup/clients/kafka/client.py",),
+    "pyspark": ("zkgroup/export/spark/", "zkgroup/export/tasks/task_results.py"),
     "pyarrow": ("zkgroup/export/",),
     "typer": ("commands/",),
     "rich": ("commands/",),
@@ -167,7 +166,7 @@ def impure(imports: list[Import]) -> list[Import]:
         for entry in imports
         if entry.file.startswith("zkgroup/protocol/")
         and entry.module.split(".")[0] in IMPURE
-        and (entry.file, entry.module) != ("zkgroup/protocol/filters.py", "time")
+        and (entry.file, entry.module) != ("zkgroup/protocol/topic_filter.py", "time")
     ]
 
 
@@ -181,11 +180,11 @@ def commands_imports(imports: list[Import]) -> list[Import]:
 def test_there_is_something_to_read() -> None:
     """The sources are found, so that the tests below are about something."""
     names = {path.relative_to(ROOT).as_posix() for path in sources()}
-    assert {"zkgroup/protocol/names.py", "zkgroup/servers/zookeeper/session.py", "commands/__init__.py"} <= names
+    assert {"zkgroup/protocol/names.py", "zkgroup/clients/zookeeper/session.py", "commands/__init__.py"} <= names
 
 
 def test_layers_point_one_way() -> None:
-    """protocol ← servers ← {connector, groups} ← {export, sandbox} ← commands, config and errors below all."""
+    """protocol ← clients ← {connector, groups} ← {export, sandbox} ← commands, config and errors below all."""
     assert [str(entry) for entry in wrong_layers(all_imports())] == []
 
 
@@ -193,7 +192,7 @@ def test_folders_within_a_layer_point_one_way() -> None:
     """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it, and no module stands beside them."""
     assert [str(entry) for entry in wrong_folders(all_imports())] == []
     beside = {path.stem for layer in WITHIN for path in (ROOT / "zkgroup" / layer).glob("*.py")}
-    assert beside == {"__init__", "model", "scope", "shell"}
+    assert beside == {"__init__", "group_model", "partition_scope", "shell_commands"}
     assert {layer: {path.parent.name for path in (ROOT / "zkgroup" / layer).glob("*/*.py")} for layer in WITHIN} == {
         layer: set(folders) for layer, folders in WITHIN.items()
     }
@@ -217,9 +216,9 @@ def test_commands_import_each_other_relatively() -> None:
 @pytest.mark.parametrize(
     ("file", "source", "check"),
     [
-        ("zkgroup/protocol/x.py", "from zkgroup.servers import kafka", wrong_layers),
-        ("zkgroup/servers/x.py", "from ..connector import stream", wrong_layers),
-        ("zkgroup/servers/x.py", "from .. import connector", wrong_layers),
+        ("zkgroup/protocol/x.py", "from zkgroup.clients import kafka", wrong_layers),
+        ("zkgroup/clients/x.py", "from ..connector import stream", wrong_layers),
+        ("zkgroup/clients/x.py", "from .. import connector", wrong_layers),
         ("zkgroup/groups/x.py", "import zkgroup.connector.stream", wrong_layers),
         ("zkgroup/errors.py", "from zkgroup import config", wrong_layers),
         ("zkgroup/export/x.py", "from zkgroup.sandbox import state", wrong_layers),
@@ -227,10 +226,10 @@ def test_commands_import_each_other_relatively() -> None:
         ("zkgroup/export/destination/x.py", "from zkgroup.export.planning import mismatch", wrong_folders),
         ("zkgroup/export/tasks/x.py", "def f():\n    from ..destination.run_log import Destination", wrong_folders),
         ("zkgroup/export/x.py", "from zkgroup.export.model import layout", wrong_folders),
-        ("zkgroup/groups/looking/x.py", "from zkgroup.groups.judging import findings", wrong_folders),
+        ("zkgroup/groups/snapshot/x.py", "from zkgroup.groups.findings import findings", wrong_folders),
         ("zkgroup/export/run/x.py", "import pyspark", away_from_home),
         ("zkgroup/groups/x.py", "def f():\n    from kazoo.client import KazooClient", away_from_home),
-        ("zkgroup/servers/fetch.py", "import confluent_kafka", away_from_home),
+        ("zkgroup/clients/kafka/fetcher.py", "import confluent_kafka", away_from_home),
         ("zkgroup/sandbox/x.py", "from pyspark import SparkContext", away_from_home),
         ("zkgroup/groups/x.py", "import rich.table", away_from_home),
         ("zkgroup/protocol/x.py", "import time", impure),

@@ -19,14 +19,14 @@ import typer
 from cli import environment, run
 from documented import command_lines, examples, parsed, run_examples
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.commands import COMMANDS, app
 from zkgroup.commands._demo_parts import GROUP, PARTITIONS, TOPICS, demo_message
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.lifecycle import stop
-from zkgroup.sandbox.paths import STATE_VARIABLE
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

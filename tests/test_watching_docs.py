@@ -10,8 +10,8 @@ from timelines import look
 
 from zkgroup.commands._watch_frame import HELP, REPLAY_HELP
 from zkgroup.commands._watch_lines import COLUMNS
-from zkgroup.groups.watching.recording import _EVENT, _SCALARS, _changes
-from zkgroup.groups.watching.timeline import KINDS, Look
+from zkgroup.groups.watch.recording import _EVENT, _SCALARS, _changes
+from zkgroup.groups.watch.timeline import KINDS, Look
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "watching.md").read_text(encoding="utf-8")

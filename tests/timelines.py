@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from zkgroup.groups.watching.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 A, B = "g_a", "g_b"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from zkgroup.groups.changing.writing import OffsetWrite
-from zkgroup.groups.model import StoredOffset
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes.zookeeper_offset_writer import OffsetWrite
+from zkgroup.groups.group_model import StoredOffset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Failure, Get, Node
+from zkgroup.protocol.operations import Create, Ensure, Failure, Get, Node
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 P = TopicPartition
 Offsets = Mapping[TopicPartition, int]

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from support import wait_until
 
-from zkgroup.guard import Guard
-from zkgroup.java import QUICK, find_java
+from zkgroup.child_watchdog import Guard
+from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.jars import pyspark_class_path, pyspark_jars, retrieve
-from zkgroup.sandbox.paths import cache_dir
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.processes import Process, spawn
+from zkgroup.sandbox.owned_processes import Process, spawn
+from zkgroup.sandbox.sandbox_paths import cache_dir
+from zkgroup.sandbox.server_probe import free_port
 
 _SERVERS = "org.apache.hadoop.yarn.server"
 

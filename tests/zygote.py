@@ -97,10 +97,10 @@ def _text(file: io.BufferedRandom) -> str:
 
 
 def _import_everything() -> None:
-    for package in ("zkgroup.commands", "zkgroup.config", "zkgroup.groups", "zkgroup.protocol", "zkgroup.servers"):
+    for package in ("zkgroup.commands", "zkgroup.config", "zkgroup.groups", "zkgroup.protocol", "zkgroup.clients"):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
-    for name in ("zkgroup.connector", "zkgroup.sandbox.state", "rich.console", "rich.text", "tomllib", "csv"):
+    for name in ("zkgroup.connector", "zkgroup.sandbox.sandbox_state", "rich.console", "rich.text", "tomllib", "csv"):
         importlib.import_module(name)
 
 

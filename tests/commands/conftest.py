@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from migrating import Migrate
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture

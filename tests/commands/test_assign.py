@@ -12,14 +12,14 @@ from assigning import COLUMNS, Build, assigned, builder
 from cli import run
 from grouping import joined
 
-from zkgroup.commands._whatif import parse_changes
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands._what_if_options import parse_changes
 from zkgroup.errors import UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Ensure, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Ensure, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from cli import ZKGROUP, environment, run
 from members import ReadMember, owners, wait_for_rest
 from support import wait_until
 
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.planning.explain import Variant, explain
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.assignment.strategy_inference import Variant, explain
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Failure, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Failure, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture

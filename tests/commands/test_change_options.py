@@ -8,16 +8,16 @@ import pytest
 from cli import run
 from writing import P
 
-from zkgroup.groups.resets.reset import Target
-from zkgroup.groups.resets.resetting import Resetter
-from zkgroup.groups.resets.standing import Selection
-from zkgroup.groups.resets.targets import parse_time
-from zkgroup.groups.scope import parse_scope
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes.current_offsets import Selection
+from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.changes.reset_targets import parse_time
+from zkgroup.groups.changes.resetter import Resetter
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Acl, Create, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Acl, Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.mark.parametrize(

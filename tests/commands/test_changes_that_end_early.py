@@ -14,11 +14,11 @@ from support import wait_until
 from tcp_proxy import TcpProxy
 from writing import REGISTRATION, Build, P, values
 
-from zkgroup.groups.changing import backup
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import backup
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 MANY = [P("t", number) for number in range(9_000)]  # three pieces
 

@@ -16,14 +16,14 @@ from grouping import Groups, static
 from shells import home_of, shell
 from support import wait_until
 
-from zkgroup.commands._completing import PATIENCE
-from zkgroup.groups.judging.findings import KINDS
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands._completion_values import PATIENCE
+from zkgroup.groups.findings.finding import KINDS
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Ensure
-from zkgroup.sandbox.paths import STATE_VARIABLE
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
+from zkgroup.sandbox.test_topics import create_topic
 
 FOLDER = Path(__file__).resolve().parents[2] / "completions"
 BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")

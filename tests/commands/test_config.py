@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cli import run
 
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import free_port
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from consuming import Consuming, consuming, into_a_full_pipe
 from grouping import Groups, static
 from support import numbered, wait_until
 
-from zkgroup.java import find_java
+from zkgroup.clients.kafka.client import Consumer, KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import produce
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import Consumer, KafkaSettings
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import produce
 
 Unique = Callable[[str], str]
 Jars = Callable[[list[str]], list[str]]

@@ -17,20 +17,20 @@ from consuming import committed, consuming, into_a_full_pipe, nobody_is_left, ow
 from screen import Screen
 from support import numbered, wait_until
 
-from zkgroup.commands import _consuming
-from zkgroup.commands._messages import values_lines
+from zkgroup.clients.kafka.client import KafkaSettings, producer
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands import _consumption
+from zkgroup.commands._message_format import values_lines
+from zkgroup.commands._message_sink import Sink
 from zkgroup.commands._signals import StopRequest
-from zkgroup.commands._sink import Sink
 from zkgroup.connector import Stream
 from zkgroup.connector.stream import Feed
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings, producer
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -248,7 +248,7 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
     """With -e who hears nothing for a while says what it waits for, once."""
     topic = make_topic(3)
     fill(topic, 6, 3)
-    monkeypatch.setattr(_consuming, "SILENCE", 0.3)
+    monkeypatch.setattr(_consumption, "SILENCE", 0.3)
     stream: Stream[Any, Any] = Stream(
         lambda: kafka,
         lambda: True,
@@ -268,7 +268,7 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
         sink.start([stream])
         missing = f"the ends of {topic}-1..2"
         wait_until(lambda: sink.missing(ends) == missing, 30, "the end of the first partition")
-        _consuming._watch(sink, _consuming.Limits(1.5, until_end=True), StopRequest(), lambda: sink.missing(ends))
+        _consumption._watch(sink, _consumption.Limits(1.5, until_end=True), StopRequest(), lambda: sink.missing(ends))
         assert sink.wait(5.0)
     feed.end(None)
     feed.close()

@@ -16,16 +16,16 @@ from cli import ZKGROUP, environment, run
 from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import Record, create_topic, fill_topic
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.session_expiry import expire_session
+from zkgroup.sandbox.test_topics import Record, create_topic, fill_topic
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -9,10 +9,10 @@ from pathlib import Path
 from cli import run
 from consuming import consuming
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, add_partitions, create_topic, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, add_partitions, create_topic, delete_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -13,11 +13,11 @@ from cli import ZKGROUP, environment, run
 from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
 from support import wait_until
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure, Exists
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure, Exists
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record
 
 MESSAGES = 3000
 NEVER = ["-X", "auto.commit.interval.ms=60000"]

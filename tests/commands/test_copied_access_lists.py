@@ -11,20 +11,20 @@ from cli import run
 from hiding import AUTH, CLOSED
 from writing import P, values
 
-from zkgroup.config.security import TlsSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.security_settings import TlsSettings
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changing import access, writing
-from zkgroup.groups.changing.access import copied_lists, is_asked_for
-from zkgroup.groups.changing.permissions import needs_of_removal, refusal, refuse_removal
-from zkgroup.groups.changing.strangers import identities
-from zkgroup.groups.changing.tree import read_tree
-from zkgroup.groups.changing.writing import write_offsets
+from zkgroup.groups.changes import copied_acls, zookeeper_offset_writer
+from zkgroup.groups.changes.acl_conflicts import identities
+from zkgroup.groups.changes.copied_acls import copied_lists, is_asked_for
+from zkgroup.groups.changes.group_tree import read_tree
+from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal, refuse_removal
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR_READ_WORLD
-from zkgroup.protocol.ops import OPEN, Acl, Acls, Create, Exists, Failure, GetAcl, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import OPEN, Acl, Acls, Create, Exists, Failure, GetAcl, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
 
 READABLE = Acl("world", "anyone", 1)
 MINE = (*CLOSED, READABLE)
@@ -184,7 +184,7 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(
     tree = read_tree(owner, group)
     renaming = command == "rename-group"
     copied = copied_lists(owner, tree, None, other, list(tree.offsets), renaming=renaming)
-    write_offsets(owner, other, [writing.OffsetWrite(P("t", 0), 5, None)], acls=copied.lists)
+    write_offsets(owner, other, [zookeeper_offset_writer.OffsetWrite(P("t", 0), 5, None)], acls=copied.lists)
 
     done = run(command, group, other, *credentials, "--execute")
     assert done.returncode == 0, done.stderr
@@ -331,7 +331,7 @@ def test_lists_of_many_pieces(owner: Registry, unique: Callable[[str], str]) -> 
         owner.write(Create(znodes.offset(group, P("t", number)), b"5", acl=CLOSED if number % 2 else MINE))
     tree = read_tree(owner, group)
     copied = copied_lists(owner, tree, None, other, list(tree.offsets), renaming=True)
-    writes = [writing.OffsetWrite(key, 5, None) for key in tree.offsets]
+    writes = [zookeeper_offset_writer.OffsetWrite(key, 5, None) for key in tree.offsets]
     write_offsets(owner, other, writes, piece_bytes=600, acls=copied.lists)
     assert lists_of(owner, other) == lists_of(owner, group)
 
@@ -356,4 +356,4 @@ def test_a_list_that_was_asked_for_needs_no_word(acl: tuple[Acl, ...], same: boo
 
 def test_words_show_no_digest() -> None:
     """A digest can be tried against dictionaries: only its user is told."""
-    assert access.told_list((*MINE, Acl("sasl", "kafka", 5))) == "digest:app:cdrwa,world:anyone:r,sasl:kafka:cr"
+    assert copied_acls.told_list((*MINE, Acl("sasl", "kafka", 5))) == "digest:app:cdrwa,world:anyone:r,sasl:kafka:cr"

@@ -13,13 +13,13 @@ from cli import run
 from grouping import joined
 from writing import Build, P, register, values
 
-from zkgroup.groups.changing import backup
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import backup
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Exists, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 COLUMNS = ["topic", "partition", "current", "target", "change", "note"]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from cli import run
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Acls, Create, Ensure, Failure, Get, GetAcl, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Acl, Acls, Create, Ensure, Failure, Get, GetAcl, Node
+from zkgroup.sandbox.local_cluster import Sandbox
 
 SECRET = "correct horse:battery"
 USER = "ops"

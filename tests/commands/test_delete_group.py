@@ -16,16 +16,16 @@ from resets import Kept
 from support import wait_until
 from writing import Build, P, register, values
 
-from zkgroup.groups.changing import backup
-from zkgroup.groups.changing.tree import read_tree
-from zkgroup.groups.managing.debris import look_for_debris
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import backup
+from zkgroup.groups.changes.debris import look_for_debris
+from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
 
 ZOOKEEPER = ("--store", "zookeeper")
 

@@ -12,14 +12,14 @@ from cli import run
 from hiding import AUTH, CLOSED
 from writing import P
 
-from zkgroup.groups.changing import backup
-from zkgroup.groups.changing.tree import read_tree
-from zkgroup.groups.managing.debris import backup_of_debris, look_for_debris
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import backup
+from zkgroup.groups.changes.debris import backup_of_debris, look_for_debris
+from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import OPEN, Acl, Create, Delete, Ensure, Exists, Failure, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import OPEN, Acl, Create, Delete, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
 
 OURS = "ours:secret"
 READABLE = Acl("world", "anyone", 1)

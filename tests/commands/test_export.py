@@ -19,14 +19,14 @@ from members import connector
 from object_store import CREDENTIALS, filesystem, object_server, uri_of
 from support import fresh_name, numbered, wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Exists, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 MESSAGES = 120_000
 COLUMNS = ["topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late"]

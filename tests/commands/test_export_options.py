@@ -14,16 +14,16 @@ import typer
 from cli import ZKGROUP, environment, run
 from exports import InProcess, commit_offsets, files_in, nothing_in
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import app
-from zkgroup.commands._export_beside import show_answers
+from zkgroup.commands._export_option_conflicts import show_answers
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Exists
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Exists
+from zkgroup.sandbox.local_cluster import Sandbox
 
 #: Ways to call it that are not an export, each with an option that it goes with.
 MODES = ("--status", "--history", "--verify")

@@ -8,10 +8,10 @@ import pytest
 from cli import run
 from grouping import Groups, tree
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
 
 STATE = b'{"topology":{"id":"4f9a8081","name":"Top"},"offset":88,"partition":0,"topic":"orders"}'
 #: Below the group: a spout's, one with its root deeper, and go_kafka_client's.

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from cli import run
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
 
 #: What a server takes in one request, less the rest of it.
 LARGE = 1_040_000

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.commands._messages import compile_format, json_lines, values_lines, visible_json_lines, weave
-from zkgroup.commands._render import iso_utc
+from zkgroup.clients.kafka.client import Consumer, KafkaTopicPartition, Message, Producer
+from zkgroup.commands._message_format import compile_format, json_lines, values_lines, visible_json_lines, weave
+from zkgroup.commands._output import iso_utc
 from zkgroup.errors import UsageError
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import Consumer, KafkaTopicPartition, Message, Producer
 
 STAMP = 1411294187842
 

@@ -10,13 +10,13 @@ from cli import run
 from grouping import Groups, commit_in_kafka, joined, static, tree
 from migrating import Migrate
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.resets.migrating import Migrator
+from zkgroup.groups.changes.migration import Migrator
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Get, Node
 
 Unique = Callable[[str], str]
 

@@ -15,12 +15,12 @@ from grouping import commit_in_kafka, joined
 from migrating import Migrate
 from support import numbered, wait_until
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import produce
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import produce
 
 GUIDE = Path(__file__).parents[2] / "docs" / "migrating.md"
 Unique = Callable[[str], str]

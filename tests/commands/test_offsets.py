@@ -12,10 +12,10 @@ import pytest
 from cli import run, run_on_terminal
 from grouping import Groups, commit_in_kafka, static
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import free_port
 
 COLUMNS = ["topic", "partition", "committed", "committed_at", "log_start", "log_end", "lag"]
 BOTH = ["committed_zookeeper", "committed_kafka"]

@@ -12,14 +12,14 @@ from grouping import commit_in_kafka
 from resets import STORES, Kept, OneStore
 from support import wait_until
 
-from zkgroup.groups.files.files import FORMATS, FileFormat, parse_offsets
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.offset_files.offset_file import FORMATS, FileFormat, parse_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.ops import Acl, Create, Ensure, Exists, Failure, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Acl, Create, Ensure, Exists, Failure, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, create_topic
 
 MakeTopic = Callable[..., str]
 P = TopicPartition

@@ -8,13 +8,13 @@ import pytest
 from cli import run
 from writing import P, values
 
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic
 
 
 @pytest.mark.parametrize("release", ["0.8.2.2", "0.10.2.2"])

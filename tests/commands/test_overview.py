@@ -10,9 +10,9 @@ import pytest
 from broken_groups_by_hand import ALONE, MIXED
 from judged import having, inactive
 
-from zkgroup.commands._overview import print_overview, print_summary
-from zkgroup.groups.judging.inspection import Inspection, inspect, worst_first
-from zkgroup.groups.model import GroupSnapshot
+from zkgroup.commands._group_overview import print_overview, print_summary
+from zkgroup.groups.findings.inspection import Inspection, inspect, worst_first
+from zkgroup.groups.group_model import GroupSnapshot
 
 
 def inspected(groups: Iterable[tuple[str, GroupSnapshot]]) -> Sequence[Inspection]:

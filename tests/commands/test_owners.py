@@ -11,12 +11,12 @@ import pytest
 from cli import run
 from grouping import joined
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure, Exists, Failure
+from zkgroup.protocol.operations import Create, Ensure, Exists, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 STAMP = 1411294187842
 Build = Callable[..., str]

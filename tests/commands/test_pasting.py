@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from writing import P
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import COMMANDS
 from zkgroup.commands._pasting import place_options, with_options
-from zkgroup.groups.shell import command_line, in_quotes, quoted
+from zkgroup.groups.shell_commands import command_line, in_quotes, quoted
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Ensure, Exists, SetData, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Ensure, Exists, SetData, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
 
 NAMES = [lazy.name for lazy in COMMANDS if lazy.connects]
 

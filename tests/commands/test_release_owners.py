@@ -9,14 +9,14 @@ import pytest
 from cli import run
 from writing import REGISTRATION, Build, Meddler, P, register
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changing.removing import remove_tree
-from zkgroup.groups.managing.permanent_nodes import read_permanent_nodes, release_guard
-from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.changes.persistent_nodes import read_permanent_nodes, release_guard
+from zkgroup.groups.changes.znode_deletion import remove_tree
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Delete, Ensure, Failure, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Ensure, Failure, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 def own(session: Registry, group: str, partition: int, owner: str, *, ephemeral: bool = False, topic: str = "t") -> str:

@@ -13,13 +13,13 @@ from pathlib import Path
 from cli import environment, run
 from writing import Build, P, register, values
 
-from zkgroup.groups.changing import backup
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import backup
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Delete, Ensure, Exists, SetData, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Delete, Ensure, Exists, SetData, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 def exists(registry: Registry, group: str) -> bool:
@@ -112,9 +112,9 @@ def test_neither_group_may_be_at_work(
 MEDDLING = """
 import sys
 from zkgroup.__main__ import main
-from zkgroup.groups.managing.manager import Manager
+from zkgroup.groups.changes.group_manager import Manager
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
 
 group, topic = sys.argv[2], sys.argv.pop()
 copy = Manager.copy

@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.commands import offsets, owners
-from zkgroup.commands._overview import BOTH, HEAD, PARTITIONS, SUMMARY, SUMMARY_SPARE
-from zkgroup.commands._render import SPARE, Column, Output, iso_utc, print_object, print_rows, time_column
-from zkgroup.commands._text import escape, json_escape, one_line, shown_name, width
-from zkgroup.groups.files.files import parse_offsets
+from zkgroup.commands._group_overview import BOTH, HEAD, PARTITIONS, SUMMARY, SUMMARY_SPARE
+from zkgroup.commands._output import SPARE, Column, Output, iso_utc, print_object, print_rows, time_column
+from zkgroup.commands._terminal_text import escape, json_escape, one_line, shown_name, width
+from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import with_formula
+from zkgroup.text import with_formula
 
 
 def shown(rows: Sequence[Any], columns: Sequence[Column | str], output: Output) -> str:

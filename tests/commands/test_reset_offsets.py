@@ -17,14 +17,14 @@ from cli import run
 from resets import STORES, Kept, OneStore
 from support import fresh_name
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Exists, SetData
-from zkgroup.sandbox.paths import STATE_VARIABLE
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Exists, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
+from zkgroup.sandbox.test_topics import Record, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -35,7 +35,7 @@ NOON = 1_600_000_000_000  # 2020-09-13T12:26:40Z
 @pytest.fixture(scope="module")
 def topic(registry: Registry, kafka: KafkaSettings) -> str:
     """Three partitions with 100 messages each, one a second since 2020-09-13T12:26:40Z."""
-    from zkgroup.sandbox.topics import create_topic
+    from zkgroup.sandbox.test_topics import create_topic
 
     name = fresh_name("reset")
     create_topic(registry, name, 3)

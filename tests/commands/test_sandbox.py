@@ -16,16 +16,16 @@ import pytest
 from cli import ZKGROUP, environment, run
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.guard.script import start_token
+from zkgroup.child_watchdog.watchdog_script import start_token
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
-from zkgroup.sandbox.paths import STATE_VARIABLE, sandbox_folder
-from zkgroup.sandbox.probe import HOST, port_is_free
-from zkgroup.sandbox.processes import find_by_folder
-from zkgroup.sandbox.state import find
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.sandbox.owned_processes import find_by_folder
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
+from zkgroup.sandbox.sandbox_state import find
+from zkgroup.sandbox.server_probe import HOST, port_is_free
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from grouping import Groups, tree
 from judged import judged, stored
 from support import wait_until
 
-from zkgroup.groups.changing.unregistered import LATELY, find_unregistered_commits
-from zkgroup.groups.looking.snapshot import read_group
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes.unregistered_committers import LATELY, find_unregistered_commits
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Failure, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Failure, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 NOW = 1411294187842
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

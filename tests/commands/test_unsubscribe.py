@@ -10,12 +10,12 @@ from collections.abc import Callable
 from cli import run
 from writing import Build, P, register, values
 
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Ensure, Exists
+from zkgroup.protocol.operations import Create, Ensure, Exists
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 def test_a_topic_that_is_read_no_more(

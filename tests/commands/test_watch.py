@@ -19,12 +19,12 @@ from grouping import Groups, joined, static
 from members import ReadMember, wait_for_rest
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Create, Delete, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Acl, Create, Delete, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -295,7 +295,7 @@ def test_zookeeper_goes_and_comes(make_sandbox: Callable[..., Sandbox]) -> None:
     """In a pipe, too, ZooKeeper's absence is two lines, and neither an end nor a traceback."""
     sandbox = make_sandbox(brokers=0)
     with sandbox.registry(timeout=30.0) as registry:
-        from zkgroup.protocol.ops import Ensure
+        from zkgroup.protocol.operations import Ensure
 
         registry.read([Ensure(znodes.ids("g"))])
     with Piped("g", "-z", sandbox.connect, "--connect-timeout", "1", "--watch", "--interval", "0.3") as piped:

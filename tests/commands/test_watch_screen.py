@@ -14,16 +14,16 @@ from grouping import Groups, static
 from screen import Screen
 from timelines import look
 
-from zkgroup.commands._text import width
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands._terminal_text import width
 from zkgroup.commands._watch_frame import HELP, REPLAY_HELP, Style, frame
 from zkgroup.commands._watch_terminal import split_keys, whole
 from zkgroup.commands._watch_view import View
-from zkgroup.groups.watching.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture
@@ -187,8 +187,8 @@ def test_errors_are_told_without_a_screen(cluster: Sandbox, unique: Callable[[st
 def test_a_recording_is_played_with_keys(cluster: Sandbox, group: str, topic: str, tmp_path: Path) -> None:
     """Step on and back, on to an event, jump; the end is told, and quitting restores the terminal."""
     path = tmp_path / "r.jsonl"
-    from zkgroup.groups.watching.happenings import begin, tell
-    from zkgroup.groups.watching.recording import Header, Recorder
+    from zkgroup.groups.watch.event_detector import begin, tell
+    from zkgroup.groups.watch.recording import Header, Recorder
 
     looks = [look(1000 * n, {0: "a@5"}, "a" if n < 7 else "ab", 4) for n in range(10)]
     story, events = begin(looks[0])

@@ -11,7 +11,7 @@ import pytest
 from cli import run, run_on_terminal
 from grouping import Groups
 
-from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.local_cluster import Sandbox
 
 SAID = "zkgroup: looking again after 2 s … 1 s"
 ERASED = "\r\x1b[K"

@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zkgroup.config import ConsumerConfig, Property, librdkafka_properties, load_consumer_config, parse_properties
-from zkgroup.config.consumer import LoadedConfig
-from zkgroup.config.keys import BY_NAME, KEYS, OWN_KEYS, RESERVED, Status
+from zkgroup.config.consumer_config import LoadedConfig
+from zkgroup.config.consumer_keys import BY_NAME, KEYS, OWN_KEYS, RESERVED, Status
 from zkgroup.errors import UsageError
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zkgroup.config.layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER
+from zkgroup.config.configuration_reference import updated
 from zkgroup.config.profiles import _FIELDS
-from zkgroup.config.reference import updated
+from zkgroup.config.setting_layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """Whoever changes a key runs ``python -m zkgroup.config.reference docs/configuration.md``."""
+    """Whoever changes a key runs ``python -m zkgroup.config.configuration_reference docs/configuration.md``."""
     text = DOCS.read_text("utf-8")
     assert updated(text) == text
 

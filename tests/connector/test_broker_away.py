@@ -8,11 +8,11 @@ import pytest
 from members import ReadMember, committed
 from support import numbered, wait_until
 
-from zkgroup.connector import reading
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.connector import stream_reader
 from zkgroup.protocol.names import OFFSETS_TOPIC
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 
 def test_clients_whose_connections_failed_are_made_anew(
@@ -20,7 +20,7 @@ def test_clients_whose_connections_failed_are_made_anew(
 ) -> None:
     """librdkafka connects again by itself, and was seen never to fetch again where partitions were assigned while the
     broker was away. So a member asks by a new client: with its next share, and where nothing comes for long."""
-    monkeypatch.setattr(reading, "SILENCE", 2.0)
+    monkeypatch.setattr(stream_reader, "SILENCE", 2.0)
     sandbox = make_sandbox()
     topic, group, partitions = "away", "g", 4
     settings = KafkaSettings(sandbox.bootstrap)

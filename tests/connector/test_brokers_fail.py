@@ -10,12 +10,12 @@ import pytest
 from observed import Observed
 from support import fresh_name, wait_until
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Exists, Failure, Get, Node, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Exists, Failure, Get, Node, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic
 
 PARTITIONS = 6
 

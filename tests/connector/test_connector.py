@@ -13,20 +13,20 @@ import pytest
 from members import ReadMember, committed, connector, owners, wait_for_rest
 from support import values, wait_until
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.connector.reading import Reading
 from zkgroup.connector.stream import IDLE, SLICE
+from zkgroup.connector.stream_reader import Reading
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.member import Member
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Exists, Get, Node, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Exists, Get, Node, Stat
+from zkgroup.protocol.topic_filter import TopicFilter
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -268,8 +268,8 @@ def test_a_chroot_that_is_not_there_is_not_made(zookeeper: Sandbox, unique: Uniq
 
 def test_no_zookeeper_is_an_error_within_the_connect_timeout() -> None:
     """Nobody listens: joining fails in the time given, and closing again says the same."""
+    from zkgroup.clients.zookeeper import ZooKeeperSettings
     from zkgroup.config import ConsumerConfig
-    from zkgroup.servers.zookeeper import ZooKeeperSettings
 
     member = Connector(ConsumerConfig(group_id="g"), ZooKeeperSettings("127.0.0.1:1", 6.0, 1.0))
     began = time.monotonic()

@@ -11,14 +11,14 @@ from members import ReadMember, committed, wait_for_rest
 from observed import Observed
 from support import numbered, wait_until
 
-from zkgroup.connector.connector import boot_clock
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.connector.zookeeper_connector import boot_clock
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Failure, Get, Node, Result, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Failure, Get, Node, Result, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, delete_topic, produce
 
 NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 

@@ -10,19 +10,19 @@ from typing import Any, cast
 import pytest
 from support import wait_until
 
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
+from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.connector.driver import Driver
-from zkgroup.connector.joining import member_settings
+from zkgroup.connector.member_driver import Driver
+from zkgroup.connector.member_setup import member_settings
 from zkgroup.connector.stream import Feed
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.offsets import CommitError
-from zkgroup.protocol.ops import Code, Connected, Delete, Get, Op, Result, Sync
+from zkgroup.protocol.offset_versions import CommitError
+from zkgroup.protocol.operations import Code, Connected, Delete, Get, Op, Result, Sync
 from zkgroup.protocol.znodes import Registration
-from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 
 NOWHERE = ZooKeeperSettings("127.0.0.1:1", 6.0)
 OFFSETS = {TopicPartition("t", 0): 7}

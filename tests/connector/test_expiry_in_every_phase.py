@@ -17,15 +17,15 @@ from observed import Held, Observed
 from support import wait_until
 from tcp_proxy import TcpProxy
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import Connector, Record
 from zkgroup.errors import SessionLostError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Failure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Ensure, Failure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
 
 NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 ASKING = [  # phases that wait for an answer of ZooKeeper's

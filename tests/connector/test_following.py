@@ -8,15 +8,15 @@ import pytest
 from members import ReadMember, committed, owners, plan, wait_for_rest
 from support import numbered, values, wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, add_partitions, create_topic, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Create, Delete, Ensure, Get, Node
+from zkgroup.protocol.topic_filter import TopicFilter
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, add_partitions, create_topic, delete_topic, produce
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -11,12 +11,12 @@ import pytest
 from members import committed, connector
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import DecodingError
 from zkgroup.errors import SessionLostError, UsageError
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, produce
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.connector.joining import zookeeper_settings
+from zkgroup.connector.member_setup import zookeeper_settings
 from zkgroup.errors import UsageError
-from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 HERE = "h1:2181,h2:2181/a"
 

@@ -11,13 +11,13 @@ import pytest
 from members import ReadMember, committed, connector, wait_for_rest
 from support import wait_until
 
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import Connector
 from zkgroup.errors import UsageError
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

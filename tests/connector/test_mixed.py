@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mixed import MIXES, run_mixed
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.mark.parametrize("mix", MIXES)

@@ -10,14 +10,14 @@ import pytest
 from members import ReadMember, committed, owners, wait_for_rest
 from support import values, wait_until
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RebalanceFailedError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Failure, Stat
+from zkgroup.protocol.topic_filter import TopicFilter
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -9,17 +9,17 @@ import pytest
 from members import ReadMember, committed, owners
 from support import wait_until
 
+from zkgroup.clients.kafka import group_offsets
+from zkgroup.clients.kafka.client import Consumer, KafkaSettings, consumer
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import StartAt
 from zkgroup.errors import MalformedZnodeError, OffsetOutOfRangeError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Exists, Failure, Get, Node, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers import group_offsets
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import Consumer, KafkaSettings, consumer
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure, Exists, Failure, Get, Node, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -13,12 +13,12 @@ from members import ReadMember, committed, plan, wait_for_rest
 from members import owners as owners_of
 from support import numbered, values, wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Children
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import produce
 
 PROGRAM = Path(__file__).parents[1] / "kafka_node_member.js"
 pytestmark = pytest.mark.long

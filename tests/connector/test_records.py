@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.fetcher import offset_of, partition_of, runs_of, topic_of
 from zkgroup.connector.records import Batch, without
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.fetch import offset_of, partition_of, runs_of, topic_of
-from zkgroup.servers.kafka import Message
 
 #: Runs of a batch: topic, partition, and the offsets (rising, with gaps).
 offsets = st.lists(st.integers(1, 4), min_size=1, max_size=5)

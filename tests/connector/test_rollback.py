@@ -10,14 +10,14 @@ import pytest
 from members import ReadMember, committed, owners
 from support import numbered, wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import procedures, znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Exists, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Exists, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import produce
 
 PARTITIONS = 6
 ATTEMPTS = 4

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition
 from zkgroup.connector import Stream
 from zkgroup.connector.stream import Feed
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition
+from zkgroup.sandbox.test_topics import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -12,8 +12,8 @@ from members import ProcessMember, committed, wait_for_rest
 from support import wait_until
 from tcp_proxy import TcpProxy
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 SESSION = 4.0
 STOPS = 2

@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from exports import InProcess, joining
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.run.run_export import ExportRequest, run_export
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 
 def main(wish: dict) -> int:

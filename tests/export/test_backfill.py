@@ -15,8 +15,10 @@ from cli import run
 from exports import abort, at, files_in, messages_in, offsets, published_in, recreate_topic, root_of
 from resets import drop_messages
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError
-from zkgroup.export.checks.mending import remedy_for
+from zkgroup.export.checks.repair_commands import remedy_for
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import VerifyRow, verify
 from zkgroup.export.destination.run_log import Destination
@@ -27,10 +29,8 @@ from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Make = Callable[..., str]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.export.planning.bounds import EARLIEST, Bound, notes_on, parse_bound
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.sandbox.test_topics import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]

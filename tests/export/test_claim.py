@@ -12,19 +12,19 @@ import pytest
 from support import wait_until
 from tcp_proxy import TcpProxy
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.documents import encode_pointer
 from zkgroup.export.model.run_record import Pointer, RecordPart
 from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.conflicts import Moved, TakenOver
+from zkgroup.export.run.export_conflicts import Moved, TakenOver
 from zkgroup.export.run.transaction_size import split_transaction
-from zkgroup.groups.changing.permissions import refuse_unwritable
+from zkgroup.groups.changes.missing_permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Exists, Get, Node, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 Commit = Callable[[str, dict[TopicPartition, int]], None]
 Committed = Callable[..., int | None]

@@ -14,15 +14,15 @@ from typing import NamedTuple
 import pytest
 from support import wait_until
 
-from zkgroup.config.folders import CACHE_VARIABLE, cache_dir
-from zkgroup.export.spark.classes import ClassArchive
-from zkgroup.java import find_java
+from zkgroup.config.state_folders import CACHE_VARIABLE, cache_dir
+from zkgroup.export.spark.spark_class_archive import ClassArchive
+from zkgroup.java_runtime import find_java
 
 _START = """
 import os, sys
 from contextlib import suppress
 from pathlib import Path
-from zkgroup.export.spark.context import SparkJobs
+from zkgroup.export.spark.spark_context import SparkJobs
 with SparkJobs("local[1]", {}) as spark:
     if sys.argv[1:] == ["fail"]:
         raise SystemExit("interrupted")

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.range_reader import held_by
 from zkgroup.export.model.layout import END_OF_TIME, FORMATS, Format, Layout
 from zkgroup.export.tasks.columns import Columns
-from zkgroup.servers.kafka import Message
-from zkgroup.servers.ranges import held_by
 
 TYPES = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
 
@@ -79,7 +79,7 @@ _WITHOUT_PANDAS = """
 import sys
 from zkgroup.export.tasks.columns import Columns
 from zkgroup.export.model.layout import Layout
-from zkgroup.servers.kafka import Message
+from zkgroup.clients.kafka.client import Message
 given = [
     Message(topic="t", partition=0, offset=i, timestamp=(1, i), key=key, value=b"v", headers=[("a", b"b"), ("c", None)])
     for i, key in enumerate([None, b"k"])

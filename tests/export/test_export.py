@@ -16,6 +16,7 @@ from exports import committed_end, files_in, messages_in, nothing_in, published_
 from pyspark.sql import SparkSession
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import PartitionPlan, Slice
@@ -24,13 +25,12 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run import planner
 from zkgroup.export.run.assembly import assemble
 from zkgroup.export.run.run_export import PartitionSummary
-from zkgroup.export.spark.context import pack_code
-from zkgroup.export.tasks.task import run_task
-from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.export.spark.spark_context import pack_code
+from zkgroup.export.tasks.export_task import run_task
+from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings, producer
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]

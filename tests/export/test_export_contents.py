@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from exports import FOLDERS, messages_in
 from pyspark.sql import SparkSession
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import PartitionSummary
-from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]
 MakeTopic = Callable[..., str]

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.client import Message
 from zkgroup.export.model.intervals import overlaps
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import OffsetRange
-from zkgroup.export.tasks import files as files_module
-from zkgroup.export.tasks.files import TaskFiles, Told
-from zkgroup.export.tasks.taskdata import FileAnswer, FileOptions
+from zkgroup.export.tasks import parquet_files as files_module
+from zkgroup.export.tasks.parquet_files import TaskFiles, Told
+from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import Message
 
 HOUR = 3_600_000
 NOON = 1_714_564_800_000  # 2024-05-01T12:00Z

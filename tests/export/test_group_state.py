@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError
 from zkgroup.export.model.plan_types import ExportPlan
 from zkgroup.export.planning.bounds import EARLIEST
 from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.protocol import znodes
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Failure, SetData
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure, Failure, SetData
+from zkgroup.protocol.topic_filter import TopicFilter
 
 Commit = Callable[[str, dict[TopicPartition, int]], None]
 Committed = Callable[..., int | None]
@@ -83,7 +83,7 @@ def test_unreadable_zookeeper_is_no_empty_group(group: GroupState) -> None:
     """A node that cannot be read is an error, and is not taken for a node that is not there."""
     from zkgroup.errors import ZkgroupError
     from zkgroup.export.planning import group_state as module
-    from zkgroup.protocol.ops import Code
+    from zkgroup.protocol.operations import Code
 
     for code in Code:
         if code is Code.NO_NODE:

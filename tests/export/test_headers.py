@@ -10,12 +10,12 @@ from cli import run
 from exports import messages_in, root_of
 from raw_batches import send_raw
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.sandbox.local_cluster import Sandbox
 
 GOOD, BAD = (b"name", b"value"), (b"\xff\xfe", b"value")
 UNREADABLE = [{"key": "\ufffd", "value": None}]

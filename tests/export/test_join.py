@@ -16,6 +16,9 @@ from exports import files_in, joining, messages_in
 from members import ReadMember, connector
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import read_committed, verify
@@ -25,13 +28,10 @@ from zkgroup.export.planning.bounds import COMMITTED, Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Delete, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Children, Delete, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
+from zkgroup.sandbox.test_topics import Record
 
 Committed = Callable[..., int | None]
 EACH = MESSAGES // PARTITIONS

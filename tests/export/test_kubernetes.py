@@ -13,11 +13,11 @@ from kubernetes_cluster import GO, Kubernetes, Node, kubernetes
 from spark_cluster import python_without
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.guard import Guard
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.child_watchdog import Guard
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 MESSAGES = 400_000
 CONF = ("--conf", "spark.executor.memory=512m", "--conf", "spark.executor.instances=2")

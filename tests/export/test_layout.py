@@ -24,7 +24,7 @@ from zkgroup.export.model.layout import (
     read_name,
 )
 from zkgroup.export.model.plan_types import Slice
-from zkgroup.export.tasks.json_text import is_json, is_walked_json
+from zkgroup.export.tasks.json_check import is_json, is_walked_json
 from zkgroup.export.tasks.late_messages import Found, LateCounter, late_of
 
 # Whole, half and quarter hours; a change at a minute past midnight (St. John's until 2011), by half an hour (Lord

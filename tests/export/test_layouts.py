@@ -20,6 +20,8 @@ import pytest
 from exports import files_in, published_in
 from pyspark.sql import SparkSession
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
@@ -29,9 +31,7 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]
 BERLIN = "Europe/Berlin"

@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support import fresh_name
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.spark.properties import default_properties
-from zkgroup.export.tasks.taskdata import FileOptions, TaskSettings
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.export.spark.spark_properties import default_properties
+from zkgroup.export.tasks.task_data import FileOptions, TaskSettings
+from zkgroup.sandbox.test_topics import Record, produce
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00Z
 MESSAGES, SIZE = 18, 10_000_000
@@ -26,7 +26,7 @@ LIMIT = 250 << 10  # KiB
 
 _TASK = """
 import pickle, re, sys
-from zkgroup.export.tasks.task import run_task
+from zkgroup.export.tasks.export_task import run_task
 settings, topic, end = pickle.load(sys.stdin.buffer)
 answers = list(run_task(settings, [(topic, 0, 0, end)]))
 assert [answer[0] for answer in answers if answer[0] != "file"] == ["done"], answers

@@ -17,6 +17,9 @@ from export_points import Export, Points, driven
 from exports import FOLDERS, InProcess
 from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, uri_of
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
@@ -25,15 +28,12 @@ from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores import filesystems
 from zkgroup.export.stores.filesystems import cleaned, told_failure, uri_with_defaults
-from zkgroup.export.stores.objects import ObjectStore
+from zkgroup.export.stores.object_store import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
 from zkgroup.export.tasks.staging import Staging
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Exists, Get, Node
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Exists, Get, Node
 
 PUBLISHED = ["0-10", "10-20"]
 

@@ -17,18 +17,18 @@ import pytest
 from export_points import Export, Paused, Points, at, driven, lose_session, points_of
 from exports import messages_in, nothing_in
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.run_record import Pointer
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_run import PlannedRun
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import Record, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
+from zkgroup.sandbox.test_topics import Record, produce
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from export_points import Export, Points, at, points_of
 from exports import files_in, messages_in, nothing_in, published_in
 from hiding import CLOSED
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Check, Children, Create, Delete, Ensure, Exists, Get, Node, Op, Stat
-from zkgroup.sandbox.topics import create_topic, delete_topic
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Acl, Check, Children, Create, Delete, Ensure, Exists, Get, Node, Op, Stat
+from zkgroup.sandbox.test_topics import create_topic, delete_topic
 
 READABLE = Acl("world", "anyone", 1)
 (HIDDEN,) = CLOSED

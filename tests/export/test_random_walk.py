@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from export_walk import Walk
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "40"))
 SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get("ZKGROUP_WALK_LAST", "4")))

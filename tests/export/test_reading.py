@@ -13,6 +13,9 @@ from exports import messages_in, nothing_in, published_in
 from resets import drop_messages
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, producer
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
@@ -23,11 +26,8 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.range_tasks import overtaken
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure
-from zkgroup.sandbox.topics import Record, add_partitions, produce
-from zkgroup.servers.kafka import KafkaSettings, KafkaTopicPartition, admin_client, producer
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.test_topics import Record, add_partitions, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]
@@ -110,7 +110,7 @@ def compacted(registry: Registry, kafka: KafkaSettings) -> str:
         b'{"version":1,"config":{"cleanup.policy":"compact","segment.ms":"100","min.cleanable.dirty.ratio":"0.01"}}'
     )
     assert registry.write(Create(f"/config/topics/{name}", config)) is None
-    from zkgroup.sandbox.topics import create_topic
+    from zkgroup.sandbox.test_topics import create_topic
 
     create_topic(registry, name)
     written = 0
@@ -128,7 +128,7 @@ def compacted(registry: Registry, kafka: KafkaSettings) -> str:
 
 def count(kafka: KafkaSettings, topic: str) -> int:
     """The messages that are there."""
-    from zkgroup.servers.ranges import RangeReader, range_consumer
+    from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 
     source = range_consumer(kafka)
     try:

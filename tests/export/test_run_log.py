@@ -10,6 +10,7 @@ import pytest
 from export_points import Export, Paused, at
 from exports import commit_offsets, files_in, messages_in, problems, published_in
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
@@ -20,8 +21,7 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.export_run import PlannedRun
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Delete
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Delete
 
 
 def interrupt() -> None:

@@ -11,19 +11,19 @@ from export_points import at
 from exports import InProcess, messages_in, nothing_in
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
-from zkgroup.export.tasks import task
-from zkgroup.export.tasks.files import TaskFiles
+from zkgroup.export.tasks import export_task
+from zkgroup.export.tasks.parquet_files import TaskFiles
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import decode_partition_state
+from zkgroup.protocol.broker_znodes import decode_partition_state
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
 # More than librdkafka fetches ahead: what is left must come from whoever leads the partition then.
 EACH, SIZE = 6000, 4000
@@ -85,7 +85,7 @@ def in_the_middle(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
                     waiting.pop()()
                 super().add(batch)
 
-        monkeypatch.setattr(task, "TaskFiles", Files)
+        monkeypatch.setattr(export_task, "TaskFiles", Files)
 
     return arrange
 

@@ -19,11 +19,11 @@ from exports import files_in, messages_in, nothing_in, published_in
 from spark_cluster import HOME, Standalone, kill_group, python_without, standalone
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.sandbox.processes import Process
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.owned_processes import Process
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 MESSAGES = 40_000
 SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.task.maxFailures=1")

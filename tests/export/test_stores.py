@@ -19,6 +19,8 @@ from exports import FOLDERS
 from object_store import Harm, HarmfulProxy, uri_of
 from other_stores import azure_server, azure_uri, google_server, google_uri
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
@@ -27,11 +29,9 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
-from zkgroup.export.stores.objects import ObjectStore
+from zkgroup.export.stores.object_store import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
 from zkgroup.export.tasks.staging import Staging
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 #: ``uri(prefix)``, or by way of another port.
 Uri = Callable[..., str]

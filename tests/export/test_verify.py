@@ -17,7 +17,10 @@ from cli import run
 from export_points import driven
 from exports import problems, root_of
 
-from zkgroup.export.checks.mending import remedy_for
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.export.checks.repair_commands import remedy_for
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, verify
@@ -29,11 +32,8 @@ from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Create, Delete, Ensure, Get, Node, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Acl, Create, Delete, Ensure, Get, Node, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 from faults.judge import Commit
+from zkgroup.clients.kafka.client import KafkaError, KafkaException, KafkaSettings, Message, producer
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Get, Node, Op, Result
-from zkgroup.servers.kafka import KafkaError, KafkaException, KafkaSettings, Message, producer
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Children, Get, Node, Op, Result
 
 # What a broker that has just started says of topics that it has not been told of yet: such records are sent again.
 _FOR_NOW = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)

@@ -15,10 +15,10 @@ from support import fresh_name, wait_until
 
 from faults.cluster import Patient, Watch, Writer
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import create_topic
+from zkgroup.protocol.operations import Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
+from zkgroup.sandbox.test_topics import create_topic
 
 PARTITIONS = 12
 

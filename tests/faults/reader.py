@@ -15,11 +15,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, Stream
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
-from zkgroup.servers.zookeeper import ZooKeeperSettings
 
 
 class Told(logging.Handler):

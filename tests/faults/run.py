@@ -23,10 +23,10 @@ from faults.group import Slot
 from faults.judge import Untold, Verdict, judge
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.sandbox.topics import create_topic
+from zkgroup.protocol.operations import Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
+from zkgroup.sandbox.test_topics import create_topic
 
 #: Seconds of a member's session with ZooKeeper; a tick of the server is half a second.
 TIMEOUT = 4.0

@@ -9,9 +9,9 @@ import pytest
 from broken_groups import Maker
 from resets import STORES, Kept, OneStore
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture(scope="module")

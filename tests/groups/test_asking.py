@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from support import wait_until
 
+from zkgroup.clients.kafka import group_coordinator, log_offsets
+from zkgroup.clients.kafka.client import AdminClient, KafkaSettings, admin_client
+from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.errors import NoAnswerError, UnreachableError
-from zkgroup.groups.looking.asking import Asker
+from zkgroup.groups.snapshot.broker_queries import Asker
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.probe import free_port
-from zkgroup.servers import coordinator, logs
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.kafka import AdminClient, KafkaSettings, admin_client
+from zkgroup.sandbox.server_probe import free_port
 
 
 def test_all_questions_go_through_one_client(
@@ -26,8 +26,8 @@ def test_all_questions_go_through_one_client(
         made.append(timeout)
         return admin_client(settings, timeout)
 
-    monkeypatch.setattr(coordinator, "admin_client", counted)
-    monkeypatch.setattr(logs, "admin_and_metadata", None)
+    monkeypatch.setattr(group_coordinator, "admin_client", counted)
+    monkeypatch.setattr(log_offsets, "admin_and_metadata", None)
     partition, asker = TopicPartition(make_topic(1), 0), Asker(kafka, 10.0)
     asker.names()
     asker.sides([unique("nobody")])

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zkgroup.config.folders import STATE_VARIABLE
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.groups.changing import backup
-from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode, SavedOffset
+from zkgroup.groups.changes import backup
+from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode, SavedOffset
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import OPEN, Acl
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import OPEN, Acl
 
 HERE = Cluster("h1:2181,h2:2181/chroot", "abc", (7, 1411294187842))
 SAVED = Backup(

@@ -10,14 +10,14 @@ from cli import run
 from judged import judged
 from support import wait_until
 
-from zkgroup.groups.looking.ownership import ownership_defects
-from zkgroup.groups.looking.snapshot import read_group
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.snapshot.group_reader import read_group
+from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
 
 #: What members take for a topic without partitions.
 PASSED_OVER = [b"", b"no JSON", b"{}", b'{"version":1}']

@@ -12,19 +12,19 @@ from cli import run
 from judged import judged
 from support import numbered
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
-from zkgroup.groups.looking.asking import LEAST
-from zkgroup.groups.looking.listing import notes
-from zkgroup.groups.looking.snapshot import read_group, read_groups
+from zkgroup.groups.snapshot.broker_queries import LEAST
+from zkgroup.groups.snapshot.group_reader import read_group, read_groups
+from zkgroup.groups.snapshot.tables import notes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 TIMEOUT = 6.0
 PARTITIONS = 6

@@ -14,15 +14,15 @@ from cli import ZKGROUP, environment, run
 from grouping import commit_in_kafka, joined
 from support import numbered, wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Create, Ensure, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 UNKNOWN = "has offsets in Kafka is not known"
 REMEDY = "--store zookeeper leaves Kafka alone"

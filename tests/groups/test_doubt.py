@@ -10,22 +10,22 @@ from support import wait_until
 from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, plan, values
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
-from zkgroup.groups.changing.backup import SavedNode
-from zkgroup.groups.changing.removing import remove_groups, remove_tree
-from zkgroup.groups.changing.tree import read_tree
-from zkgroup.groups.changing.writing import WriteFailedError, write_offsets
-from zkgroup.groups.managing.restoring import Lost, restore
-from zkgroup.groups.resets.reset import Target
-from zkgroup.groups.resets.resetting import Resetter
-from zkgroup.groups.resets.standing import Selection
-from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.changes.backup import SavedNode
+from zkgroup.groups.changes.current_offsets import Selection
+from zkgroup.groups.changes.group_tree import read_tree
+from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.changes.resetter import Resetter
+from zkgroup.groups.changes.znode_deletion import remove_groups, remove_tree
+from zkgroup.groups.changes.znode_restoration import Lost, restore
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, write_offsets
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, Op, Result, Stat, Transaction
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Exists, Op, Result, Stat, Transaction
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 class Unheard(Registry):
@@ -114,7 +114,7 @@ def test_a_removal_whose_answer_nobody_hears(
     tree, rest = read_tree(registry, group), read_tree(registry, make_group({P("t", 0): 5}))
     with Unheard(proxy, cluster, until(lambda: not is_there(registry, group))) as unheard:
         if many:
-            monkeypatch.setattr("zkgroup.groups.changing.removing.BATCH", 1)
+            monkeypatch.setattr("zkgroup.groups.changes.znode_deletion.BATCH", 1)
             outcome = remove_groups(unheard, [tree, rest], patience=1.0)
             error = outcome[group]
             assert "not begun" in str(outcome[rest.group])
@@ -232,7 +232,7 @@ def test_an_interrupted_removal_of_many_groups(
     registry: Registry, make_group: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two batches of three are through when the signal comes: it is found out that they are, and the third is not."""
-    monkeypatch.setattr("zkgroup.groups.changing.removing.BATCH", 2)
+    monkeypatch.setattr("zkgroup.groups.changes.znode_deletion.BATCH", 2)
     trees = [read_tree(registry, make_group({P("t", 0): 5})) for _ in range(6)]
     with Signalled(registry.settings, 30.0) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         remove_groups(signalled, trees)

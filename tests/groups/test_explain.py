@@ -21,9 +21,9 @@ from plans import (
 )
 
 from zkgroup.errors import AssignmentRefusedError
-from zkgroup.groups.planning.explain import VARIANTS, Claim, Explanation, Variant, explain, explain_claims
-from zkgroup.groups.planning.plan import choose, misfits
-from zkgroup.groups.planning.whatif import Choice, Scenario, plan_all
+from zkgroup.groups.assignment.assignment_plan import choose, misfits
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, Claim, Explanation, Variant, explain, explain_claims
+from zkgroup.groups.assignment.what_if import Choice, Scenario, plan_all
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration

@@ -19,8 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups.files import entries as file_entries
-from zkgroup.groups.files.files import (
+from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.offset_files import file_entries as file_entries
+from zkgroup.groups.offset_files.atomic_file import write_whole
+from zkgroup.groups.offset_files.line_formats import MAX_LINE
+from zkgroup.groups.offset_files.offset_file import (
     FORMATS,
     MAX_BYTES,
     FileFormat,
@@ -30,9 +33,6 @@ from zkgroup.groups.files.files import (
     parse_offsets,
     read_offsets,
 )
-from zkgroup.groups.files.line_formats import MAX_LINE
-from zkgroup.groups.files.whole_file import write_whole
-from zkgroup.groups.model import Cluster
 from zkgroup.protocol.names import TopicPartition
 
 GROUP = "g"

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.files.files import parse_offsets
-from zkgroup.groups.files.json_formats import _LARGE
+from zkgroup.groups.offset_files.json_formats import _LARGE
+from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.protocol.names import TopicPartition as P
 
 # As the tools of these releases print them.

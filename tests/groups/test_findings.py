@@ -28,11 +28,11 @@ from judged import (
     topic,
 )
 
-from zkgroup.groups.judging.findings import KINDS, SEVERITIES, judge, worst
-from zkgroup.groups.model import (
+from zkgroup.groups.assignment.strategy_inference import explain
+from zkgroup.groups.findings.finding import KINDS, SEVERITIES, judge, worst
+from zkgroup.groups.group_model import (
     GroupSnapshot,
 )
-from zkgroup.groups.planning.explain import explain
 from zkgroup.protocol.names import TopicPartition
 
 

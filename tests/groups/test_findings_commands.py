@@ -14,8 +14,8 @@ from broken_groups import Maker, make_broken
 from cli import ZKGROUP, environment, run
 from support import wait_until
 
-from zkgroup.groups.judging.scene import REST
-from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.groups.findings.scene import REST
+from zkgroup.sandbox.local_cluster import Sandbox
 
 #: How a command line of a finding is shown: alone.
 PRINTED = re.compile(r"^ {12}(zkgroup .+)$", re.MULTILINE)

@@ -11,15 +11,15 @@ from judged import judged, serious
 from members import ReadMember, wait_for_rest
 from support import numbered, wait_until
 
-from zkgroup.groups.judging.findings import Finding
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.model import GroupSnapshot
+from zkgroup.clients.kafka.client import KafkaSettings, consumer
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.findings.finding import Finding
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import produce
-from zkgroup.servers.kafka import KafkaSettings, consumer
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import produce
 
 DAY = 86_400_000
 

@@ -14,18 +14,18 @@ from cli import run
 from judged import judged
 from support import numbered, wait_until
 
-from zkgroup.groups.judging.findings import KINDS
-from zkgroup.groups.judging.scene import REST
-from zkgroup.groups.looking.snapshot import read_group, read_groups
-from zkgroup.groups.model import GroupSnapshot
+from zkgroup.clients.kafka.client import KafkaSettings, consumer
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.findings.finding import KINDS
+from zkgroup.groups.findings.scene import REST
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Failure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import produce
-from zkgroup.servers.kafka import KafkaSettings, consumer
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Create, Ensure, Failure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import produce
 
 DAY = 86_400_000
 

@@ -8,10 +8,10 @@ from broken_groups import Maker, look
 from grouping import commit_in_kafka
 from judged import judged, serious
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings) -> None:

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import DAY, NOW, SECOND, THEN
 
-from zkgroup.groups.judging.findings import KINDS, SEVERITIES, Finding, judge
-from zkgroup.groups.model import (
+from zkgroup.groups.assignment.strategy_inference import explain
+from zkgroup.groups.findings.finding import KINDS, SEVERITIES, Finding, judge
+from zkgroup.groups.group_model import (
     CoordinatorGroup,
     CoordinatorMember,
     GroupMember,
@@ -20,7 +21,6 @@ from zkgroup.groups.model import (
     KafkaOffset,
     StoredOffset,
 )
-from zkgroup.groups.planning.explain import explain
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
 

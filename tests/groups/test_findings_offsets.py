@@ -24,7 +24,7 @@ from judged import (
     topic,
 )
 
-from zkgroup.groups.model import GroupSnapshot
+from zkgroup.groups.group_model import GroupSnapshot
 
 
 def test_who_has_just_begun_has_nothing_to_commit() -> None:

@@ -28,7 +28,7 @@ from judged import (
 )
 
 from zkgroup.commands import app
-from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.partition_scope import parse_scope
 
 
 def test_nodes_with_the_same_trouble_are_one_finding() -> None:

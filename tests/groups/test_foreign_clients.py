@@ -10,14 +10,14 @@ import pytest
 from cli import run
 from grouping import Groups, static
 
-from zkgroup.groups.judging.findings import Finding
-from zkgroup.groups.judging.inspection import inspect
-from zkgroup.groups.looking.ownership import ownership_defects
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.model import GroupSnapshot
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.findings.finding import Finding
+from zkgroup.groups.findings.inspection import inspect
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.group_reader import read_group
+from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.sandbox.local_cluster import Sandbox
 
 A, B = "4f9a8081-0000-4729-b8e8-464cb1a22f6d", "5f9a8081-0000-4729-b8e8-464cb1a22f6d"
 

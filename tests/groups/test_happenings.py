@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timelines import A, B, any_look, look, replay
 
-from zkgroup.groups.watching.happenings import begin, is_settled, tell
-from zkgroup.groups.watching.timeline import Event, Look, WatchedMember, WatchedPartition, told_lag
+from zkgroup.groups.watch.event_detector import begin, is_settled, tell
+from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition, told_lag
 from zkgroup.protocol.names import TopicPartition
 
 

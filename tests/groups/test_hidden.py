@@ -13,22 +13,22 @@ from hiding import AUTH, CLOSED, PARTS, make_hiding
 from judged import DAY, judged
 from support import numbered
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.groups.looking.listing import half_seen
-from zkgroup.groups.looking.ownership import not_judged, ownership_defects
-from zkgroup.groups.looking.snapshot import read_group, read_groups
-from zkgroup.groups.managing.debris import look_for_debris
-from zkgroup.groups.planning.nudge import objection
-from zkgroup.groups.planning.plan import misfits, read_ground
+from zkgroup.groups.assignment.assignment_plan import misfits, read_ground
+from zkgroup.groups.assignment.trigger_rebalance import objection
+from zkgroup.groups.changes.debris import look_for_debris
+from zkgroup.groups.snapshot.group_reader import read_group, read_groups
+from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
+from zkgroup.groups.snapshot.tables import half_seen
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Delete, Ensure, Failure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Failure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import produce
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups.files.checkpoint_series import Series
-from zkgroup.groups.judging.history import APART, KEPT, History
-from zkgroup.groups.judging.progress import Sample
-from zkgroup.groups.model import GroupPartition, GroupSnapshot, StoredOffset
+from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
+from zkgroup.groups.monitoring.burrow_status import Sample
+from zkgroup.groups.monitoring.lag_history import APART, KEPT, History
+from zkgroup.groups.offset_files.checkpoint_series import Series
 from zkgroup.protocol.names import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -67,7 +67,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from test_history import look
-from zkgroup.groups.judging.history import History
+from zkgroup.groups.monitoring.lag_history import History
 for number in range(20):
     with History(Path(sys.argv[1])) as history:
         history.keep("zk:1", [look(number, group=sys.argv[2])])
@@ -158,7 +158,7 @@ def test_runs_that_overlap_do_no_harm(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from zkgroup.groups.files.checkpoint_series import Series
+from zkgroup.groups.offset_files.checkpoint_series import Series
 for number in range(10):
     Series(Path(sys.argv[1]), "g", None).add(str(number), 5)
 """

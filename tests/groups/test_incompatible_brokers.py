@@ -12,17 +12,17 @@ from broken_groups import Maker
 from judged import judged
 from support import numbered, wait_until
 
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.model import FaultyBroker
-from zkgroup.groups.planning.nudge import objection
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.assignment.trigger_rebalance import objection
+from zkgroup.groups.group_model import FaultyBroker
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import broker_fault
+from zkgroup.protocol.broker_znodes import broker_fault
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Delete, Failure, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Create, Delete, Failure, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 RELEASES = ("0.8.2.2", "0.9.0.1", "1.1.1")
 IMPATIENT = {

@@ -12,14 +12,14 @@ from typing import Any
 from resets import TIMEOUT, Kept
 from writing import Build, P, plan, values
 
-from zkgroup.groups.changing import kafka_writing, removing, writing
-from zkgroup.groups.changing.kafka_writing import KafkaWrite, write_kafka_offsets
-from zkgroup.groups.changing.removing import remove_tree
-from zkgroup.groups.changing.tree import read_tree
-from zkgroup.groups.changing.writing import WriteReport, write_offsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.words import are, counted
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import kafka_offset_writer, znode_deletion, zookeeper_offset_writer
+from zkgroup.groups.changes.group_tree import read_tree
+from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, write_kafka_offsets
+from zkgroup.groups.changes.znode_deletion import remove_tree
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteReport, write_offsets
+from zkgroup.text import are, counted
 
 THREE = [P("t", 0), P("t", 1), P("u", 0)]
 
@@ -78,7 +78,7 @@ def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
         write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)), piece_bytes=250)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, writing)):
+    for line, told in enumerate(at_every_line(change, zookeeper_offset_writer)):
         met.add(written := values(registry, group, *THREE).count(7))
         assert told.startswith(words(written)) or (not told and written in (0, 3)), (line, written, told)
     assert met == {0, 1, 2, 3}
@@ -97,7 +97,7 @@ def test_offsets_in_kafka(
         write_kafka_offsets(kafka, kept.group, [KafkaWrite(partition, 7, 5) for partition in two], TIMEOUT)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, kafka_writing, "_put", "_done")):
+    for line, told in enumerate(at_every_line(change, kafka_offset_writer, "_put", "_done")):
         met.add(written := kept.get(*two).count(7))
         doubt = f"whether 2 offsets ({topic}-0..1) are written to Kafka is not known"
         said = WriteReport(tuple(two)).told(" to Kafka") if written else doubt
@@ -117,7 +117,7 @@ def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
         remove_tree(registry, tree, piece_bytes=450)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, removing)):
+    for line, told in enumerate(at_every_line(change, znode_deletion)):
         met.add(gone := total - len(read_tree(registry, group).nodes))
         said = f"{counted(gone, 'node')} {are(gone)} removed" if gone else "nothing was removed"
         assert told.startswith(said) or (not told and gone in (0, total)), (line, gone, told)

@@ -11,15 +11,15 @@ from cli import run
 from grouping import commit_in_kafka
 from writing import Build, P, values
 
-from zkgroup.groups.files.files import parse_offsets
-from zkgroup.java import find_java
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.offset_files.offset_file import parse_offsets
+from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Ensure
+from zkgroup.protocol.operations import Ensure
 from zkgroup.sandbox.jars import kafka_class_path
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record
 
 CHECKER, DESCRIBE = "kafka.tools.ConsumerOffsetChecker", "kafka.admin.ConsumerGroupCommand"
 

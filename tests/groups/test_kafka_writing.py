@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from resets import TIMEOUT, Kept
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
-from zkgroup.groups.changing import kafka_writing
-from zkgroup.groups.changing.kafka_writing import KafkaWrite, write_kafka_offsets
-from zkgroup.groups.changing.writing import WriteFailedError, WriteRefusedError, WriteReport
+from zkgroup.groups.changes import kafka_offset_writer
+from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, write_kafka_offsets
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, WriteRefusedError, WriteReport
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topics import Record
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.test_topics import Record
 
 P = TopicPartition
 
@@ -51,7 +51,7 @@ def test_a_member_that_joins_in_kafka_after_the_last_look_wins(
     kept.put({P(topic, 0): 10})
     with ExitStack() as members:
         monkeypatch.setattr(Commits, "before", staticmethod(lambda: members.enter_context(kept.alive(topic))))
-        monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+        monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
         with pytest.raises(
             WriteRefusedError, match=f"group {kept.group} is active in Kafka: member somebody-"
         ) as caught:
@@ -69,7 +69,7 @@ def test_kafka_is_written_in_pieces(
     kept.put(dict.fromkeys(keys, 10))
     writes = [KafkaWrite(key, 50, 10) for key in keys]
     monkeypatch.setattr(Commits, "after", staticmethod(lambda: kept.put({keys[2]: 11})))
-    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+    monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
     with pytest.raises(
         WriteRefusedError, match=rf"{keys[2]} \(was 10, is 11\); 2 offsets are written to Kafka"
     ) as caught:
@@ -101,7 +101,7 @@ def test_a_commit_whose_answer_is_lost(
         raise UnreachableError("no answer")
 
     monkeypatch.setattr(Commits, "after", staticmethod(lose))
-    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+    monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
     with pytest.raises(WriteFailedError) as caught:
         write_kafka_offsets(kafka, kept.group, [KafkaWrite(P(topic, 0), 50, 10)], 1.0)
     written, doubtful = ((P(topic, 0),), ()) if heard else ((), (P(topic, 0),))
@@ -124,7 +124,7 @@ def test_a_commit_that_is_interrupted(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Commits, "after", staticmethod(interrupt))
-    monkeypatch.setattr(kafka_writing, "GroupOffsets", Commits)
+    monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
     with pytest.raises(KeyboardInterrupt) as caught:
         write_kafka_offsets(kafka, kept.group, [KafkaWrite(key, 50, 10) for key in keys], TIMEOUT, piece=2)
     (told,) = caught.value.__notes__

@@ -8,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.groups.looking.listing import (
-    group_row,
-    member_rows,
-    notes,
-    only_topics,
-    owner_rows,
-    partition_rows,
-    shared_warnings,
-)
-from zkgroup.groups.looking.ownership import ownership_defects
-from zkgroup.groups.model import (
+from zkgroup.clients.kafka.responses import Half, words_of
+from zkgroup.groups.group_model import (
     CoordinatorGroup,
     CoordinatorMember,
     GroupMember,
@@ -27,9 +18,18 @@ from zkgroup.groups.model import (
     KafkaOffset,
     StoredOffset,
 )
+from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.groups.snapshot.tables import (
+    group_row,
+    member_rows,
+    notes,
+    only_topics,
+    owner_rows,
+    partition_rows,
+    shared_warnings,
+)
 from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.protocol.znodes import Registration
-from zkgroup.servers.answers import Half, words_of
 
 A, B = "g_a", "g_b"
 

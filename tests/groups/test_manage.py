@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import UsageError
-from zkgroup.groups.changing.tree import GroupTree, TreeNode
-from zkgroup.groups.managing.manage import find_debris, matching, parse_age, plan_copy, plan_delete
-from zkgroup.groups.model import KafkaOffset, StoredOffset
+from zkgroup.groups.changes.group_plans import find_debris, matching, parse_age, plan_copy, plan_delete
+from zkgroup.groups.changes.group_tree import GroupTree, TreeNode
+from zkgroup.groups.group_model import KafkaOffset, StoredOffset
 from zkgroup.protocol.names import TopicPartition as P
-from zkgroup.protocol.ops import Stat
+from zkgroup.protocol.operations import Stat
 
 DAY = 86_400_000
 NOW = 1_000 * DAY

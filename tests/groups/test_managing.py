@@ -8,16 +8,16 @@ import pytest
 from grouping import joined
 from writing import Build, Meddler, P, register, values
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
-from zkgroup.groups.changing.guard import GroupActiveError
-from zkgroup.groups.changing.writing import WriteRefusedError
-from zkgroup.groups.managing.manager import Manager
+from zkgroup.groups.changes.group_manager import Manager
+from zkgroup.groups.changes.preconditions import GroupActiveError
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, SetData
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, SetData
 
 
 @pytest.fixture

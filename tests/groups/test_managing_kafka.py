@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pytest
 from writing import Build, P, register, values
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, VerificationError
-from zkgroup.groups.changing.guard import GroupActiveError
-from zkgroup.groups.changing.writing import WriteRefusedError
-from zkgroup.groups.managing.manager import Manager, apart, told_apart
+from zkgroup.groups.changes.group_manager import Manager, apart, told_apart
+from zkgroup.groups.changes.preconditions import GroupActiveError
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Delete
-from zkgroup.servers.coordinator import Coordinators
-from zkgroup.servers.group_offsets import GroupOffsets
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Delete
 
 Unique = Callable[[str], str]
 InKafka = Callable[..., GroupOffsets]
@@ -116,7 +116,7 @@ def test_a_member_that_comes_between_both_stores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Deleted in ZooKeeper, and then somebody registers: the offsets in Kafka stay, and it is told what was done."""
-    from zkgroup.groups.managing import manager as managing
+    from zkgroup.groups.changes import group_manager as managing
 
     group = make_group({one: 5})
     in_kafka(group, {one: 10})

@@ -9,21 +9,21 @@ import pytest
 from members import ReadMember, wait_for_rest
 from plans import planned, snapshot
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.planning.explain import VARIANTS
-from zkgroup.groups.planning.nudge import departures, look_at, objection, rebalance
-from zkgroup.groups.planning.plan import misfits
-from zkgroup.groups.planning.whatif import Choice
+from zkgroup.groups.assignment.assignment_plan import misfits
+from zkgroup.groups.assignment.strategy_inference import VARIANTS
+from zkgroup.groups.assignment.trigger_rebalance import departures, look_at, objection, rebalance
+from zkgroup.groups.assignment.what_if import Choice
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Ensure, Failure
+from zkgroup.protocol.operations import Children, Create, Ensure, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
 
 RANGE, NEW, OLD, _ = (Choice(variant) for variant in VARIANTS)
 MARK = "_zkgroup-assign-"

@@ -11,12 +11,12 @@ import pytest
 from cli import run
 from writing import P, values
 
-from zkgroup.groups.changing.permissions import CREATE, DELETE, WRITE, lacks
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, WRITE, lacks
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import OPEN, Acl, Create, Ensure
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import OPEN, Acl, Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
 
 SHOWN = "app:" + base64.b64encode(hashlib.sha1(b"app:secret").digest()).decode()
 AUTH = (("digest", "app:secret"),)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timelines import any_look, look
 
-from zkgroup.groups.watching.happenings import begin, tell
-from zkgroup.groups.watching.picture import colour, picture
-from zkgroup.groups.watching.recording import Entry
-from zkgroup.groups.watching.timeline import Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.event_detector import begin, tell
+from zkgroup.groups.watch.recording import Entry
+from zkgroup.groups.watch.timeline import Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline_picture import colour, picture
 from zkgroup.protocol.names import TopicPartition
 
 SVG = "{http://www.w3.org/2000/svg}"

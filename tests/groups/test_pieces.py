@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from kazoo.protocol.serialization import Create, Transaction
 from kazoo.security import ACL, Id
 
-from zkgroup.groups.changing.pieces import cost
-from zkgroup.protocol.ops import Acl
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.groups.changes.batching import cost
+from zkgroup.protocol.operations import Acl
 
 NAMES = st.from_regex(r"[a-zA-Zäß0-9._-]{1,80}", fullmatch=True)
 ENTRIES = st.builds(Acl, st.sampled_from(["world", "digest", "x509", "sasl", "ip"]), NAMES, st.integers(1, 31))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.groups.judging.progress import Sample, evaluate, seconds_to_catch_up, status_of_group
+from zkgroup.groups.monitoring.burrow_status import Sample, evaluate, seconds_to_catch_up, status_of_group
 
 MINUTE = 60_000
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from timelines import any_look
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups.watching import recording
-from zkgroup.groups.watching.happenings import begin, tell
-from zkgroup.groups.watching.recording import Entry, Header, Recorder, Recording
-from zkgroup.groups.watching.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch import recording
+from zkgroup.groups.watch.event_detector import begin, tell
+from zkgroup.groups.watch.recording import Entry, Header, Recorder, Recording
+from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 HEADER = Header("g", 1411294187842, 2.0)

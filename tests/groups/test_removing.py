@@ -10,19 +10,31 @@ import pytest
 from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, register, values
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.groups.changing.guard import GroupActiveError
-from zkgroup.groups.changing.removing import remove_empty_group, remove_groups, remove_tree
-from zkgroup.groups.changing.tree import read_tree, read_trees
-from zkgroup.groups.managing.some_topics import read_scope
-from zkgroup.groups.managing.unsubscribing import unsubscribe_guard
-from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.changes.group_tree import read_tree, read_trees
+from zkgroup.groups.changes.preconditions import GroupActiveError
+from zkgroup.groups.changes.topic_znodes import read_scope
+from zkgroup.groups.changes.unsubscription import unsubscribe_guard
+from zkgroup.groups.changes.znode_deletion import remove_empty_group, remove_groups, remove_tree
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Acl, Acls, Children, Create, Delete, Ensure, Exists, Failure, GetAcl, SetData, Stat
+from zkgroup.protocol.operations import (
+    Acl,
+    Acls,
+    Children,
+    Create,
+    Delete,
+    Ensure,
+    Exists,
+    Failure,
+    GetAcl,
+    SetData,
+    Stat,
+)
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 def exists(registry: Registry, group: str) -> bool:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.responses import TimeOffsets
 from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.changing.backup import SavedOffset
-from zkgroup.groups.model import GroupPartition, KafkaOffset, Store, StoredOffset
-from zkgroup.groups.resets.reset import (
+from zkgroup.groups.changes.backup import SavedOffset
+from zkgroup.groups.changes.reset_plan import (
     Kind,
     OneStore,
     ResetRow,
@@ -30,9 +30,9 @@ from zkgroup.groups.resets.reset import (
     ranges,
     stores_of,
 )
-from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.group_model import GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.answers import TimeOffsets
 
 KEY = TopicPartition("t", 0)
 

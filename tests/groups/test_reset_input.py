@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.errors import NotFoundError, UsageError
-from zkgroup.groups.resets.targets import parse_duration, parse_time
-from zkgroup.groups.scope import Scope, parse_scope, whole
+from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
+from zkgroup.groups.partition_scope import Scope, parse_scope, whole
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.times import has_no_time_index
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00:00Z
 

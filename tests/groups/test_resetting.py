@@ -9,21 +9,20 @@ from typing import Any
 import pytest
 from resets import STORES, TIMEOUT, Kept, carry_out, drop_messages, selection
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError
-from zkgroup.groups.changing import backup
-from zkgroup.groups.changing.writing import WriteRefusedError, WriteReport, write_offsets
-from zkgroup.groups.model import Store
-from zkgroup.groups.resets import resetting
-from zkgroup.groups.resets.reset import Target
-from zkgroup.groups.resets.resetting import Resetter
-from zkgroup.groups.resets.standing import Selection
-from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.changes import backup
+from zkgroup.groups.changes.current_offsets import Selection
+from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.changes.resetter import Resetter
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError, WriteReport, write_offsets
+from zkgroup.groups.group_model import Store
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Ensure, Exists, Op
-from zkgroup.sandbox.topics import Record, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Ensure, Exists, Op
+from zkgroup.sandbox.test_topics import Record, delete_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -370,7 +369,7 @@ def test_both_stores_one_after_the_other(
         in_kafka.put({key: 30})
         return report
 
-    monkeypatch.setattr(resetting, "write_offsets", write_and_move)
+    monkeypatch.setattr(resetter, "write_offsets", write_and_move)
     with pytest.raises(WriteRefusedError, match=r"in Kafka have changed .*; the 1 offset in ZooKeeper is written"):
         resetter.write(plan)
     monkeypatch.undo()

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from resets import STORES, Kept, carry_out, selection
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.groups.model import STORE_NAMES
-from zkgroup.groups.resets.reset import Target
-from zkgroup.groups.resets.resetting import Resetter
-from zkgroup.groups.resets.standing import Selection
+from zkgroup.groups.changes.current_offsets import Selection
+from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.changes.resetter import Resetter
+from zkgroup.groups.group_model import STORE_NAMES
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Children, Create, Ensure, Get, Node, SetData
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Get, Node, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

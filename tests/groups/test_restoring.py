@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from writing import Build, Meddler, P, register, values
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UsageError
-from zkgroup.groups.changing import backup as backups
-from zkgroup.groups.changing.backup import Backup, Cluster, SavedNode
-from zkgroup.groups.changing.removing import remove_tree
-from zkgroup.groups.changing.tree import GroupTree, read_tree
-from zkgroup.groups.managing.manager import Found, Manager
-from zkgroup.groups.managing.restoring import left_out, lost_groups, plan_restore, restore
-from zkgroup.groups.managing.some_topics import read_scope
-from zkgroup.groups.scope import parse_scope
+from zkgroup.groups.changes import backup as backups
+from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode
+from zkgroup.groups.changes.group_manager import Found, Manager
+from zkgroup.groups.changes.group_tree import GroupTree, read_tree
+from zkgroup.groups.changes.topic_znodes import read_scope
+from zkgroup.groups.changes.znode_deletion import remove_tree
+from zkgroup.groups.changes.znode_restoration import left_out, lost_groups, plan_restore, restore
+from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Acl, Acls, Create, Ensure, GetAcl
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Acl, Acls, Create, Ensure, GetAcl
 
 
 @pytest.fixture

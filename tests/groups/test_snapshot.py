@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError
-from zkgroup.groups.looking.snapshot import read_group, read_groups
+from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, Exists, Failure, Stat
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, delete_topic
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.test_topics import create_topic, delete_topic
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from grouping import HOSTILE, Groups, static
 
-from zkgroup.groups.looking.snapshot import read_group, read_groups
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acl, Create, Delete, Ensure, Failure, Get, Node, Op, Result
-from zkgroup.sandbox.topics import delete_topic
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Acl, Create, Delete, Ensure, Failure, Get, Node, Op, Result
+from zkgroup.sandbox.test_topics import delete_topic
 
 #: Whoever made the node may delete it, but not read it.
 UNREADABLE = (Acl("world", "anyone", 4 | 8 | 16),)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from grouping import Groups, commit_in_kafka, joined, static
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UnreachableError
-from zkgroup.groups.looking.ownership import ownership_defects
-from zkgroup.groups.looking.snapshot import read_group, read_groups
+from zkgroup.groups.snapshot.group_reader import read_group, read_groups
+from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.topics import add_partitions
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.test_topics import add_partitions
 
 P = TopicPartition
 

@@ -9,13 +9,13 @@ from typing import cast
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError
-from zkgroup.groups.looking.listing import group_row, member_rows, notes, owner_rows, partition_rows
-from zkgroup.groups.looking.ownership import ownership_defects
-from zkgroup.groups.looking.snapshot import GroupSnapshot, read_group, read_groups
-from zkgroup.protocol.ops import Children, Code, Failure, Get, Node, Op, Result, Stat
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.groups.snapshot.group_reader import GroupSnapshot, read_group, read_groups
+from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.groups.snapshot.tables import group_row, member_rows, notes, owner_rows, partition_rows
+from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, Result, Stat
 
 Tree = dict[str, bytes]
 CLOSED = b"may not be read"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.groups.watching import trends
-from zkgroup.groups.watching.timeline import Look, WatchedPartition
-from zkgroup.groups.watching.trends import KEPT, Rates, Trends, spark
+from zkgroup.groups.watch import lag_trends
+from zkgroup.groups.watch.lag_trends import KEPT, Rates, Trends, spark
+from zkgroup.groups.watch.timeline import Look, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -58,7 +58,7 @@ def test_memory_has_an_end() -> None:
     many = {TopicPartition("t", n): WatchedPartition(committed=1, log_end=1) for n in range(20_000)}
     for at in range(20):
         found.add(Look(10**7 + at, "g", {}, many))
-    assert sum(map(len, found._points.values())) <= trends.MOST
+    assert sum(map(len, found._points.values())) <= lag_trends.MOST
     found.add(Look(10**8, "g"))
     assert not found._points
 

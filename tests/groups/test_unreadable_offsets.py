@@ -14,14 +14,14 @@ from judged import judged
 from members import owners
 from support import wait_until
 
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.looking.stored import java_long
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.snapshot.group_reader import read_group
+from zkgroup.groups.snapshot.stored_offsets import java_long
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Ensure, Failure, Get, Node
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Create, Ensure, Failure, Get, Node
+from zkgroup.sandbox.local_cluster import Sandbox
 
 IMPATIENT = {"rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
 

@@ -15,15 +15,15 @@ from judged import NOW, SECOND, codes, found, having, judged
 from members import ProcessMember, ReadMember, owners, wait_for_rest
 from support import wait_until
 
-from zkgroup.groups.judging.scene import REST
-from zkgroup.groups.looking.snapshot import read_group
-from zkgroup.groups.model import GroupSnapshot
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.findings.scene import REST
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Delete, Failure
+from zkgroup.protocol.operations import Children, Create, Delete, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 # Attempts without end: a member that gives up would leave, and change the group once more.
 PATIENT = {"rebalance_max_retries": 100, "rebalance_backoff_ms": 500, "session_timeout": 30.0}

@@ -12,18 +12,18 @@ from grouping import Groups, joined, static
 from members import ReadMember, wait_for_rest
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
 from zkgroup.errors import NotFoundError, UnreachableError
-from zkgroup.groups.watching.timeline import Event, Look
-from zkgroup.groups.watching.watch import GroupWatch
+from zkgroup.groups.watch.group_watch import GroupWatch
+from zkgroup.groups.watch.timeline import Event, Look
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Delete, Ensure, SetData
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.watches import WatchingRegistry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Delete, Ensure, SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import free_port
 
 
 class Seen:

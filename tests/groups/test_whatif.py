@@ -20,11 +20,11 @@ from plans import (
 )
 
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError
-from zkgroup.groups.planning.beside import owned_now, rows_of, shares_of, standing_conflicts
-from zkgroup.groups.planning.explain import VARIANTS, Explanation, Variant, compare, explain_claims
-from zkgroup.groups.planning.mixes import holder_sets
-from zkgroup.groups.planning.plan import accepted, choice_of, choose, misfits, nearest
-from zkgroup.groups.planning.whatif import (
+from zkgroup.groups.assignment.assignment_diff import owned_now, rows_of, shares_of, standing_conflicts
+from zkgroup.groups.assignment.assignment_plan import accepted, choice_of, choose, misfits, nearest
+from zkgroup.groups.assignment.mixed_strategies import holder_sets
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, Explanation, Variant, compare, explain_claims
+from zkgroup.groups.assignment.what_if import (
     Choice,
     Scenario,
     brief,

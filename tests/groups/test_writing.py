@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from writing import Build, Meddler, P, plan, register, seen, values
 
-from zkgroup.groups.changing.guard import GroupActiveError
-from zkgroup.groups.changing.writing import WriteRefusedError, WriteReport, write_offsets
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes.preconditions import GroupActiveError
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Children, Create, Delete, Ensure, SetData
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Create, Delete, Ensure, SetData
 
 
 def test_offsets_are_written_created_and_deleted(registry: Registry, make_group: Build) -> None:

@@ -12,9 +12,11 @@ import pytest
 from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, plan, register, values
 
-from zkgroup.groups.changing.writing import WriteFailedError, WriteRefusedError, write_offsets
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, WriteRefusedError, write_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.operations import (
     Acl,
     Acls,
     Children,
@@ -27,10 +29,8 @@ from zkgroup.protocol.ops import (
     Node,
     Stat,
 )
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
 
 
 def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(

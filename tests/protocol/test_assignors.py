@@ -23,7 +23,7 @@ from zkgroup.protocol.assignors import (
     resolve_all,
     strategies_of,
 )
-from zkgroup.protocol.javahash import extend_hash, java_hash, signed
+from zkgroup.protocol.java_hash import extend_hash, java_hash, signed
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.znodes import Registration
 

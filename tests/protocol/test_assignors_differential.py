@@ -21,11 +21,11 @@ from support import fresh_name
 
 from zkgroup.errors import AssignmentRefusedError, MalformedZnodeError
 from zkgroup.protocol.assignors import Assignment, Strategy, assign, compat_of, resolve_all
-from zkgroup.protocol.filters import TopicFilter
 from zkgroup.protocol.names import TopicPartition, internal_topics
-from zkgroup.protocol.ops import Create, Ensure, Failure
+from zkgroup.protocol.operations import Create, Ensure, Failure
+from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.protocol.znodes import Registration, decode_registration, encode_registration
-from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.local_cluster import Sandbox
 
 RELEASES = ("0.8.2.2", "0.10.2.2", "1.1.1")
 WORLDS = 10

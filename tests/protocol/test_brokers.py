@@ -7,7 +7,7 @@ import json
 import pytest
 
 from zkgroup.errors import MalformedZnodeError
-from zkgroup.protocol.brokers import (
+from zkgroup.protocol.broker_znodes import (
     BrokerRegistration,
     Endpoint,
     PartitionState,

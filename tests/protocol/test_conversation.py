@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.protocol.conversation import RESTART_PAUSE, Conversation
 from zkgroup.protocol.events import Reply, Send
-from zkgroup.protocol.offsets import Procedure
-from zkgroup.protocol.ops import Code, Create, Failure, Get, Op, Result, Sync
+from zkgroup.protocol.offset_versions import Procedure
+from zkgroup.protocol.operations import Code, Create, Failure, Get, Op, Result, Sync
+from zkgroup.protocol.session_requests import RESTART_PAUSE, Conversation
 
 LOST = Failure(Code.CONNECTION_LOSS)
 READ, WRITE = (Get("/a"),), (Create("/b"),)

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 
 from zkgroup.errors import FilterLimitError, UsageError
 from zkgroup.protocol.filter_syntax import PatternError, compile_java
-from zkgroup.protocol.filters import TopicFilter, normalise
+from zkgroup.protocol.topic_filter import TopicFilter, normalise
 
 TOPICS = [
     "orders",

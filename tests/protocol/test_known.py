@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sim.shop import MINE, Shop
 
 from zkgroup.protocol import procedures as do
-from zkgroup.protocol.known import Known
 from zkgroup.protocol.names import INTERNAL_TOPICS
-from zkgroup.protocol.ops import Changed, Create, Delete, Failure, Get, Node, Op, Result, SetData
+from zkgroup.protocol.operations import Changed, Create, Delete, Failure, Get, Node, Op, Result, SetData
+from zkgroup.protocol.registry_cache import Known
 
 PATHS = [f"/n/{letter}" for letter in "abc"]
 WANTED = [Get(path, watch=path != "/n/c") for path in PATHS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zkgroup.protocol.lease import BEATS_PER_TIMEOUT, Lease
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.operations import (
     Children,
     Code,
     Create,

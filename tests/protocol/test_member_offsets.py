@@ -17,7 +17,7 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.offsets import CommitError
+from zkgroup.protocol.offset_versions import CommitError
 
 T = [TopicPartition("t", number) for number in range(4)]
 

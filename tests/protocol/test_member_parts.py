@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zkgroup.protocol.member.attempts import EARLIEST_RETRY, LONGEST_PAUSE, Attempts
-from zkgroup.protocol.member.ground import Timers
-from zkgroup.protocol.member.holdings import Holdings
+from zkgroup.protocol.member.member_context import Timers
+from zkgroup.protocol.member.owned_znodes import Holdings
+from zkgroup.protocol.member.rebalance_retries import EARLIEST_RETRY, LONGEST_PAUSE, Attempts
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -16,7 +16,7 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Create, Delete, Op, Result
+from zkgroup.protocol.operations import Children, Create, Delete, Op, Result
 
 T = [TopicPartition("t", number) for number in range(4)]
 

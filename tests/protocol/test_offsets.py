@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sim.zookeeper import ModelZooKeeper
 
-from zkgroup.protocol import offsets as module
+from zkgroup.protocol import offset_versions as module
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.offsets import CommitError, ForeignWrite, OffsetBook
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.offset_versions import CommitError, ForeignWrite, OffsetBook
+from zkgroup.protocol.operations import (
     WRITES,
     Code,
     Create,

@@ -13,7 +13,7 @@ from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, internal_topics
-from zkgroup.protocol.ops import Code, Delete, Failure, SetData
+from zkgroup.protocol.operations import Code, Delete, Failure, SetData
 from zkgroup.protocol.znodes import Registration
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import MalformedZnodeError
-from zkgroup.protocol.brokers import decode_broker, decode_controller, decode_partition_state, decode_topic
+from zkgroup.protocol.broker_znodes import decode_broker, decode_controller, decode_partition_state, decode_topic
 from zkgroup.protocol.znodes import decode_offset, decode_registration, registration_defects
 
 DECODERS: list[Callable[[str, bytes | None], object]] = [

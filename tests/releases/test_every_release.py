@@ -14,13 +14,13 @@ from cli import run
 from exports import InProcess, messages_in
 from support import fresh_name, numbered
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.jars import RELEASES
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import Record, create_topic, produce
-from zkgroup.servers.brokers import Brokers
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import Record, create_topic, produce
 
 ALWAYS = ("0.8.2.2", "1.1.1", "3.9.1")
 PARTITIONS = 4

@@ -13,7 +13,7 @@ import pytest
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.sandbox.jars import RELEASES, ivy_reason, kafka_class_path, kafka_jars, pyspark_jars, zookeeper_class_path
-from zkgroup.sandbox.paths import CACHE_VARIABLE
+from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE
 
 SETTINGS = """\
 <ivysettings>

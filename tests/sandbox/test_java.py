@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zkgroup.errors import UsageError
-from zkgroup.java import find_java, install_hint, java_version
+from zkgroup.java_runtime import find_java, install_hint, java_version
 
 
 @pytest.fixture

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from support import wait_until
 
-from zkgroup.guard import Guard
-from zkgroup.guard.script import is_paused, start_token
-from zkgroup.sandbox.processes import ProcessId, current_process, spawn
+from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog.watchdog_script import is_paused, start_token
+from zkgroup.sandbox.owned_processes import ProcessId, current_process, spawn
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from zkgroup.guard import Guard
-from zkgroup.sandbox.processes import spawn
+from zkgroup.child_watchdog import Guard
+from zkgroup.sandbox.owned_processes import spawn
 folder = Path(sys.argv[1])
 guard = Guard()
 guard.start()

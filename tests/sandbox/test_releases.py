@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from support import numbered
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES
 from zkgroup.sandbox.lifecycle import process_rows
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import create_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import create_topic, produce
 
 # The releases that other tests need the jars of anyway run always; the others take downloads of their own.
 ALWAYS = ("0.8.2.2", "0.10.2.2", "1.1.1", "3.9.1")

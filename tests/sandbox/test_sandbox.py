@@ -17,27 +17,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support import numbered, wait_until
 
-from zkgroup.config.properties import parse_properties
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.config.java_properties import parse_properties
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Exists
-from zkgroup.sandbox import server
-from zkgroup.sandbox.configuration import properties_file
+from zkgroup.protocol.operations import Children, Exists
+from zkgroup.sandbox import server_process
 from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
-from zkgroup.sandbox.paths import sandbox_folder
-from zkgroup.sandbox.probe import HOST, known_brokers, port_is_free, zookeeper_serves
-from zkgroup.sandbox.processes import ProcessId
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.server import ServerFailedError, telling_line
-from zkgroup.sandbox.state import all_states, find, lock_file, read_state, write_state
-from zkgroup.sandbox.topics import add_partitions, create_topic, delete_topic, produce
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.owned_processes import ProcessId
+from zkgroup.sandbox.sandbox_paths import sandbox_folder
+from zkgroup.sandbox.sandbox_state import all_states, find, lock_file, read_state, write_state
+from zkgroup.sandbox.server_configuration import properties_file
+from zkgroup.sandbox.server_probe import HOST, known_brokers, port_is_free, zookeeper_serves
+from zkgroup.sandbox.server_process import ServerFailedError, telling_line
+from zkgroup.sandbox.test_topics import add_partitions, create_topic, delete_topic, produce
 
 OWNER = """
 import sys, time
-from zkgroup.sandbox.sandbox import Sandbox
+from zkgroup.sandbox.local_cluster import Sandbox
 Sandbox(sys.argv[1], brokers=int(sys.argv[2])).start()
 print("up", flush=True)
 time.sleep(600)
@@ -200,8 +200,8 @@ def test_a_port_taken_meanwhile_is_changed(
 ) -> None:
     """A chosen port that another takes before the server does: another one is chosen."""
     with socket.create_server((HOST, 0)) as other:
-        choose, offered = server.free_port, [other.getsockname()[1]]
-        monkeypatch.setattr(server, "free_port", lambda: offered.pop() if offered else choose())
+        choose, offered = server_process.free_port, [other.getsockname()[1]]
+        monkeypatch.setattr(server_process, "free_port", lambda: offered.pop() if offered else choose())
         sandbox = make_sandbox(brokers=0)
         assert sandbox.zookeeper.port != other.getsockname()[1]
         assert zookeeper_serves(sandbox.zookeeper.port)
@@ -227,8 +227,8 @@ def test_servers_of_others_that_answer_on_a_chosen_port(
 ) -> None:
     """A ZooKeeper or broker (of the same number, even) that took the port meanwhile and serves there is not ours."""
     foreign = zookeeper.zookeeper.port if kind == "zookeeper" else cluster.broker(1).port
-    choose, offered = server.free_port, [foreign]
-    monkeypatch.setattr(server, "free_port", lambda: offered.pop() if offered else choose())
+    choose, offered = server_process.free_port, [foreign]
+    monkeypatch.setattr(server_process, "free_port", lambda: offered.pop() if offered else choose())
     if kind == "zookeeper":
         sandbox = make_sandbox(brokers=0)
         ours = sandbox.zookeeper

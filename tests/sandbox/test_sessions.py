@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 from support import wait_until
 
+from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UsageError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Connected, Exists, Expired, SessionEvent, Stat
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.sessions import expire_session
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
+from zkgroup.protocol.operations import Connected, Exists, Expired, SessionEvent, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.session_expiry import expire_session
 
 
 def test_a_session_is_ended_at_once(zookeeper: Sandbox) -> None:

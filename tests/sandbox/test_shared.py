@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 def test_shared_cluster_takes_messages(

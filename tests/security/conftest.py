@@ -8,8 +8,8 @@ import pytest
 from secured import MESSAGES, TOPIC, Secured
 from support import fresh_name
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import fill_topic
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.test_topics import fill_topic
 
 
 @pytest.fixture(scope="session")

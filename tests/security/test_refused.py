@@ -13,9 +13,9 @@ from cli import run
 from secured import MESSAGES, TOPIC, WRONG, Secured
 from tls_proxy import TlsProxy
 
+from zkgroup.clients.kafka.connection_errors import explain
 from zkgroup.sandbox.certificates import Authority, Certificate
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka_trouble import explain
+from zkgroup.sandbox.local_cluster import Sandbox
 
 #: A refusal waits for no time-out: commands are given a longer one, in seconds, than they have.
 PATIENCE, LIMIT = 120, 100.0

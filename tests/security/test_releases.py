@@ -11,9 +11,9 @@ from cli import run
 
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority
-from zkgroup.sandbox.probe import HOST, free_port
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.sandbox.topics import fill_topic
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import HOST, free_port
+from zkgroup.sandbox.test_topics import fill_topic
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from support import fresh_name
 
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Acls, GetAcl
+from zkgroup.protocol.operations import Acls, GetAcl
 
 
 def test_a_password_that_is_asked_for(secured: Secured) -> None:

@@ -19,18 +19,31 @@ from secured import MESSAGES, TOPIC, WRONG, Secured
 from support import fresh_name, wait_until
 from tcp_proxy import TcpProxy
 
-from zkgroup.config.security import TlsSettings
-from zkgroup.groups.model import GroupSnapshot
-from zkgroup.groups.planning.nudge import rebalance
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.security_settings import TlsSettings
+from zkgroup.groups.assignment.trigger_rebalance import rebalance
+from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR, CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import OPEN, Acl, Acls, Children, Create, Delete, Ensure, Failure, Get, GetAcl, Node, SetData
+from zkgroup.protocol.operations import (
+    OPEN,
+    Acl,
+    Acls,
+    Children,
+    Create,
+    Delete,
+    Ensure,
+    Failure,
+    Get,
+    GetAcl,
+    Node,
+    SetData,
+)
 from zkgroup.sandbox.certificates import Authority
-from zkgroup.sandbox.probe import HOST
-from zkgroup.sandbox.topics import fill_topic
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.sandbox.server_probe import HOST
+from zkgroup.sandbox.test_topics import fill_topic
 
 
 def read_all(secured: Secured, *options: str) -> None:

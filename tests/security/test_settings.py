@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.client import KafkaSettings, settings_from_brokers
+from zkgroup.clients.kafka.listeners import choose
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConnectionSettings, ConsumerConfig, Flags, load_consumer_config, resolve_connection
-from zkgroup.config.security import PROTOCOLS, SETTINGS, TlsSettings
+from zkgroup.config.security_settings import PROTOCOLS, SETTINGS, TlsSettings
 from zkgroup.errors import UsageError
-from zkgroup.export.tasks.taskdata import TaskSettings
+from zkgroup.export.tasks.task_data import TaskSettings
 from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
-from zkgroup.protocol.brokers import BrokerRegistration, Endpoint, decode_broker
-from zkgroup.protocol.ops import OPEN, Acl
-from zkgroup.servers.kafka import KafkaSettings, settings_from_brokers
-from zkgroup.servers.listeners import choose
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint, decode_broker
+from zkgroup.protocol.operations import OPEN, Acl
 
 SECRET = "hunter2 and so on"
 
@@ -290,8 +290,8 @@ def test_settings_for_another_machine(tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option(tmp_path: Path) -> None:
     """The table is what the command line offers, and each reaches the settings."""
-    from zkgroup.commands._given import Given
-    from zkgroup.commands._options import connection_parameters
+    from zkgroup.commands._global_options import Given
+    from zkgroup.commands._shared_options import connection_parameters
 
     offered = {option for parameter in connection_parameters() for option in parameter.opts}
     assert {setting.option for setting in SETTINGS} <= offered

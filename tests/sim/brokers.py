@@ -9,7 +9,7 @@ from sim.zookeeper import ModelZooKeeper
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, SetData
+from zkgroup.protocol.operations import Create, Delete, Ensure, SetData
 
 
 class Brokers:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sim.clock import Clock
 from sim.zookeeper import Change, ModelZooKeeper, Tree, parent_of
-from zkgroup.protocol.ops import Changed
+from zkgroup.protocol.operations import Changed
 
 
 class Client(Protocol):

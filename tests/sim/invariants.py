@@ -14,7 +14,7 @@ from sim.zookeeper import Change
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node, Op, writes
+from zkgroup.protocol.operations import Get, Node, Op, writes
 
 GROUP = "g"
 TIMEOUT = 6.0

@@ -1,4 +1,4 @@
-"""A member's machine driven in virtual time, as ``zkgroup.connector.driver`` drives it in real time."""
+"""A member's machine driven in virtual time, as ``zkgroup.connector.member_driver`` drives it in real time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.member import TRANSITIONS, Member, MemberSettings, Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.offsets import CommitError
-from zkgroup.protocol.ops import Op
+from zkgroup.protocol.offset_versions import CommitError
+from zkgroup.protocol.operations import Op
 from zkgroup.protocol.znodes import Registration
 
 

@@ -7,13 +7,13 @@ from typing import Any
 from sim.mutant import Patch, mutant
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Ledger
-from zkgroup.protocol.member import Phase, loading, machine, owning
-from zkgroup.protocol.member.acquiring import Acquiring
+from zkgroup.protocol.member import Phase, member_machine, offset_loading, owned_share
+from zkgroup.protocol.member.acquisition import Acquiring
 from zkgroup.protocol.member.commits import Commits, _Commit
-from zkgroup.protocol.member.loading import Loading
-from zkgroup.protocol.member.releasing import Releasing
-from zkgroup.protocol.offsets import Loaded, OffsetBook
-from zkgroup.protocol.ops import SetData
+from zkgroup.protocol.member.offset_loading import Loading
+from zkgroup.protocol.member.release import Releasing
+from zkgroup.protocol.offset_versions import Loaded, OffsetBook
+from zkgroup.protocol.operations import SetData
 
 # ---------------------------------------------------------------- offsets
 
@@ -104,7 +104,7 @@ def starts_at_the_smaller_of_two(patch: Patch) -> None:
     def smaller(one: int | None, other: int | None) -> int | None:
         return min((offset for offset in (one, other) if offset is not None), default=None)
 
-    patch.setattr(loading, "_larger", smaller)
+    patch.setattr(offset_loading, "_larger", smaller)
 
 
 @mutant
@@ -164,13 +164,13 @@ def late_marks_count(patch: Patch) -> None:
 @mutant
 def does_not_wait_for_streams(patch: Patch) -> None:
     """Releases while the batch in hand is still being worked on."""
-    patch.setattr(machine.Ground, "quiet", lambda self: self.abandon_at_once())
+    patch.setattr(member_machine.Ground, "quiet", lambda self: self.abandon_at_once())
 
     def at_once(self: Any) -> None:
         self.generation += 1
         self.do(ev.Quiet(self.generation, abandon=True))
 
-    patch.setattr(machine.Ground, "abandon_at_once", at_once, raising=False)
+    patch.setattr(member_machine.Ground, "abandon_at_once", at_once, raising=False)
 
 
 @mutant
@@ -186,4 +186,4 @@ def forgets_who_waits_for_a_commit(patch: Patch) -> None:
 @mutant
 def forgets_what_is_held_back(patch: Patch) -> None:
     """A partition without a leader is not asked for again."""
-    patch.setattr(owning.Owning, "_time_to_ask", lambda self: None)
+    patch.setattr(owned_share.Owning, "_time_to_ask", lambda self: None)

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from sim.mutant import Patch, mutant
-from zkgroup.protocol import conversation, lease, procedures, znodes
 from zkgroup.protocol import events as ev
-from zkgroup.protocol.known import Known
-from zkgroup.protocol.member import Member, Phase, acquiring, machine, registering, releasing
-from zkgroup.protocol.member.acquiring import Acquiring
+from zkgroup.protocol import lease, procedures, session_requests, znodes
+from zkgroup.protocol.member import Member, Phase, acquisition, member_machine, registration, release
+from zkgroup.protocol.member.acquisition import Acquiring
 from zkgroup.protocol.member.commits import _Commit
-from zkgroup.protocol.member.holdings import Holdings
-from zkgroup.protocol.member.owning import Owning
-from zkgroup.protocol.ops import Children, Delete, Exists, Get, Node, Sync
+from zkgroup.protocol.member.owned_share import Owning
+from zkgroup.protocol.member.owned_znodes import Holdings
+from zkgroup.protocol.operations import Children, Delete, Exists, Get, Node, Sync
+from zkgroup.protocol.registry_cache import Known
 
 # ---------------------------------------------------------------- the lease
 
@@ -28,12 +28,12 @@ def no_lease(patch: Patch) -> None:
 @mutant
 def lease_from_the_reply(patch: Patch) -> None:
     """Counts the lease from the reply, not from when the request was sent."""
-    reply = conversation.Conversation.reply
+    reply = session_requests.Conversation.reply
 
-    def late(self: conversation.Conversation, event: ev.Reply) -> None:
+    def late(self: session_requests.Conversation, event: ev.Reply) -> None:
         reply(self, ev.Reply(event.request, event.results, self.now))
 
-    patch.setattr(conversation.Conversation, "reply", late)
+    patch.setattr(session_requests.Conversation, "reply", late)
 
 
 @mutant
@@ -41,7 +41,7 @@ def lease_from_reads(patch: Patch) -> None:
     """Asks with a read whether its session lives: a follower that is cut off from its leader answers that."""
     patch.setattr(lease, "_PROOFS", (*lease._PROOFS, Get, Children, Exists))
     patch.setattr(
-        conversation.Conversation, "_sync", lambda self: self._send((Exists(znodes.consumers()),), lambda _: None)
+        session_requests.Conversation, "_sync", lambda self: self._send((Exists(znodes.consumers()),), lambda _: None)
     )
 
 
@@ -60,13 +60,13 @@ def lease_of_a_whole_timeout(patch: Patch) -> None:
 def writes_past_the_lease(patch: Patch) -> None:
     """Hands nothing out past its lease, and writes: what it was about to do when it was stopped, when it goes on."""
 
-    def ask(self: conversation.Conversation, ops: Any, then: Any) -> None:
+    def ask(self: session_requests.Conversation, ops: Any, then: Any) -> None:
         if self.connected:
             self._send(ops, then)
         else:
             self._interrupt()
 
-    patch.setattr(conversation.Conversation, "_ask", ask)
+    patch.setattr(session_requests.Conversation, "_ask", ask)
 
 
 @mutant
@@ -147,7 +147,7 @@ def no_rollback(patch: Patch) -> None:
         ground.holdings.let_go()
         yield (Sync(),)
 
-    patch.setattr(acquiring, "release_all", keep)
+    patch.setattr(acquisition, "release_all", keep)
 
 
 @mutant
@@ -161,7 +161,7 @@ def keeps_its_share_after_an_expiry(patch: Patch) -> None:
         self._ground.holdings.share, self._ground.granted = share, granted
 
     patch.setattr(Member, "_forget", keep)
-    patch.setattr(machine.Ground, "abandon", lambda self: None)
+    patch.setattr(member_machine.Ground, "abandon", lambda self: None)
 
 
 @mutant
@@ -185,14 +185,14 @@ def leaves_without_releasing(patch: Patch) -> None:
         self._finish(self.error)
 
     patch.setattr(Member, "_unregister", gone)
-    patch.setattr(releasing, "release_all", _release_nothing)
+    patch.setattr(release, "release_all", _release_nothing)
 
 
 def _release_nothing(ground: Any) -> Iterator[Any]:
     if ground.leaving:
         yield (Sync(),)
         return
-    yield from acquiring.release_all(ground)
+    yield from acquisition.release_all(ground)
 
 
 # ---------------------------------------------------------------- sessions and watches
@@ -215,13 +215,13 @@ def trusts_lost_watches(patch: Patch) -> None:
 def sends_again_in_the_next_session(patch: Patch) -> None:
     """What was under way in one session is done in the next (ZkClient, and so the reference)."""
 
-    def end(self: conversation.Conversation) -> None:
+    def end(self: session_requests.Conversation) -> None:
         self.connected = False
         self.lease.end()
         self._interrupt()
 
-    patch.setattr(conversation.Conversation, "end", end)
-    patch.setattr(machine.Ground, "drop", lambda self: self._answers.clear())
+    patch.setattr(session_requests.Conversation, "end", end)
+    patch.setattr(member_machine.Ground, "drop", lambda self: self._answers.clear())
 
 
 @mutant
@@ -291,7 +291,7 @@ def gives_up_silently(patch: Patch) -> None:
 @mutant
 def impatient_with_its_former_self(patch: Patch) -> None:
     """Does not wait for its former session's id node to go: leaves at once (reference, from 0.9)."""
-    patch.setattr(registering, "PATIENCE", 0.0)
+    patch.setattr(registration, "PATIENCE", 0.0)
 
 
 # ---------------------------------------------------------------- what is known and not read again

@@ -10,7 +10,7 @@ from typing import Literal
 from sim.clock import Clock
 from sim.ensemble import Follower, SimServer
 from sim.wire import LOST, READS, RETRY, TAIL, Pending, Report, nobody
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.operations import (
     WRITES,
     Changed,
     Connected,
@@ -23,7 +23,7 @@ from zkgroup.protocol.ops import (
 
 
 class SimSession:
-    """What ``zkgroup.servers.zookeeper.Session`` is on a real server, with the same promises.
+    """What ``zkgroup.clients.zookeeper.Session`` is on a real server, with the same promises.
 
     ``up`` is the network; ``frozen`` the process. Requests and replies travel in order, each at its pace; those that
     are under way when a connection breaks are lost, or, where the client gave it up, still arrive: until it is back by

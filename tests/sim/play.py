@@ -13,8 +13,8 @@ from sim.member import SimMember
 from sim.reference import Reference
 from sim.scenario import Scenario
 from sim.world import World
-from zkgroup.protocol import offsets, procedures, znodes
-from zkgroup.protocol.ops import Create, Delete
+from zkgroup.protocol import offset_versions, procedures, znodes
+from zkgroup.protocol.operations import Create, Delete
 from zkgroup.protocol.znodes import Registration
 
 TICK = 2.0
@@ -68,12 +68,12 @@ def play(scenario: Scenario, *, story: bool = False) -> Outcome:
 @contextmanager
 def _transactions_of(size: int) -> Iterator[None]:
     """So that a handful of partitions needs several, of which some may succeed where others do not."""
-    before = procedures.CHUNK, offsets.CHUNK
-    procedures.CHUNK = offsets.CHUNK = size  # type: ignore[misc]
+    before = procedures.CHUNK, offset_versions.CHUNK
+    procedures.CHUNK = offset_versions.CHUNK = size  # type: ignore[misc]
     try:
         yield
     finally:
-        procedures.CHUNK, offsets.CHUNK = before  # type: ignore[misc]
+        procedures.CHUNK, offset_versions.CHUNK = before  # type: ignore[misc]
 
 
 class Play:

@@ -11,7 +11,7 @@ from sim.ensemble import SimServer
 from sim.network import SimSession
 from sim.reader import SimReader
 from sim.wire import Report
-from zkgroup.protocol.ops import SessionEvent
+from zkgroup.protocol.operations import SessionEvent
 
 
 class SimProcess:

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from zkgroup.protocol.ops import (
+from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
+from zkgroup.protocol.operations import (
     Changed,
     Children,
     Connected,
@@ -26,7 +27,6 @@ from zkgroup.protocol.ops import (
     Sync,
     Transaction,
 )
-from zkgroup.servers.zookeeper import Session, ZooKeeperSettings
 
 
 class Real:

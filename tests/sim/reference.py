@@ -22,10 +22,10 @@ from sim.wire import Report, nobody
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, assign, resolve
-from zkgroup.protocol.brokers import decode_topic
+from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.operations import (
     Changed,
     Children,
     Code,

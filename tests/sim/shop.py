@@ -9,7 +9,7 @@ from sim.zookeeper import ModelZooKeeper
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS
-from zkgroup.protocol.ops import Changed, Create, Ensure, Failure, Op, Result
+from zkgroup.protocol.operations import Changed, Create, Ensure, Failure, Op, Result
 from zkgroup.protocol.znodes import Registration
 
 MINE = Registration("static", {"t": 2}, 1)

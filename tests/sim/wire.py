@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.operations import (
     Children,
     Code,
     Create,

@@ -19,7 +19,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, assign, resolve
 from zkgroup.protocol.member import MemberSettings
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, Delete, Ensure, SetData
+from zkgroup.protocol.operations import Create, Delete, Ensure, SetData
 from zkgroup.protocol.znodes import Registration
 
 

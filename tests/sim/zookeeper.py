@@ -1,7 +1,7 @@
 """A model of ZooKeeper: one tree, sessions, ephemeral nodes, versions, watches, transactions.
 
-It answers the operations of ``zkgroup.protocol.ops`` as a real server does through ``zkgroup.servers.zookeeper``;
-``tests/servers/test_zookeeper_contract.py`` and ``test_zookeeper_traces.py`` hold both against each other.
+It answers the operations of ``zkgroup.protocol.operations`` as a real server does through ``zkgroup.clients``;
+``tests/clients/test_zookeeper_contract.py`` and ``test_zookeeper_traces.py`` hold both against each other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.operations import (
     OPEN,
     Acl,
     Acls,

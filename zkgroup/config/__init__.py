@@ -1,6 +1,6 @@
 """Settings: what a group member is configured with, and where the servers are. Frozen once made."""
 
-from zkgroup.config.connection import (
+from zkgroup.config.connection_settings import (
     Address,
     ConnectionSettings,
     ConnectString,
@@ -8,9 +8,9 @@ from zkgroup.config.connection import (
     parse_chroot,
     parse_connect_string,
 )
-from zkgroup.config.consumer import ConsumerConfig, LoadedConfig, librdkafka_properties, load_consumer_config
-from zkgroup.config.layers import Flags, resolve_connection
-from zkgroup.config.properties import Property, parse_properties, read_properties
+from zkgroup.config.consumer_config import ConsumerConfig, LoadedConfig, librdkafka_properties, load_consumer_config
+from zkgroup.config.java_properties import Property, parse_properties, read_properties
+from zkgroup.config.setting_layers import Flags, resolve_connection
 
 __all__ = [
     "Address",

@@ -8,7 +8,7 @@ connect-timeout = 10                         # seconds
 consumer-config = "/etc/kafka/consumer.properties"
 protected = true                             # changes ask for a confirmation
 labels = ["production", "eu-west-1"]         # shown where the cluster is
-security-protocol = "SASL_SSL"               # and all others of zkgroup.config.security
+security-protocol = "SASL_SSL"               # and all others of zkgroup.config.security_settings
 [clusters.prod.kafka]                        # librdkafka's properties
 "socket.timeout.ms" = 10000
 [clusters.prod.properties]                   # the reference's keys
@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from zkgroup.config.properties import Property
-from zkgroup.config.reading import read_settings
-from zkgroup.config.security import SETTINGS
+from zkgroup.config.java_properties import Property
+from zkgroup.config.security_settings import SETTINGS
+from zkgroup.config.settings_file import read_settings
 from zkgroup.errors import UsageError, did_you_mean
 
 ENV_CONFIG: Final = "ZKGROUP_CONFIG"
@@ -44,7 +44,7 @@ class Profile:
     protected: bool = False
     labels: tuple[str, ...] = ()
     properties: tuple[Property, ...] = ()
-    #: Those of ``zkgroup.config.security``, by their keys; truth values as ``true`` and ``false``.
+    #: Those of ``zkgroup.config.security_settings``, by their keys; truth values as ``true`` and ``false``.
     security: Mapping[str, str] = field(default_factory=dict)
 
 

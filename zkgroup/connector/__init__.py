@@ -3,10 +3,10 @@
 from zkgroup.connector import Connector
 """
 
-from zkgroup.connector.connector import Connector, RebalanceListener, Statistics
-from zkgroup.connector.start import StartAt, parse_start
+from zkgroup.connector.start_position import StartAt, parse_start
 from zkgroup.connector.stream import Batch, DecodingError, Record, Stream, StreamStatistics
-from zkgroup.protocol.filters import TopicFilter
+from zkgroup.connector.zookeeper_connector import Connector, RebalanceListener, Statistics
+from zkgroup.protocol.topic_filter import TopicFilter
 
 __all__ = [
     "Batch",

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.fetcher import offset_of, partition_of, topic_of
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.fetch import offset_of, partition_of, topic_of
-from zkgroup.servers.kafka import Message
 
 K = TypeVar("K")
 V = TypeVar("V")

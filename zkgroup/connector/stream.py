@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
-from zkgroup.connector.reading import Reading, out_of_range
+from zkgroup.clients.kafka.client import KafkaSettings, Message
+from zkgroup.clients.kafka.fetcher import Fetched, offset_of, partition_of, topic_of
+from zkgroup.clients.kafka.message_headers import Headers, mended
+from zkgroup.connector.reader_turns import Turns
 from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, without
-from zkgroup.connector.turns import Turns
+from zkgroup.connector.stream_reader import Reading, out_of_range
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.fetch import Fetched, offset_of, partition_of, topic_of
-from zkgroup.servers.headers import Headers, mended
-from zkgroup.servers.kafka import KafkaSettings, Message
 
 __all__ = ["Batch", "DecodingError", "Feed", "Record", "Stream", "StreamStatistics", "out_of_range"]
 

@@ -1,7 +1,9 @@
-"""What operators do to groups: look at them, judge them, move their offsets, plan their assignment, change them.
+"""Operations on consumer groups.
 
-The folders are layers; each one's docstring names its modules. Beside them are ``model`` (what a look finds, as data),
-``scope`` (which partitions are meant) and ``shell`` (commands that can be pasted):
+Its packages are layers, which ``tests/test_layers.py`` keeps:
 
-    looking ← {files, watching, changing} ← {resets ← managing, planning ← judging}
+    snapshot ← {offset_files, watch, changes} ← assignment ← {findings, monitoring}
+
+``group_model`` holds the types that they share, ``partition_scope`` the partitions that a user names,
+``shell_commands`` quotes commands.
 """

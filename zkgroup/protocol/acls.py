@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from zkgroup.errors import UsageError
-from zkgroup.protocol.ops import OPEN, Acl
+from zkgroup.protocol.operations import OPEN, Acl
 
 EVERYTHING: Final = 31
 #: For the credentials of whoever makes the node, all of them: ZooKeeper puts them in place of ``auth``.

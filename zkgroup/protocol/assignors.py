@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from typing import Final, Literal
 
 from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
-from zkgroup.protocol.javahash import extend_hash, signed
+from zkgroup.protocol.java_hash import extend_hash, signed
 from zkgroup.protocol.names import (
     INTERNAL_TOPICS,
     ConsumerThreadId,
@@ -111,7 +111,7 @@ def resolve_all(
             resolved[consumer_id] = dict(registration.subscription)
             continue
         ((expression, streams),) = registration.subscription.items()
-        from zkgroup.protocol.filters import TopicFilter  # Java's regular expressions take 20 ms to load
+        from zkgroup.protocol.topic_filter import TopicFilter  # Java's regular expressions take 20 ms to load
 
         key = (registration.pattern, expression)
         if key not in selected:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
-from zkgroup.protocol.ops import Op, Result, SessionEvent
+from zkgroup.protocol.operations import Op, Result, SessionEvent
 
 # ---------------------------------------------------------------- events
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from zkgroup.protocol.ops import Code, Create, Delete, Failure, Op, Result, SetData, Sync, Transaction
+from zkgroup.protocol.operations import Code, Create, Delete, Failure, Op, Result, SetData, Sync, Transaction
 
 BEATS_PER_TIMEOUT: Final = 6
 

@@ -14,11 +14,10 @@ from typing import TypeVar
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import resolve, resolve_all
-from zkgroup.protocol.brokers import partitions_to_read
-from zkgroup.protocol.known import Known
+from zkgroup.protocol.broker_znodes import partitions_to_read
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
-from zkgroup.protocol.offsets import Procedure
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.offset_versions import Procedure
+from zkgroup.protocol.operations import (
     Children,
     Code,
     Create,
@@ -32,6 +31,7 @@ from zkgroup.protocol.ops import (
     Stat,
     Transaction,
 )
+from zkgroup.protocol.registry_cache import Known
 from zkgroup.protocol.znodes import Registration
 
 T = TypeVar("T")

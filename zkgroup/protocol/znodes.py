@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 import orjson
 
 from zkgroup.errors import MalformedZnodeError, UsageError
-from zkgroup.protocol.jsontext import as_int, check_size, excerpt, excerpt_json, has_other_numbers, parse_object
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znode_json import as_int, check_size, excerpt, excerpt_json, has_other_numbers, parse_object
 
 # --- paths ----------------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zkgroup.environment import childs_environment
+from zkgroup.child_environment import childs_environment
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
-from zkgroup.java import QUICK, find_java
-from zkgroup.sandbox.paths import CACHE_VARIABLE, cache_dir
+from zkgroup.java_runtime import QUICK, find_java
+from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE, cache_dir
 
 IVY_SETTINGS_VARIABLE = "ZKGROUP_IVY_SETTINGS"
 DEFAULT_RELEASE = "1.1.1"

@@ -9,17 +9,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zkgroup.child_watchdog.watchdog_script import is_paused
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.guard.script import is_paused
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Exists, Stat
-from zkgroup.sandbox.member import MemberOptions, ReferenceMember
-from zkgroup.sandbox.paths import sandbox_folder
-from zkgroup.sandbox.processes import POLL, ProcessId, find_by_folder
-from zkgroup.sandbox.security import Security, registry_settings
-from zkgroup.sandbox.server import telling_line
-from zkgroup.sandbox.state import DamagedStateError, MemberState, SandboxState, find, locked, read_state, write_state
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.sandbox.owned_processes import POLL, ProcessId, find_by_folder
+from zkgroup.sandbox.sandbox_paths import sandbox_folder
+from zkgroup.sandbox.sandbox_security import Security, registry_settings
+from zkgroup.sandbox.sandbox_state import (
+    DamagedStateError,
+    MemberState,
+    SandboxState,
+    find,
+    locked,
+    read_state,
+    write_state,
+)
+from zkgroup.sandbox.scala_member import MemberOptions, ReferenceMember
+from zkgroup.sandbox.server_process import telling_line
 
 MEMBER_START = 30.0  # seconds for a member to have its streams
 MEMBER_LEAVE = 10.0  # seconds for all members together to leave their groups

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from support import fresh_name
 
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,13 @@ from cli import ZKGROUP, environment, run
 from grouping import Groups, commit_in_kafka, static
 from prometheus_client.parser import text_string_to_metric_families
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import SetData
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import SetData
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import free_port
 
 LINE = re.compile(r"ZKGROUP (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]*)(?: \| ([^|\n]*))?\n")
 DATUM = re.compile(r"(?:'((?:[^'=]|'')+)'|([^'= ]+))=(-?[0-9.]+|U)(s)?;([0-9]*);([0-9]*);0")

@@ -15,11 +15,11 @@ from cli import run, run_on_terminal
 from grouping import Groups, commit_in_kafka, joined, static, tree, white_list
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.probe import free_port
-from zkgroup.sandbox.sandbox import Sandbox
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import free_port
 
 OBJECT = [
     *("group", "taken_at", "store", "state", "strategy", "topics", "lag", "lag_at_least", "lag_unknown"),

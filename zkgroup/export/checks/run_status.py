@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.run_log import RECORD, Destination
 from zkgroup.export.model.documents import decode_pointer
@@ -15,8 +16,7 @@ from zkgroup.export.planning.group_state import names_of
 from zkgroup.export.run.claim import read_holder
 from zkgroup.export.run.export_run import find_record
 from zkgroup.protocol import znodes
-from zkgroup.protocol.ops import Children, Code, Failure, Get, Node
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
 
 
 @dataclass(frozen=True, slots=True)

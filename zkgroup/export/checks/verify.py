@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.file_check import LOOKS, Look, check_file, check_times, look_at
@@ -22,9 +23,8 @@ from zkgroup.export.model.layout import Calendar, Layout, is_read
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get
-from zkgroup.servers.registry import Registry
-from zkgroup.words import counted
+from zkgroup.protocol.operations import Get
+from zkgroup.text import counted
 
 #: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, or a person.
 Mend = Literal["backfill", "mismatch", "person"]

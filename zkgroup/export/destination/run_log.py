@@ -33,7 +33,7 @@ from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.stores.store import Store, UnlistableError
-from zkgroup.words import listed
+from zkgroup.text import listed
 
 ROOT: Final = "_zkgroup"
 LOG, RUNS, TOPICS, LAYOUT = (f"{ROOT}/{name}" for name in ("log", "runs", "topics", "layout"))

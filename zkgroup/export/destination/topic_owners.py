@@ -16,7 +16,7 @@ from zkgroup.export.destination.coverage import merge_coverage
 from zkgroup.export.destination.parallel import ask_each
 from zkgroup.export.destination.run_log import TOPICS, Destination
 from zkgroup.export.model.run_record import RunRecord, TopicCoverage
-from zkgroup.words import counted
+from zkgroup.text import counted
 
 _FORMER: Final = ".former"
 _CONTENT: Final = b'{"format": 1}\n'

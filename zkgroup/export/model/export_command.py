@@ -8,7 +8,7 @@ from typing import Final
 
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.intervals import Interval
-from zkgroup.groups.shell import in_quotes, quoted
+from zkgroup.groups.shell_commands import in_quotes, quoted
 from zkgroup.protocol.names import TopicPartition
 
 #: So many partitions a command names one by one.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.run_log import Destination
@@ -14,10 +15,9 @@ from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import ExportPlan, Lost, PartitionFacts
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning.export_plan import make_backfill
-from zkgroup.export.planning.request import ExportRequest
+from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.words import are, listed
+from zkgroup.text import are, listed
 
 ISOLATION: Final = "isolation.level"
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from zkgroup.connector.start import parse_start
+from zkgroup.connector.start_position import parse_start
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
-from zkgroup.groups.files.files import STDIO, Wanted, read_offsets
-from zkgroup.groups.model import Cluster
+from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.offset_files.offset_file import STDIO, Wanted, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
-from zkgroup.words import are, counted, listed
+from zkgroup.text import are, counted, listed
 
 _OFFSET = re.compile(r"([^:=,\s]+):([0-9]{1,9})=([0-9]{1,19})", re.ASCII)
 

@@ -23,7 +23,7 @@ from zkgroup.export.model.plan_types import (
 from zkgroup.export.model.run_record import RANGE_MESSAGES
 from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, Start, find_start
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted, listed
+from zkgroup.text import counted, listed
 
 # What opening a range costs, counted in messages: many small ranges share a task.
 _RANGE_COST: Final = 20_000

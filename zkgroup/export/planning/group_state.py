@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import orjson
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.kafka.timestamp_search import told_first_since
+from zkgroup.clients.kafka.topic_configs import cleanup_policies
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
 from zkgroup.protocol import znodes
-from zkgroup.protocol.brokers import decode_topic
-from zkgroup.protocol.filters import TopicFilter
+from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Children, Code, Exists, Failure, Get, Node, Result, Stat
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.times import told_first_since
-from zkgroup.servers.topic_settings import cleanup_policies
-from zkgroup.words import listed
+from zkgroup.protocol.operations import Children, Code, Exists, Failure, Get, Node, Result, Stat
+from zkgroup.protocol.topic_filter import TopicFilter
+from zkgroup.text import listed
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 from zkgroup.errors import RefusedError
 from zkgroup.export.model.plan_types import PartitionFacts, Skipped
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted, listed
+from zkgroup.text import counted, listed
 
 MismatchKind = Literal["ahead", "behind", "no offset", "expired", "recreated", "beyond"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts, PartitionPlan
 from zkgroup.export.model.run_record import RecordPart
-from zkgroup.words import counted, listed
+from zkgroup.text import counted, listed
 
 
 def plan_notices(plan: ExportPlan) -> list[str]:

@@ -13,13 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.ranges import RangeReader, range_consumer
-from zkgroup.words import counted, listed
+from zkgroup.text import counted, listed
 
 log = logging.getLogger(__name__)
 

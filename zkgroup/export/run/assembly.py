@@ -15,9 +15,9 @@ from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
 from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, rows_held
 from zkgroup.export.planning.export_plan import cut
 from zkgroup.export.tasks.late_messages import Found, late_of
-from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, RangeAnswer
+from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, RangeAnswer
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import counted, listed
+from zkgroup.text import counted, listed
 
 
 @dataclass(frozen=True, slots=True)

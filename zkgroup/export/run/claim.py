@@ -17,17 +17,18 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Self, TypeVar
 
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.model.documents import decode_pointer, encode_pointer
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import Pointer, RecordPart, now_ms
 from zkgroup.export.planning.group_state import committed_of, offset_paths
-from zkgroup.export.run.conflicts import AFTER_DECISION, Moved, NotHeld, TakenOver, why_refused
+from zkgroup.export.run.export_conflicts import AFTER_DECISION, Moved, NotHeld, TakenOver, why_refused
 from zkgroup.export.run.transaction_size import OPERATION_BYTES, TRANSACTION_BYTES, split_transaction
-from zkgroup.groups.changing.guard import decode_exporter
+from zkgroup.groups.changes.preconditions import decode_exporter
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import (
+from zkgroup.protocol.operations import (
     CHANGED,
     Check,
     Children,
@@ -43,7 +44,6 @@ from zkgroup.protocol.ops import (
     SetData,
     Sync,
 )
-from zkgroup.servers.registry import Registry, TransactionRefused
 
 log = logging.getLogger(__name__)
 

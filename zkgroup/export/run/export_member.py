@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final, Self
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, ZkgroupError
@@ -21,9 +23,7 @@ from zkgroup.export.run.claim import HELD_VERSION
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Get, Node, SetData
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
+from zkgroup.protocol.operations import Get, Node, SetData
 
 log = logging.getLogger(__name__)
 

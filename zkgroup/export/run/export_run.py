@@ -22,13 +22,13 @@ from zkgroup.export.model.run_record import Pointer, RecordPart, RunPlan, RunRec
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.assembly import Written, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.conflicts import NotHeld, Recreated, TakenOver
+from zkgroup.export.run.export_conflicts import NotHeld, Recreated, TakenOver
 from zkgroup.export.run.export_member import ExportMember
 from zkgroup.export.run.publication import missing_files, publish
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.words import are, counted, listed
+from zkgroup.text import are, counted, listed
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.timestamp_search import has_no_time_index
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.run_log import LAYOUT, LOG, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.strange_files import refuse_files_in_the_way
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
@@ -16,19 +19,16 @@ from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, T
 from zkgroup.export.planning.backfill_plan import ISOLATION, as_exported, plan_backfill
 from zkgroup.export.planning.bounds import notes_on, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.export_plan import make_plan
+from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.notices import first_run_notices
 from zkgroup.export.planning.open_transactions import standing_still
-from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.export.run.transaction_size import first_that_fit
-from zkgroup.groups.changing.backup import read_cluster
-from zkgroup.groups.changing.permissions import refuse_unwritable
+from zkgroup.groups.changes.backup import read_cluster
+from zkgroup.groups.changes.missing_permissions import refuse_unwritable
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.servers.times import has_no_time_index
-from zkgroup.words import listed
+from zkgroup.text import listed
 
 if TYPE_CHECKING:
     from zkgroup.export.run.export_member import ExportMember

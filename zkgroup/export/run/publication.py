@@ -10,7 +10,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.store import MissingWorkError
-from zkgroup.words import are, counted, listed
+from zkgroup.text import are, counted, listed
 
 
 def missing_files(destination: Destination, record: RunRecord) -> list[str]:

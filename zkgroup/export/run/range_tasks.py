@@ -7,6 +7,9 @@ from dataclasses import replace
 from typing import Final, cast
 
 from zkgroup import __version__
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.kafka.range_reader import what_is_gone
 from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import parse_compression
@@ -15,12 +18,9 @@ from zkgroup.export.model.run_record import RunPlan
 from zkgroup.export.planning.export_plan import pack, task_size
 from zkgroup.export.run.assembly import Written, assemble, ranges_of
 from zkgroup.export.run.run_context import Progress, RunContext
-from zkgroup.export.tasks.taskdata import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.logs import LogRange, log_offsets
-from zkgroup.servers.ranges import what_is_gone
-from zkgroup.words import listed
+from zkgroup.text import listed
 
 _SHOWN: Final = 3  # partitions that a message tells of
 _DELETED: Final = "run it again: it asks with --on-mismatch how to continue"

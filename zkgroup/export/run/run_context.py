@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.model.plan_types import OffsetRange
-from zkgroup.export.tasks.taskdata import DoneAnswer, TaskSettings
-from zkgroup.servers.kafka import KafkaSettings
+from zkgroup.export.tasks.task_data import DoneAnswer, TaskSettings
 
 if TYPE_CHECKING:
     from zkgroup.export.run.export_member import ExportMember

@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
@@ -22,32 +24,30 @@ from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.run_record import Pointer, RunRecord
 from zkgroup.export.planning.bounds import refuse_backwards
+from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
 from zkgroup.export.planning.mismatch import NoOffsetError
 from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
-from zkgroup.export.planning.request import ExportRequest
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_run import DecidedRun, PlannedRun
+from zkgroup.export.run.export_summary import PartitionSummary, summarize
 from zkgroup.export.run.leftover_runs import leftover_notices, remove_leftovers
 from zkgroup.export.run.planner import Planner
 from zkgroup.export.run.publication import publish_what_is_there
 from zkgroup.export.run.run_context import Progress, RunContext, Runner
-from zkgroup.export.run.summary import PartitionSummary, summarize
-from zkgroup.export.spark.master import choose_master, refuse_if_silent, refuse_log_elsewhere
-from zkgroup.export.stores.packages import require
+from zkgroup.export.spark.spark_master import choose_master, refuse_if_silent, refuse_log_elsewhere
+from zkgroup.export.stores.optional_packages import require
 from zkgroup.export.stores.store import open_store
-from zkgroup.groups.changing.strangers import look_for_strangers
-from zkgroup.java import find_java
+from zkgroup.groups.changes.acl_conflicts import look_for_strangers
+from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
-from zkgroup.protocol.ops import Get, Node
-from zkgroup.servers.kafka import KafkaSettings
-from zkgroup.servers.registry import Registry
-from zkgroup.words import listed
+from zkgroup.protocol.operations import Get, Node
+from zkgroup.text import listed
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
-    from zkgroup.export.spark.context import SparkJobs
+    from zkgroup.export.spark.spark_context import SparkJobs
 
 __all__ = ["ExportRequest", "PartitionSummary", "Progress", "run_export"]
 
@@ -258,7 +258,7 @@ class _Export:
     def _spark(self) -> SparkJobs:
         # pyspark takes 0.1 s, and an export that finds nothing new does without.
         try:
-            from zkgroup.export.spark.context import SparkJobs
+            from zkgroup.export.spark.spark_context import SparkJobs
         except ImportError as error:  # which is there, and is another one
             raise UsageError(
                 f"the pyspark that Python finds here does not do: {error}",

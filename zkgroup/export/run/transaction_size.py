@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from zkgroup.groups.changing.pieces import cost
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.groups.changes.batching import cost
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.ops import Create, SetData
-from zkgroup.servers.zookeeper import ZooKeeperSettings
+from zkgroup.protocol.operations import Create, SetData
 
 # ZooKeeper takes at most 1 MiB a request, and drops the connection above it.
 TRANSACTION_BYTES: Final = 512 << 10

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.spark.context import SparkJobs
+from zkgroup.export.spark.spark_context import SparkJobs
 from zkgroup.protocol.names import TopicPartition
 
 _SETTINGS: Final = {

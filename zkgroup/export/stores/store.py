@@ -101,10 +101,10 @@ def open_store(destination: Address) -> Store:
     """The store for ``destination``. Does no I/O; pyarrow is imported for what is no folder."""
     if isinstance(destination, Path):
         return FolderStore(destination)
-    from zkgroup.export.stores.packages import require
+    from zkgroup.export.stores.optional_packages import require
 
     require("pyarrow")
-    from zkgroup.export.stores.objects import ObjectStore
+    from zkgroup.export.stores.object_store import ObjectStore
 
     return ObjectStore(destination)
 

@@ -23,10 +23,10 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.message_headers import UNREADABLE, headers_of
 from zkgroup.export.model.layout import END_OF_TIME, Format, Layout
-from zkgroup.export.tasks.json_text import is_json, is_text
-from zkgroup.servers.headers import UNREADABLE, headers_of
-from zkgroup.servers.kafka import Message
+from zkgroup.export.tasks.json_check import is_json, is_text
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 

@@ -24,7 +24,7 @@ from zkgroup.export.model.address import Address
 from zkgroup.export.stores.store import remedy_of
 
 if TYPE_CHECKING:
-    from zkgroup.export.stores.objects import ObjectStore
+    from zkgroup.export.stores.object_store import ObjectStore
 
 # The store's client has tried each request several times before it gives up.
 _SENDS: Final = 3
@@ -54,7 +54,9 @@ class Staging:
         self._folder = folder
         self._store: ObjectStore | None = None
         if not isinstance(destination, Path):
-            from zkgroup.export.stores.objects import ObjectStore  # with what pyarrow has of stores: not for folders
+            from zkgroup.export.stores.object_store import (
+                ObjectStore,  # with what pyarrow has of stores: not for folders
+            )
 
             self._store = ObjectStore(destination)
         #: That each open file takes.

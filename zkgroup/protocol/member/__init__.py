@@ -44,8 +44,8 @@ What makes a member rebalance only sets a flag, which is looked at in OWNING and
     holdings.py     which owner nodes are ours, and how sure of it we are
 """
 
-from zkgroup.protocol.member.machine import Member
+from zkgroup.protocol.member.member_machine import Member
+from zkgroup.protocol.member.member_settings import Counters, MemberSettings
 from zkgroup.protocol.member.phases import TRANSITIONS, Phase
-from zkgroup.protocol.member.settings import Counters, MemberSettings
 
 __all__ = ["TRANSITIONS", "Counters", "Member", "MemberSettings", "Phase"]

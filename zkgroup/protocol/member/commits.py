@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from zkgroup.errors import SessionLostError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
-from zkgroup.protocol.member.ground import Ground
+from zkgroup.protocol.member.member_context import Ground
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.offsets import CommitError, ForeignWrite
+from zkgroup.protocol.offset_versions import CommitError, ForeignWrite
 
 
 class Commits:

@@ -1,0 +1,247 @@
+"""A plan as ``assign`` shows it: rows on stdout, what they come to on stderr, or one JSON object with all of it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from zkgroup.text import counted, listed
+
+from ._context import warn
+from ._global_options import Given
+from ._output import SPARE, Output, format_rows, print_object, print_rows
+from ._terminal_text import escape
+
+if TYPE_CHECKING:
+    from zkgroup.groups.assignment.assignment_diff import Row, Share
+    from zkgroup.groups.assignment.strategy_inference import Explanation, Variant
+    from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
+    from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, Plan
+    from zkgroup.groups.group_model import GroupSnapshot
+    from zkgroup.protocol.names import TopicPartition
+
+COLUMNS = ("topic", "partition", "owner", "member", "current", "change")
+SHARE_COLUMNS = ("member", "streams", "idle", "now", "planned", "gains", "loses")
+OUTCOME_COLUMNS = ("outcome", "unread", "live", "holders", "losers")
+CHANGES = {
+    "move": "to move",
+    "stream": "to another stream",
+    "claim": "to claim",
+    "release": "to release",
+    "tied": "tied",
+}
+# Of many outcomes so many are listed on a terminal; JSON has them all.
+SHOWN_OUTCOMES = 10
+SHOWN_NAMES = 3
+
+
+@dataclass(frozen=True)
+class View:
+    """A plan, the group beside it (None where there is none), and, if it was made to rebalance, how that went."""
+
+    group: str
+    snapshot: GroupSnapshot | None
+    explanation: Explanation
+    base: Choice
+    plan: Plan
+    rebalanced: Rebalanced | None = None
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """The one that is shown."""
+        from zkgroup.groups.assignment.assignment_plan import nearest
+
+        return nearest(self.plan, self.snapshot)[0]
+
+    @cached_property
+    def matches(self) -> bool:
+        """Whether the live owners are what the plan comes to."""
+        from zkgroup.groups.assignment.assignment_plan import nearest
+
+        return nearest(self.plan, self.snapshot)[1] and (bool(self.outcome.holders) or not self.plan.wanted)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        from zkgroup.groups.assignment.assignment_diff import hidden_owners, owned_now, rows_of
+
+        live, hidden = owned_now(self.snapshot), hidden_owners(self.snapshot)
+        return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, live, hidden)
+
+    @cached_property
+    def shares(self) -> list[Share]:
+        from zkgroup.groups.assignment.assignment_diff import hidden_owners, owned_now, shares_of
+
+        hidden, plan = hidden_owners(self.snapshot), self.plan
+        return shares_of(self.rows, owned_now(self.snapshot), plan.streams, hidden, plan.filtering)
+
+    @cached_property
+    def conflicts(self) -> list[Conflict]:
+        from zkgroup.groups.assignment.assignment_diff import standing_conflicts
+
+        return [*standing_conflicts(self.snapshot), *self.plan.conflicts]
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """How many partitions change how."""
+        counts = Counter(row.change for row in self.rows)
+        return {change: counts[change] for change in CHANGES}  # type: ignore[index]
+
+
+def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str] = ()) -> None:
+    """Rows in the format that was asked for. ``problems`` are warnings."""
+    if output == "json":
+        print_object(as_object(view))
+    else:
+        print_rows(view.rows, COLUMNS, output, spare=("member", *SPARE))
+        if output == "table" and not ctx.ensure_object(Given).quiet:
+            sys.stdout.flush()
+            sys.stderr.writelines(f"{line}\n" for line in summary(view))
+            sys.stderr.flush()
+        # Claims that collide are what the outcomes are made of: there may be thousands of pairs.
+        problems = [*problems, *(each.message for each in view.conflicts if each.kind != "claim")]
+    warn(ctx, problems)
+
+
+def as_object(view: View) -> dict[str, Any]:
+    """Everything, for programs."""
+    variant, explanation = view.base.variant, view.explanation
+    found: dict[str, Any] = {
+        "group": view.group,
+        "strategy": variant.strategy,
+        "compat": variant.compat,
+        "assignment": [asdict(row) for row in view.rows],
+        "unassigned": _pairs(view.outcome.unread),
+        "conflicts": [asdict(each) | {"partitions": _pairs(each.partitions)} for each in view.conflicts],
+        "matches_current": view.matches,
+        "changes": view.changes,
+        "shares": [asdict(share) for share in view.shares],
+        "outcomes": [
+            {
+                "holders": list(outcome.holders),
+                "losers": list(outcome.losers),
+                "unread": _pairs(outcome.unread),
+                "matches_current": view.matches and outcome is view.outcome,
+            }
+            for outcome in view.plan.outcomes
+        ],
+        "more_outcomes": view.plan.more,
+        "ties": [_pairs(tie) for tie in view.plan.ties],
+        "explanation": {
+            "exact": [_variant(each) for each in explanation.exact],
+            "best": explanation.best and _variant(explanation.best),
+            "differences": explanation.differences,
+            "deviating": list(explanation.deviating),
+            "blocked": list(explanation.blocked),
+            "refused": [_variant(each) | {"message": why} for each, why in explanation.refused.items()],
+            "may_run": {member: [_variant(v) for v in may] for member, may in explanation.may_run.items()},
+        },
+    }
+    if view.rebalanced is not None:
+        found["rebalanced"] = {
+            "seconds": round(view.rebalanced.seconds, 3),
+            "answered": view.rebalanced.answered,
+            "defects": list(view.rebalanced.defects),
+            "still": list(view.rebalanced.still),
+        }
+    return found
+
+
+def _pairs(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": pair.topic, "partition": pair.partition} for pair in partitions]
+
+
+def _variant(variant: Variant) -> dict[str, str]:
+    return {"strategy": variant.strategy, "compat": variant.compat}
+
+
+def summary(view: View) -> list[str]:
+    """What the rows come to: lines for people."""
+    lines = ["", *_headline(view)]
+    if view.shares:
+        lines += ["", *_table([asdict(share) for share in view.shares], SHARE_COLUMNS)]
+    if len(view.plan.outcomes) > 1:
+        lines += ["", *_outcomes(view)]
+    return lines
+
+
+def _headline(view: View) -> list[str]:
+    from zkgroup.groups.assignment.what_if import brief
+
+    changes = ", ".join(f"{count} {CHANGES[change]}" for change, count in view.changes.items() if count)
+    members = sum(1 for streams in view.plan.streams.values() if streams)
+    unread = view.outcome.unread
+    lines = [
+        f"plan  {view.base.variant.text}: {counted(len(view.plan.wanted), 'partition')}, {counted(members, 'member')}; "
+        + (changes or "nothing changes")
+        + (f"; unread: {brief(unread)}" if unread else ""),
+    ]
+    if view.snapshot is not None:
+        hidden = view.snapshot.owners_hidden
+        lines.append(f"live  {'who owns what cannot be read' if hidden else _explained(view.explanation)}")
+    if stopping := [each.members[0] for each in view.conflicts if each.kind == "registration"]:
+        lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")
+    if view.rebalanced is not None:
+        seconds = f"{view.rebalanced.seconds:.1f} s"
+        if view.rebalanced.answered and view.rebalanced.still:
+            lines.append(f"done  others rebalanced, {_names(view.rebalanced.still)} did not; watched for {seconds}")
+        elif view.rebalanced.answered and view.rebalanced.defects:
+            lines.append(f"done  the group rebalanced, and is not at the plan after {seconds}: see below")
+        elif view.rebalanced.answered:
+            lines.append(f"done  the group rebalanced, and was at rest again after {seconds}")
+        else:
+            lines.append(f"done  nobody answered: in {seconds} no owner node was made or deleted")
+    return [escape(line) for line in lines]
+
+
+def _explained(explanation: Explanation) -> str:
+    from zkgroup.groups.assignment.strategy_inference import VARIANTS
+
+    if explanation.best is None:
+        return "nothing is owned"
+    if len(explanation.exact) == len(VARIANTS):
+        return "the owners are the plan of every strategy, in every release"
+    if explanation.exact:
+        return f"the owners are the plan of {', and of '.join(variant.text for variant in explanation.exact)}"
+    differences = counted(explanation.differences, "difference")
+    parts = [f"the owners are no plan; nearest: {explanation.best.text} with {differences}"]
+    if explanation.deviating:
+        parts.append(f"deviating: {_names(explanation.deviating)}")
+    if explanation.blocked:
+        parts.append(f"blocked: {_names(explanation.blocked)}")
+    return "; ".join(parts)
+
+
+def _outcomes(view: View) -> list[str]:
+    first = view.plan.outcomes[:SHOWN_OUTCOMES]
+    rows = [
+        {
+            "outcome": number,
+            "unread": len(outcome.unread),
+            "live": "now" if view.matches and outcome is view.outcome else None,
+            "holders": _names(outcome.holders),
+            "losers": _names(outcome.losers) or None,
+        }
+        for number, outcome in enumerate(first, 1)
+    ]
+    lines = _table(rows, OUTCOME_COLUMNS)
+    more = len(view.plan.outcomes) - len(first)
+    if view.plan.more:
+        lines.append(f"and more than {more} others: which one it comes to is a race (--outcomes works out more)")
+    elif more:
+        lines.append(f"and {more} others, shown by --output json; which one it comes to is a race")
+    return lines
+
+
+def _table(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> list[str]:
+    values = ([row[column] for column in columns] for row in rows)
+    return [line.rstrip() for line in format_rows(values, columns, "table")]
+
+
+def _names(members: Sequence[str]) -> str:
+    return listed(members, most=SHOWN_NAMES)

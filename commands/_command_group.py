@@ -1,0 +1,239 @@
+"""The frame around all commands: a group that imports a command when it is called, and one way out for every error."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from zkgroup.errors import UsageError, did_you_mean
+
+from ._completion_scripts import answer_to
+from ._completion_values import COMPLETE_VARIABLE, LINE_VARIABLE, answer
+from ._error_output import PROGRAM, exit_code_for
+from ._global_options import Given
+from ._log_output import configure_logging
+from ._monitoring import is_check, say_unknown
+from ._pasting import completed
+from ._security_options import SECURITY_TITLES
+from ._shared_options import CONNECTION, LOGGING, connection_parameters, logging_parameters
+from ._signals import end_by_signals, raise_on_signals
+
+SECURITY_NOTE = "Options for TLS, users and access lists: 'zkgroup --help'. They, too, stand before or after the name."
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A command that is imported when it is called.
+
+    ``target`` is ``module:attribute`` within this package: a function, or a ``typer.Typer`` with commands of its own.
+    ``connects``: whether it takes the connection options.
+    """
+
+    name: str
+    target: str
+    help: str
+    connects: bool = True
+    aliases: tuple[str, ...] = ()
+
+
+class _Titled:
+    """Help whose examples (the paragraphs that begin with ``\\b``) stand under a title of their own."""
+
+    help: str | None
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """The words, then the examples, each on its line."""
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        words = [paragraph for paragraph in paragraphs if not paragraph.startswith("\b")]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("\n\n".join(words))
+        for examples in paragraphs:
+            if examples.startswith("\b"):
+                with formatter.section("Examples"):
+                    formatter.write_text(examples)
+
+
+class ZkCommand(_Titled, TyperCommand):
+    """A command with ``-v`` and ``--quiet``; its help groups the options by what they are for."""
+
+    def __init__(self, name: str | None, *, params: list[Any] | None = None, **settings: Any) -> None:
+        super().__init__(name, params=[*(params or []), *self.shared_parameters()], **settings)
+
+    def shared_parameters(self) -> list[Any]:
+        """What is added to the command's own parameters."""
+        return logging_parameters()
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what it returns, if anything, is the exit code."""
+        configure_logging(ctx.ensure_object(Given))
+        raise_on_signals()
+        return super().invoke(ctx)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """What Typer offers, with help that fits on a line."""
+        return shorten_help(super().shell_complete(ctx, incomplete))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """As everybody writes them: what is required stands without the braces that Typer puts around it."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)
+        return [piece[1:-1] if piece[:1] + piece[-1:] == "{}" else piece for piece in pieces]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, the command's own options, then the shared ones."""
+        write_sections(self, ctx, formatter)
+
+
+class ConnectedCommand(ZkCommand):
+    """A command that takes the connection options."""
+
+    def shared_parameters(self) -> list[Any]:
+        """The connection options, then those for messages."""
+        return [*connection_parameters(), *logging_parameters()]
+
+
+def help_sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+    """A command's parameters as help, by the title of their section: its own as they are declared, then the shared."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None:
+            argument = param.param_type_name == "argument"
+            title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
+            sections.setdefault(title, []).append(record)
+    shared = ("Options", CONNECTION, *SECURITY_TITLES, LOGGING) if ctx.parent is None else (CONNECTION, LOGGING)
+    if ctx.parent is not None:
+        for title in SECURITY_TITLES:
+            sections.pop(title, None)
+    return {
+        title: sections[title] for title in sorted(sections, key=lambda title: (title != "Arguments", title in shared))
+    }
+
+
+def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
+    """Write a command's parameters as help. The many for secured servers are shown once, by ``zkgroup --help``."""
+    for title, records in help_sections(command, ctx).items():
+        with formatter.section(title):
+            formatter.write_dl(records)
+        if title == CONNECTION and ctx.parent is not None:
+            with formatter.indentation():
+                formatter.write_text(SECURITY_NOTE)
+
+
+class SubGroup(_Titled, TyperGroup):
+    """A command that is a group of commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say which names are near."""
+        command = self.get_command(ctx, args[0])
+        if command is None and not ctx.resilient_parsing:
+            remedy = did_you_mean(args[0], self.list_commands(ctx), f"see '{ctx.command_path} --help'")
+            raise UsageError(f"no command {args[0]!r}", remedy)
+        return command and args[0], command, args[1:]
+
+
+class ZkGroup(SubGroup):
+    """The group of all commands. ``table`` lists them; subclasses set it."""
+
+    table: tuple[Lazy, ...] = ()
+
+    def __init__(self, *, params: list[Any] | None = None, **settings: Any) -> None:
+        shared = [*connection_parameters(), *logging_parameters()]
+        super().__init__(params=[*(params or []), *shared], **settings)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The documented names."""
+        return [lazy.name for lazy in self.table]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import a command by its name or an alias."""
+        for lazy in self.table:
+            if cmd_name == lazy.name or cmd_name in lazy.aliases:
+                return load(lazy)
+        return None
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The commands with their lines from the table (none is imported), then the options."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(lazy.name, lazy.help) for lazy in self.table])
+        write_sections(self, ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names from the table and the options, without importing the commands."""
+        from typer._click.shell_completion import CompletionItem
+
+        names = [CompletionItem(lazy.name, help=lazy.help) for lazy in self.table if lazy.name.startswith(incomplete)]
+        return shorten_help([*names, *super(TyperGroup, self).shell_complete(ctx, incomplete)])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:  # the command's own value where not standalone
+        """Parse, run, and leave the process with the exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        given = Given()
+
+        def work() -> object:
+            # Typer's own handling of errors prints several lines; this is what it wraps.
+            if shell := os.environ.get(COMPLETE_VARIABLE):
+                configure_logging(Given(quiet=True))
+                line = os.environ.get(LINE_VARIABLE, "")
+                answer(lambda: answer_to(self, shell.removeprefix("complete_"), line))
+            with self.make_context(PROGRAM, arguments, obj=given, **extra) as ctx:
+                return self.invoke(ctx)
+
+        if not standalone_mode:
+            return work()
+        failed = say_unknown if is_check(arguments) else None
+        verbosity, advised = lambda: given.verbosity, lambda text: completed(text, given)
+        sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, completed=advised))
+
+
+def shorten_help(items: list[Any]) -> list[Any]:
+    """Typer breaks longer lines, and its scripts cannot bear that."""
+    for item in items:
+        if item.help:
+            item.help = textwrap.shorten(item.help.partition(" [")[0], 60, placeholder=" …")
+    return items
+
+
+def load(lazy: Lazy) -> Any:
+    """Import a command and make it one of Typer's, with the shared options added."""
+    module, _, attribute = lazy.target.partition(":")
+    found = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+    cls = ConnectedCommand if lazy.connects else ZkCommand
+    if isinstance(found, typer.Typer):
+        _adopt(found, cls)
+        app = found
+        app.info.cls = SubGroup
+        command = typer.main.get_group(app)
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(lazy.name, cls=cls)(found)
+        command = typer.main.get_command(app)  # type: ignore[assignment]
+    command.name = lazy.name
+    return command
+
+
+def _adopt(app: typer.Typer, cls: type[ZkCommand]) -> None:
+    """Give every command below ``app`` the shared options."""
+    app.rich_markup_mode = None
+    for info in app.registered_commands:
+        info.cls = info.cls if info.cls is not None and issubclass(info.cls, ZkCommand) else cls
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _adopt(group.typer_instance, cls)

@@ -1,0 +1,90 @@
+"""Options of ``zkgroup export`` that say nothing beside others: whoever gives one expects it to be heeded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from zkgroup.errors import UsageError
+
+from ._context import show_command
+
+if TYPE_CHECKING:
+    import typer
+
+_PLACE: Final = ("group", "to", "output")
+#: What is no export, by its option: what it does, and the parameters that it heeds.
+_OTHERWISE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "status": ("shows runs as they are", _PLACE),
+    "history": ("shows whole runs", _PLACE),
+    "verify": ("checks all that the folder holds", _PLACE),
+}
+
+#: A Spark property with a secret, by what its key says; as Spark's own ``spark.redaction.regex``.
+_SECRET: Final = re.compile(r"(?is)^([^=]*(?:secret|password|token|access[.]?key)[^=]*=).*")
+
+
+def refuse_beside(ctx: typer.Context) -> None:
+    """Raise ``UsageError`` for a topic or an option of the command line that goes unheeded beside another one."""
+    given = {
+        str(option.name): option
+        for option in ctx.command.params
+        # Where the servers are, and -v, stand beside everything.
+        if getattr(option, "expose_value", False) and _is_given(ctx, str(option.name))
+    }
+    for chosen in _OTHERWISE.keys() & given.keys():
+        does, heeded = _OTHERWISE[chosen]
+        unheeded = [name for name in given if name != chosen and name not in heeded]
+        if unheeded:
+            *others, last = [_named(ctx, name) for name in heeded]
+            raise UsageError(
+                f"{_said(ctx, unheeded[0])} says nothing beside --{chosen}, which {does}",
+                f"leave it out: --{chosen} goes with {', '.join(others)} and {last}",
+            )
+
+
+def show_answers(ctx: typer.Context, answers: Sequence[tuple[str, str]]) -> None:
+    """Show on stderr what each answer to ``--on-mismatch`` does, with this command line's command for it."""
+    for answer, effect in answers:
+        show_command(ctx, f"{answer}: {effect}", f"zkgroup export --on-mismatch {answer} {_words(ctx)}")
+
+
+def _words(ctx: typer.Context) -> str:
+    """The options and arguments of this command line, as a shell takes them; without secrets."""
+    from zkgroup.export.model.address import parse_address
+    from zkgroup.export.model.export_command import name_address
+    from zkgroup.groups.shell_commands import quoted
+
+    words: list[str] = []
+    for option in ctx.command.params:
+        name = str(option.name)
+        if not getattr(option, "expose_value", False) or not _is_given(ctx, name) or name in ("on_mismatch", "topics"):
+            continue
+        value = ctx.params[name]
+        if value is True:
+            words.append(option.opts[0])
+        elif name == "to":
+            words.append(f"{option.opts[0]} {name_address(parse_address(value))}")
+        else:
+            given = value if isinstance(value, list | tuple) else [value]
+            shown = [_SECRET.sub(r"\1…", str(one)) for one in given]
+            words += [f"{option.opts[0]} {quoted(one)}" for one in shown]
+    topics = ctx.params["topics"] or []
+    words += ["--"] * any(topic.startswith("-") for topic in topics)
+    return " ".join([*words, *map(quoted, topics)])
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _said(ctx: typer.Context, name: str) -> str:
+    return f"topic {ctx.params[name][0]}" if name == "topics" else _named(ctx, name)
+
+
+def _named(ctx: typer.Context, name: str) -> str:
+    return (
+        name if name == "topics" else next(str(option.opts[0]) for option in ctx.command.params if option.name == name)
+    )

@@ -1,0 +1,138 @@
+"""What ``inspect-group`` shows on a terminal: the numbers first, names that may be long last."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from ._output import SPARE, AtLeast, print_marked, print_rows, time_column
+from ._terminal_text import escape, one_line, shortened, shown_name
+
+if TYPE_CHECKING:
+    from zkgroup.groups.findings.finding_kinds import Finding, Severity
+    from zkgroup.groups.findings.inspection import Inspection
+    from zkgroup.groups.snapshot.tables import GroupRow
+
+HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", time_column("taken_at"))
+MEMBERS = ("owned", "streams", "subscription", "host", "member")
+PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", "leader", "owner")
+BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", "leader", "owner")
+#: What is said of more groups than these is said once, and so many of them are named.
+NAMED_GROUPS = 3
+#: Colours that are told apart on a dark and on a light ground; the words say the same without them.
+STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
+SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
+#: What a narrow terminal goes without, the least first.
+SUMMARY_SPARE = ("info", "partitions")
+
+
+def table_row(row: GroupRow) -> dict[str, Any]:
+    """A group's row for a table: the lag that is known of a part is marked."""
+    return {**asdict(row), "lag": shown_lag(row)}
+
+
+def shown_lag(row: GroupRow) -> int | None:
+    """The lag for a table and a message; None where nothing of it is known."""
+    return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
+
+
+def print_overview(one: Inspection) -> None:
+    """One group: a line about it, its members, its partitions, what is wrong."""
+    row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
+    print_rows([row], HEAD, "table", spare=SPARE)
+    if members := one.rows("members"):
+        _title("members")
+        print_rows(members, MEMBERS, "table", spare=SPARE)
+    if partitions := one.rows("partitions"):
+        _title("partitions")
+        print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table", spare=(*SPARE, "owner"))
+    _title("findings" if one.findings else "no findings")
+    _print_findings(one.findings)
+    if one.findings:
+        _say_more()
+
+
+def print_summary(found: Sequence[Inspection]) -> None:
+    """Many groups: a line about each, then what is wrong with them, what is critical first; what is only good to know
+    is left out."""
+    rows = [
+        {**table_row(one.summary), **{severity: one.count(severity) for severity in ("critical", "warning", "info")}}
+        for one in found
+    ]
+    print_rows(rows, SUMMARY, "table", spare=SUMMARY_SPARE)
+    blocks = [block for severity in ("critical", "warning") for block in _blocks(found, severity)]
+    for title, findings in blocks:
+        _title(title)
+        _print_findings(findings)
+    if blocks:
+        _say_more()
+
+
+def _blocks(found: Iterable[Inspection], severity: Severity) -> Iterator[tuple[str, list[Finding]]]:
+    """Findings so severe with what stands above them: what is said of many groups in the same words, once for all of
+    them with the commands for the first; and the rest, group by group."""
+    worth = {one.snapshot.group: [f for f in one.findings if f.severity == severity] for one in found}
+    alike: dict[Finding, dict[str, Finding]] = {}
+    for group, findings in worth.items():
+        for finding in findings:
+            alike.setdefault(_without_name(finding, group), {})[group] = finding
+    many: dict[tuple[str, ...], list[Finding]] = {}
+    for plain, own in alike.items():
+        if len(own) > NAMED_GROUPS:
+            commands = [command for one in list(own.values())[:NAMED_GROUPS] for command in one.commands]
+            many.setdefault(tuple(own), []).append(replace(plain, commands=tuple(commands)))
+            for group, finding in own.items():
+                worth[group].remove(finding)
+    for groups, findings in many.items():
+        names = ", ".join(shortened(name) for name in groups[:NAMED_GROUPS])
+        yield f"{len(groups)} groups alike: {names} and {len(groups) - NAMED_GROUPS} more", findings
+    yield from ((group, findings) for group, findings in worth.items() if findings)
+
+
+def _without_name(finding: Finding, group: str) -> Finding:
+    """Without the group's name, where that is what the name stands for (a topic may be called the same), and without
+    commands, of which each names it."""
+    message = re.sub(rf"\bgroup {re.escape(group)}(?![\w.-])", "the group", finding.message)
+    return replace(
+        finding, subject="each group" if finding.subject == group else finding.subject, message=message, commands=()
+    )
+
+
+def _say_more() -> None:
+    sys.stdout.write("\nzkgroup inspect-group --explain CODE tells more about a finding\n")
+
+
+def _title(text: str) -> None:
+    sys.stdout.write("\n")
+    print_marked([(escape(text), "bold")])
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    # Folded for people, one line each for grep.
+    terminal = sys.stdout.isatty()
+    columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
+    for finding in findings:
+        severity = f"{finding.severity:<8}"
+        print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {shown_name(finding.subject)}", "")])
+        for text in (finding.message, f"→ {finding.remedy}" if finding.remedy else None):
+            if text is not None:
+                rest = " " * (12 if text.startswith("→") else 10)
+                sys.stdout.write(_folded(one_line(text), max(40, columns - 1), rest) + "\n")
+        # However long, a command stays whole: where the terminal wraps it, it can be selected and pasted.
+        sys.stdout.writelines(f"            {one_line(command)}\n" for command in finding.commands)
+
+
+def _folded(text: str, columns: int, rest: str) -> str:
+    return textwrap.fill(
+        text,
+        columns,
+        initial_indent=" " * 10,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,114 @@
+"""Looking at groups: what the commands that only read share."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from zkgroup.config import ConnectionSettings
+from zkgroup.errors import NotFoundError, did_you_mean
+
+from ._context import connection, given_brokers, open_registry
+from ._spinner import working
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.group_model import GroupSnapshot, Store
+
+StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
+StoreOption: TypeAlias = Annotated[
+    StoreChoice,
+    typer.Option(
+        "--store", help="Where offsets are looked at; by default where the group has some.", show_default=False
+    ),
+]
+SHOWN_TOPICS = 10
+
+
+def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Callable[[], KafkaSettings]:
+    """How to find out how to reach the brokers: those of ``--bootstrap-server``, else those that are registered."""
+
+    def find() -> KafkaSettings:
+        from zkgroup.clients.zookeeper.registered_brokers import (
+            Brokers,  # confluent-kafka: 60 ms that not every look needs
+        )
+
+        if settings.bootstrap or registry is None:
+            return given_brokers(settings)
+        return Brokers(registry.read, settings.kafka, listener=settings.listener).settings()
+
+    return find
+
+
+@contextmanager
+def open_stores(
+    settings: ConnectionSettings, store: StoreChoice, groups: Iterable[str] = ()
+) -> Iterator[tuple[Registry | None, StoreChoice]]:
+    """ZooKeeper, and the store that is meant; Kafka alone, and no ZooKeeper, where only brokers are named. Names that
+    none of ``groups`` can have in ZooKeeper are refused before it is opened."""
+    if settings.zookeeper is None and settings.bootstrap and store in (None, "kafka"):
+        yield None, "kafka"
+        return
+    from zkgroup.protocol import znodes
+
+    for group in groups:
+        znodes.group(group)
+    with open_registry(settings) as registry:
+        yield registry, store
+
+
+def look_at(ctx: typer.Context, group: str, *, store: Store = "both", logs: bool = True) -> GroupSnapshot:
+    """One group, in ZooKeeper and in Kafka. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
+    from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, which --help must not
+
+    keep_everything()
+    settings = connection(ctx)
+    if settings.zookeeper is None and settings.bootstrap:
+        with working(ctx, f"looking at group {group}"):
+            return read_group(
+                None, group, kafka=brokers_of(settings, None), store=store, logs=logs, timeout=settings.timeout
+            )
+    with working(ctx, f"looking at group {group}"), open_registry(settings) as registry:
+        return read_group(
+            registry, group, kafka=brokers_of(settings, registry), store=store, logs=logs, timeout=settings.timeout
+        )
+
+
+def look_at_all(
+    ctx: typer.Context, *, store: Store = "both", warned: list[str] | None = None
+) -> Sequence[GroupSnapshot]:
+    """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none. Raises
+    ``ZkgroupError`` where ZooKeeper is away."""
+    from zkgroup.groups.snapshot.group_reader import read_groups  # as above
+
+    keep_everything()
+    settings = connection(ctx)
+    if settings.zookeeper is None and settings.bootstrap:
+        with working(ctx, "looking at all groups"):
+            brokers = brokers_of(settings, None)
+            return read_groups(None, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
+    with working(ctx, "looking at all groups"), open_registry(settings) as registry:
+        brokers = brokers_of(settings, registry)
+        return read_groups(registry, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
+
+
+def keep_everything() -> None:
+    """A look keeps all that it makes until it is shown, and then the process ends: the garbage collector would only
+    walk over it again and again, which takes a quarter of the time."""
+    gc.disable()
+
+
+def check_topics(snapshot: GroupSnapshot, topics: Iterable[str]) -> None:
+    """Raise ``NotFoundError`` for a topic that the group has nothing to do with."""
+    known = snapshot.subscribed | {partition.topic for partition in snapshot.partitions}
+    for name in topics:
+        if name not in known:
+            raise NotFoundError(
+                f"group {snapshot.group} has nothing to do with topic {name!r}: no subscription, no owner, no offset",
+                did_you_mean(name, known, f"its topics: {', '.join(sorted(known)[:SHOWN_TOPICS]) or 'none'}"),
+            )

@@ -1,0 +1,60 @@
+"""Log records on stderr: warnings by default, with ``-v`` what is being done, with ``-vv`` what the libraries say, too;
+errors only with ``--quiet``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+from ._global_options import Given
+from ._pasting import completed
+from ._terminal_text import one_line
+
+# What zkgroup reports, and what the libraries below it may. kazoo's warnings tell of every dropped connection, which
+# zkgroup reports itself where it matters.
+_LEVELS = (
+    (logging.WARNING, logging.CRITICAL + 1),
+    (logging.INFO, logging.CRITICAL + 1),
+    (logging.DEBUG, logging.DEBUG),
+)
+_FORMATS = (
+    "zkgroup: %(kind)s: %(message)s",
+    "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s",
+    "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s",
+)
+LIBRARIES = ("kazoo", "py4j", "pyspark")
+
+
+class _Formatter(logging.Formatter):
+    """One line a record, safe to show; with times once somebody asks for more than warnings."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self, verbosity: int, given: Given) -> None:
+        super().__init__(_FORMATS[verbosity], "%Y-%m-%dT%H:%M:%S")
+        self._given = given
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.kind = "warning" if record.levelno < logging.ERROR else "error"
+        head, *trace = super().format(record).split("\nTraceback ", 1)
+        return one_line(completed(head, self._given)) + "".join(f"\nTraceback {part}" for part in trace)
+
+
+def configure_logging(given: Given) -> None:
+    """Let the loggers of zkgroup and of its libraries write to stderr. Calling it again replaces what was set."""
+    verbosity = min(given.verbosity, len(_LEVELS) - 1)
+    own, libraries = _LEVELS[verbosity]
+    if given.quiet:
+        own, libraries = logging.ERROR, logging.CRITICAL + 1
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(verbosity, given))
+    for name, level in (("zkgroup", own), *((name, libraries) for name in LIBRARIES)):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        # py4j tells all that goes to the JVM and comes from it, every property of Spark's among it: secrets.
+        logger.setLevel(max(level, logging.WARNING) if name == "py4j" else level)
+    # py4j tells of every Ctrl-C on the root logger, which prints all it gets unless there is somebody to take it.
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())

@@ -1,0 +1,417 @@
+r"""Messages → bytes to print, a whole batch at a time.
+
+What costs in Python is work per message, so none is done here: each wanted part of all messages becomes one list (by
+C functions under ``map``), and the lists and the fixed text between them are woven into one ``bytes.join``. Who knows
+the *runs* of one partition that a batch consists of passes them: topic and partition are fixed text then, and offsets
+without a gap come from a table.
+
+A *message* is confluent_kafka's ``Message`` or what has its methods; all of a batch are of one class and none is an
+error (filter those before: the value of an error event is its text).
+
+Format tokens are kcat's (1.7): ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%K`` its length, ``%s``
+value, ``%S`` its length, ``%R`` the same as a big-endian int32, ``%T`` timestamp in milliseconds, ``%h`` headers as
+``name=value,…``, ``%%``. A null key or value is empty and its length −1, a null header value ``NULL``, a missing
+timestamp −1. Escapes: ``\n``, ``\t``, ``\r``, ``\\``, ``\xXX``; ``\`` and digits is a byte's number (octal after a 0).
+
+What is *visible* is for a terminal: whatever of a message a terminal would obey or not show is escaped, as in tables.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from itertools import repeat
+from operator import floordiv, mod
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+
+import orjson
+
+from zkgroup.clients.kafka.message_headers import headers_of
+from zkgroup.errors import UsageError
+
+from ._terminal_text import escape, json_escape
+
+if TYPE_CHECKING:
+    from zkgroup.protocol.ledger import Run
+
+Message: TypeAlias = Any  # confluent_kafka.Message, which must not be imported for --help
+Column: TypeAlias = list[bytes]
+# A part of each message, or what all have in common.
+Part: TypeAlias = "bytes | Column"
+Parts: TypeAlias = "tuple[Part, ...]"
+
+
+class Formatter(Protocol):
+    """Prints a batch. ``runs``, if given, are all runs of one partition that it consists of."""
+
+    def __call__(self, batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Messages to print. ``run``: they are of one partition, and this is known of them. ``visible``: for a terminal."""
+
+    messages: Sequence[Message]
+    run: Run | None = None
+    visible: bool = False
+
+    def column(self, of: str) -> list[Any]:
+        """What a method gives for each."""
+        if of == "headers":
+            return list(headers_of(self.messages))
+        return list(map(getattr(type(self.messages[0]), of), self.messages))
+
+    def shown(self, contents: list[Any]) -> list[Any]:
+        """Contents, some perhaps None, as they are printed."""
+        return [content and _visible(content) for content in contents] if self.visible else contents
+
+
+_TOKEN: Final = re.compile(r"%(.?)|\\(x[0-9A-Fa-f]{1,2}|[0-9]+|.?)|[^%\\]+", re.DOTALL)
+_LETTERS: Final = {"t": b"\t", "n": b"\n", "r": b"\r"}
+_NO_TIMESTAMP: Final = 0
+_TIMESTAMP_KEY: Final = b',"timestamp_type":'
+_TIMESTAMP_TYPES: Final = {1: b'"CreateTime"', 2: b'"LogAppendTime"'}
+# A character that orjson leaves as it is, and that contents hardly ever hold; those that do take the slow way.
+_SEPARATOR: Final = b"\x7f"
+_MILLIS: Final = [b'.%03dZ"' % millis for millis in range(1000)]
+# Offsets are printed as what a block of them has in common, and their last digits from a table.
+_DIGITS: Final = 4
+_BLOCK: Final = 10**_DIGITS
+# Runs shorter than this, on average, are not worth being treated each by itself.
+_SHORT: Final = 16
+# Of the first so many timestamps no more than so many may be different for each to be printed once.
+_LOOK, _FEW = 16, 4
+
+
+def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+    """The values, one a line; a null value is an empty line."""
+    if not batch:
+        return b""
+    lines = list(map(type(batch[0]).value, batch))
+    lines.append(b"")
+    try:
+        return b"\n".join(lines)
+    except TypeError:
+        return b"\n".join([line or b"" for line in lines])
+
+
+def visible_json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+    """As ``json_lines``, for a terminal: the same values."""
+    return json_escape(json_lines(batch, runs).decode()).encode()
+
+
+def _visible(content: bytes) -> bytes:
+    return escape(content.decode("utf-8", "backslashreplace")).encode()
+
+
+def compile_format(fmt: str, *, visible: bool = False) -> Formatter:
+    """A function that prints batches in kcat's format. Raises ``UsageError`` for an unknown token."""
+    parts: list[bytes | Callable[[_Slice], Parts]] = []
+    for match in _TOKEN.finditer(fmt):
+        token, escape = match[1], match[2]
+        if token is None:
+            parts.append(match[0].encode("utf-8", "surrogateescape") if escape is None else _unescape(escape))
+        elif token == "%":
+            parts.append(b"%")
+        elif token in _COLUMNS:
+            parts.append(_COLUMNS[token])
+        else:
+            what = f"unknown token %{token}" if token else "a single % at its end"
+            raise UsageError(f"--format has {what}", f"known: {' '.join('%' + name for name in _COLUMNS)} %%")
+
+    def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+        printed = []
+        for piece in _slices(batch, runs, visible):
+            woven: list[Part] = []
+            for part in parts:
+                if isinstance(part, bytes):
+                    woven.append(part)
+                else:
+                    woven += part(piece)
+            printed.append(weave(woven, len(piece.messages)))
+        return printed[0] if len(printed) == 1 else b"".join(printed)
+
+    return formatter
+
+
+def _slices(batch: Sequence[Message], runs: Sequence[Run], visible: bool = False) -> Iterator[_Slice]:
+    if len(runs) == 1:
+        yield _Slice(batch, runs[0], visible)
+    elif 0 < len(runs) * _SHORT <= len(batch):
+        for run in runs:
+            yield _Slice(batch[run.start : run.stop], run, visible)
+    elif batch:
+        yield _Slice(batch, None, visible)
+
+
+def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+    """One JSON object a line: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
+
+    ``timestamp`` is ISO 8601 in UTC; null where there is none, and for a number that no calendar has, which then is in
+    ``timestamp_raw`` beside it. Keys, values and header values are text, ``{"base64": …}`` where they are not
+    UTF-8, or null. ``headers`` is a list of ``{"key": …, "value": …}``.
+    """
+    return b"".join(
+        [
+            weave(
+                [
+                    b'{"topic":',
+                    _json_topic(piece),
+                    b',"partition":',
+                    *_partition(piece),
+                    b',"offset":',
+                    *_offset(piece),
+                    b',"timestamp":',
+                    *_json_time(piece),
+                    b',"key":',
+                    *_json_column(piece.column("key")),
+                    b',"value":',
+                    *_json_column(piece.column("value")),
+                    b',"headers":',
+                    _json_headers(piece.column("headers")),
+                    b"}\n",
+                ],
+                len(piece.messages),
+            )
+            for piece in _slices(batch, runs)
+        ]
+    )
+
+
+def weave(parts: Sequence[Part], count: int) -> bytes:
+    """Join ``parts`` for each of ``count`` messages: columns give one element to each, fixed text is repeated.
+
+    A None in a column counts as empty.
+    """
+    merged: list[Part] = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if isinstance(part, bytes) and isinstance(last, bytes):
+            merged[-1] = last + part
+        elif part or isinstance(part, list):
+            merged.append(part)
+    fixed = [part if isinstance(part, bytes) else b"" for part in merged]
+    columns = [(index, part) for index, part in enumerate(merged) if isinstance(part, list)]
+    if not columns:
+        return b"".join(fixed) * count
+    woven = fixed * count
+    for index, column in columns:
+        woven[index :: len(fixed)] = column
+    try:
+        return b"".join(woven)
+    except TypeError:
+        return b"".join([element or b"" for element in woven])
+
+
+def _numbers(numbers: list[int]) -> Column:
+    # Twice as fast as b"%d" % number for each.
+    return orjson.dumps(numbers)[1:-1].split(b",")
+
+
+@cache
+def _last_digits(width: int) -> Column:
+    return [b"%0*d" % (width, number) for number in range(_BLOCK)]
+
+
+def _topic(piece: _Slice) -> Parts:
+    names = [piece.run.partition.topic] if piece.run is not None else piece.column("topic")
+    if names.count(names[0]) == len(names):
+        del names[1:]
+    found = piece.shown(list(map(str.encode, names)))
+    return (found[0] if len(found) == 1 else found,)
+
+
+def _partition(piece: _Slice) -> Parts:
+    if piece.run is not None:
+        return (b"%d" % piece.run.partition.partition,)
+    numbers = piece.column("partition")
+    return (b"%d" % numbers[0] if numbers.count(numbers[0]) == len(numbers) else _numbers(numbers),)
+
+
+def _offset(piece: _Slice) -> Parts:
+    run, count = piece.run, len(piece.messages)
+    # Offsets rise within a run: if there are as many as fit between the first and the last, none is missing.
+    if run is not None and run.next - run.first == count:
+        block, first = divmod(run.first, _BLOCK)
+        if first + count <= _BLOCK:
+            last = _last_digits(_DIGITS if block else 0)[first : first + count]
+            return (b"%d" % block, last) if block else (last,)
+    return (_numbers(piece.column("offset")),)
+
+
+def _key(piece: _Slice) -> Parts:
+    return (piece.shown(piece.column("key")),)
+
+
+def _value(piece: _Slice) -> Parts:
+    return (piece.shown(piece.column("value")),)
+
+
+def _lengths(contents: Iterable[bytes | None]) -> list[int]:
+    return [-1 if content is None else len(content) for content in contents]
+
+
+def _key_length(piece: _Slice) -> Parts:
+    return (_numbers(_lengths(piece.column("key"))),)
+
+
+def _value_length(piece: _Slice) -> Parts:
+    return (_numbers(_lengths(piece.column("value"))),)
+
+
+def _binary_length(piece: _Slice) -> Parts:
+    return (piece.shown(list(map(struct.Struct(">i").pack, _lengths(piece.column("value"))))),)
+
+
+def _timestamp(piece: _Slice) -> Parts:
+    return (_numbers([-1 if kind == _NO_TIMESTAMP else millis for kind, millis in piece.column("timestamp")]),)
+
+
+def _header_list(piece: _Slice) -> Parts:
+    found = piece.column("headers")
+    if found.count(None) == len(found):
+        return (b"",)
+    return (piece.shown([b",".join([_header(*header) for header in headers or ()]) for headers in found]),)
+
+
+def _header(name: str, value: bytes | str | None) -> bytes:
+    content = b"NULL" if value is None else value.encode() if isinstance(value, str) else value
+    return name.encode() + b"=" + content
+
+
+_COLUMNS: Final[dict[str, Callable[[_Slice], Parts]]] = {
+    "s": _value,
+    "S": _value_length,
+    "R": _binary_length,
+    "k": _key,
+    "K": _key_length,
+    "T": _timestamp,
+    "h": _header_list,
+    "t": _topic,
+    "p": _partition,
+    "o": _offset,
+}
+
+
+def _unescape(escape: str) -> bytes:
+    if not escape:
+        return b"\\"
+    if escape[0] == "x" and len(escape) > 1:
+        return bytes([int(escape[1:], 16)])
+    if escape.isascii() and escape.isdigit():
+        # strtoul with base 0, as kcat calls it, but for what is no octal number after all.
+        octal = escape[0] == "0" and not set(escape) & {"8", "9"}
+        return bytes([int(escape, 8 if octal else 10) & 0xFF])
+    return _LETTERS.get(escape) or escape.encode("utf-8", "surrogateescape")
+
+
+# JSON
+
+
+def _json_column(contents: list[bytes | None]) -> Parts:
+    """Keys or values as JSON, with the fixed text around them."""
+    if contents.count(None) == len(contents):
+        return (b"null",)
+    # All at once: joined, checked to be UTF-8, and escaped. What has not grown by that holds nothing to escape;
+    # otherwise it is cut at the separator. If any content holds that, there are more pieces than messages.
+    try:
+        joined = _SEPARATOR.join(contents)  # type: ignore[arg-type]
+        escaped = orjson.dumps(joined.decode())
+    except (TypeError, UnicodeDecodeError):
+        return (list(map(_json_bytes, contents)),)
+    if len(escaped) == len(joined) + 2:
+        return b'"', cast("Column", contents), b'"'
+    pieces = escaped[1:-1].split(_SEPARATOR)
+    return (b'"', pieces, b'"') if len(pieces) == len(contents) else (list(map(_json_bytes, contents)),)
+
+
+def _json_bytes(content: bytes | str | None) -> bytes:
+    if content is None:
+        return b"null"
+    if isinstance(content, str):
+        return orjson.dumps(content)
+    try:
+        return orjson.dumps(content.decode())
+    except UnicodeDecodeError:
+        return orjson.dumps({"base64": base64.b64encode(content).decode()})
+
+
+def _json_topic(piece: _Slice) -> Part:
+    if piece.run is not None:
+        return orjson.dumps(piece.run.partition.topic)
+    names = piece.column("topic")
+    return orjson.dumps(names[0]) if names.count(names[0]) == len(names) else list(map(orjson.dumps, names))
+
+
+class _Times(dict[tuple[int, int], bytes]):
+    """Timestamps of a batch, as (type, milliseconds), and their JSON with that of their type."""
+
+    def __missing__(self, stamp: tuple[int, int]) -> bytes:
+        kind, millis = stamp
+        if millis == -1:  # Kafka's own word for none
+            kind = _NO_TIMESTAMP
+        if kind == _NO_TIMESTAMP:
+            text = b"null"
+        elif (start := _json_second(millis // 1000)) is not None:
+            text = start + _MILLIS[millis % 1000]
+        else:
+            text = b'null,"timestamp_raw":%d' % millis
+        self[stamp] = text = text + _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kind, b"null")
+        return text
+
+
+def _json_time(piece: _Slice) -> Parts:
+    """Each timestamp in ISO 8601, and its type."""
+    stamps = piece.column("timestamp")
+    if len(set(stamps[:_LOOK])) > _FEW and (parts := _json_different_times(stamps)):
+        return parts
+    return (list(map(_Times().__getitem__, stamps)),)
+
+
+def _json_different_times(stamps: list[tuple[int, int]]) -> Parts:
+    """As ``_json_time``, where nearly every message has another time; the calendar is asked once for each second.
+
+    Nothing where types differ or a time is missing.
+    """
+    kinds, millis = zip(*stamps, strict=True)
+    if kinds.count(kinds[0]) != len(kinds) or kinds[0] == _NO_TIMESTAMP:
+        return ()
+    seconds = list(map(floordiv, millis, repeat(1000)))
+    starts = {second: _json_second(second) for second in set(seconds)}
+    if -1 in starts or None in starts.values():
+        return ()
+    return (
+        cast("Column", list(map(starts.__getitem__, seconds))),
+        list(map(_MILLIS.__getitem__, map(mod, millis, repeat(1000)))),
+        _TIMESTAMP_KEY + _TIMESTAMP_TYPES.get(kinds[0], b"null"),
+    )
+
+
+@lru_cache(1024)
+def _json_second(second: int) -> bytes | None:
+    """The start of a JSON text with the time, up to the seconds; None for what no calendar has."""
+    try:
+        return f'"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}'.encode()
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _json_headers(found: list[list[tuple[str, bytes | str | None]] | None]) -> Part:
+    if found.count(None) == len(found):
+        return b"[]"
+    return [
+        b"["
+        + b",".join(
+            [
+                b'{"key":' + orjson.dumps(name) + b',"value":' + _json_bytes(value) + b"}"
+                for name, value in headers or ()
+            ]
+        )
+        + b"]"
+        for headers in found
+    ]

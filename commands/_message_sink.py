@@ -1,0 +1,163 @@
+"""Where consumed messages go: formatted a batch at a time, written to a descriptor, and only then marked."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._error_output import reader_is_gone
+from ._message_format import Formatter, Message
+
+if TYPE_CHECKING:
+    from zkgroup.connector import Batch, Stream
+    from zkgroup.protocol.ledger import Run
+    from zkgroup.protocol.names import TopicPartition
+
+# How long a reader waits for messages before it looks whether it should stop, in seconds.
+LOOK = 0.05
+# Formatted at once at most, in bytes of values: what is formatted is in memory twice.
+PIECE = 4 * 1024 * 1024
+# Every how many messages the size is looked at.
+SAMPLE = 8
+
+
+class Sink:
+    """Readers, one thread a stream, that share one descriptor.
+
+    A batch is marked as consumed when the operating system has all of its bytes; one that could not be written is not.
+    ``limit``: how many messages to write at most. ``error``: the descriptor cannot be written. ``failure``: what kept a
+    stream from being read.
+    """
+
+    def __init__(self, descriptor: int, formatter: Formatter, *, limit: int | None = None) -> None:
+        self.error: OSError | None = None
+        self.failure: Exception | None = None
+        self.written = 0
+        self.descriptor = descriptor
+        self._format = formatter
+        self._left = limit
+        self._stop = False
+        self._lock = threading.Lock()  # held while a batch is written
+        self._ended: list[threading.Event] = []  # one a reader; a join that a signal interrupts would take it for ended
+        self._reached: dict[TopicPartition, int] = {}
+        self._began = self._last = time.monotonic()
+
+    def start(self, streams: Sequence[Stream[bytes | None, bytes | None]]) -> None:
+        """Begin to read; one thread for each stream."""
+        self._began = self._last = time.monotonic()
+        for number, stream in enumerate(streams):
+            # Daemons: one that is stuck in a write that nobody reads must not keep the process from ending.
+            ended = threading.Event()
+            reader = threading.Thread(
+                target=self._read, args=(stream, ended), name=f"zkgroup-reader-{number}", daemon=True
+            )
+            self._ended.append(ended)
+            reader.start()
+
+    def stop(self) -> None:
+        """Readers leave after the batch in their hands."""
+        self._stop = True
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether nobody reads any more what is written."""
+        return isinstance(self.error, BrokenPipeError) or reader_is_gone(self.descriptor)
+
+    @property
+    def done(self) -> bool:
+        """Whether all readers have left."""
+        return all(ended.is_set() for ended in self._ended)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all readers have left; false if ``timeout`` seconds were not enough."""
+        deadline = time.monotonic() + timeout
+        for ended in self._ended:
+            ended.wait(max(0.0, deadline - time.monotonic()))
+        return self.done
+
+    @property
+    def idle(self) -> float:
+        """Seconds without a message; 0 while one is being written, however long that takes."""
+        return 0.0 if self._lock.locked() else time.monotonic() - self._last
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last message that was written; to now if there was none."""
+        return (self._last if self.written else time.monotonic()) - self._began
+
+    def missing(self, ends: Mapping[TopicPartition, int]) -> str:
+        """The partitions of which not all before ``ends`` is written, in words; "" if there are none. What does not
+        exist is not missing: a log's tail may hold nothing to hand out (compaction, transaction markers). Only for
+        streams that tell their ends."""
+        left = [partition for partition, end in ends.items() if self._reached.get(partition, -1) < end]
+        if not left:
+            return ""
+        from zkgroup.protocol.names import spans
+
+        return f"the ends of {spans(left)}"
+
+    def _read(self, stream: Stream[bytes | None, bytes | None], ended: threading.Event) -> None:
+        try:
+            while not self._stop:
+                batch = stream.batch(LOOK)
+                if batch is not None:
+                    self._put(stream, batch)
+                elif stream.ended:
+                    return
+                # All that was handed out is written now, so the ends that were told are reached.
+                self._note(stream.ends)
+        except OSError as error:
+            self.error = error
+            self._stop = True
+        except Exception as error:  # noqa: BLE001  # a thread's error is the command's, which raises it
+            self.failure = error
+            self._stop = True
+        finally:
+            stream.forsake()
+            ended.set()
+
+    def _put(self, stream: Stream[bytes | None, bytes | None], batch: Batch) -> None:
+        with self._lock:
+            count = len(batch.messages)
+            if self._left is None or self._left > count:
+                self._write(batch.messages, batch.runs)
+                stream.mark()
+                self._note({run.partition: run.next for run in batch.runs})
+            else:
+                count = self._left
+                self._write(batch.messages[:count])
+                stream.mark_first(batch, count)
+                self._stop = True
+            if self._left is not None:
+                self._left -= count
+            self.written += count
+            self._last = time.monotonic()
+
+    def _note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        for partition, offset in offsets.items():
+            if offset > self._reached.get(partition, -1):
+                self._reached[partition] = offset
+
+    def _write(self, messages: Sequence[Message], runs: Sequence[Run] = ()) -> None:
+        for piece in pieces(messages):
+            view = memoryview(self._format(piece, runs if piece is messages else ()))
+            while view:
+                try:
+                    view = view[os.write(self.descriptor, view) :]
+                except BlockingIOError:  # somebody who shares the descriptor made it non-blocking
+                    select.select((), (self.descriptor,), (), 1.0)
+
+
+def pieces(messages: Sequence[Any]) -> Iterator[Sequence[Message]]:
+    """Cut a batch of large messages, so that formatting it takes a bounded amount of memory."""
+    largest = max(map(len, messages[::SAMPLE]), default=0)  # of values: Message has no other length
+    count = max(1, PIECE // max(1, largest))
+    if count >= len(messages):
+        yield messages
+        return
+    for start in range(0, len(messages), count):
+        yield messages[start : start + count]

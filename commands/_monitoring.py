@@ -1,0 +1,257 @@
+"""``inspect-group --check`` and ``--metrics``: what a monitoring system reads."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from zkgroup.config.state_folders import state_dir
+from zkgroup.errors import UsageError
+from zkgroup.text import counted
+
+from ._context import connection
+from ._error_output import printing
+from ._group_overview import shown_lag
+from ._output import Output, print_object
+from ._terminal_text import one_line
+
+if TYPE_CHECKING:
+    from zkgroup.groups.findings.inspection import Inspection
+    from zkgroup.groups.monitoring.nagios_check import GroupCheck
+
+MONITORING = "For monitoring"
+#: What a plugin for Nagios ends with where it could not judge.
+UNKNOWN = 3
+SHOWN_REASONS = 20
+
+CheckOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="A line for a monitoring system, with performance data, and its exit codes: 0 OK, 1 WARNING, 2 CRITICAL, "
+        "3 UNKNOWN. Each check keeps its look, and judges the last ones by Burrow's rules.",
+        rich_help_panel=MONITORING,
+    ),
+]
+WarnLagOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--warn-lag",
+        metavar="N",
+        min=1,
+        help="For --check: a warning from this lag on, of all partitions of a group together.",
+        show_default=False,
+        rich_help_panel=MONITORING,
+    ),
+]
+CritLagOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--crit-lag",
+        metavar="N",
+        min=1,
+        help="For --check: critical from this lag on.",
+        show_default=False,
+        rich_help_panel=MONITORING,
+    ),
+]
+WindowOption: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--window",
+        metavar="LOOKS",
+        min=3,
+        max=1000,
+        help="For --check: how many looks are judged together, this one included.",
+        rich_help_panel=MONITORING,
+    ),
+]
+HistoryOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--history",
+        metavar="FILE",
+        dir_okay=False,
+        help="For --check: where looks are kept, an SQLite file; history.sqlite3 in the state folder by default.",
+        show_default=False,
+        rich_help_panel=MONITORING,
+    ),
+]
+MetricsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="FILE",
+        help="Write metrics for Prometheus (node_exporter's textfile collector), whole or not at all; - is standard "
+        "output, instead of the rows.",
+        show_default=False,
+        rich_help_panel=MONITORING,
+    ),
+]
+
+
+def is_check(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for a check, however wrong it is otherwise: then nothing but a verdict may end as
+    OK, WARNING or CRITICAL do."""
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--check" in before and not {"--help", "-h"} & set(before)
+
+
+def say_unknown(why: str) -> int:
+    """The line, and the exit code, where nothing could be judged."""
+    # What went wrong may be that nothing takes our output: the exit code still tells.
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"ZKGROUP UNKNOWN: {_plain(why)}\n")
+        sys.stdout.flush()
+    return UNKNOWN
+
+
+def check(
+    ctx: typer.Context,
+    found: Sequence[Inspection],
+    *,
+    warn_lag: int | None,
+    crit_lag: int | None,
+    window: int,
+    history: Path | None,
+) -> Mapping[str, GroupCheck]:
+    """Judge each group over its last looks, and keep this one."""
+    from zkgroup.groups.monitoring.lag_history import History, samples_of
+    from zkgroup.groups.monitoring.nagios_check import Thresholds, check_group
+
+    if warn_lag is not None and crit_lag is not None and warn_lag > crit_lag:
+        raise UsageError("--warn-lag is above --crit-lag", "a warning comes first")
+    settings = connection(ctx, quiet=True)
+    cluster = str(settings.zookeeper or ",".join(sorted(map(str, settings.bootstrap))))
+    checks: dict[str, GroupCheck] = {}
+    with History(history or state_dir() / "history.sqlite3") as kept:
+        kept.keep(cluster, [one.snapshot for one in found])
+        for one in found:
+            snapshot = one.snapshot
+            windows = kept.window(cluster, snapshot.group, snapshot.store, window - 1, snapshot.taken_at)
+            for partition, sample in samples_of(snapshot).items():
+                windows.setdefault(partition, []).append(sample)
+            checks[snapshot.group] = check_group(one, windows, Thresholds(warn_lag, crit_lag))
+    return checks
+
+
+def show_checks(
+    checks: Sequence[GroupCheck], output: Output, *, every: bool, warn_lag: int | None, crit_lag: int | None
+) -> int:
+    """Print the verdict; the exit code."""
+    from zkgroup.groups.monitoring.nagios_check import EXIT_CODES, worst_state
+
+    state = worst_state(one.state for one in checks)
+    if output == "json":
+        rows = [_object(one) for one in checks]
+        print_object({"state": state, "groups": rows} if every else rows[0])
+    else:
+        limits = f"{warn_lag if warn_lag is not None else ''};{crit_lag if crit_lag is not None else ''};0"
+        text, details = _text_of_all(checks) if every else _text_of(checks[0])
+        data = " ".join(_data(one, limits, every=every) for one in checks)
+        with printing(sys.stdout):
+            sys.stdout.write(f"ZKGROUP {state}: {_plain(text)} | {data}\n")
+            sys.stdout.writelines(f"{_plain(line)}\n" for line in details)
+    return EXIT_CODES[state]
+
+
+def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
+    """What the first line says, and the lines after it."""
+    if one.reasons:
+        said = f"{one.group}: {one.reasons[0][1]}"
+        more = len(one.reasons) - 1
+        return said + (f" (and {more} more)" if more else ""), _reasons(one, one.reasons[1:])
+    partitions = counted(one.row.partitions, "partition")
+    return (
+        f"{one.group}: lag {shown_lag(one.row)} in {partitions}, {one.progress} over {counted(one.looks, 'look')}",
+        [],
+    )
+
+
+def _text_of_all(checks: Sequence[GroupCheck]) -> tuple[str, list[str]]:
+    bad = [one for one in checks if one.state != "OK"]
+    if not bad:
+        known = sum(one.row.lag_at_least or 0 for one in checks)
+        return f"{len(checks)} groups, lag {'≥' if any(one.row.lag_unknown for one in checks) else ''}{known}", []
+    text, _ = _text_of(bad[0])
+    return f"{len(bad)} of {len(checks)} groups: {text}", [line for one in bad for line in _reasons(one, one.reasons)]
+
+
+def _reasons(one: GroupCheck, reasons: Sequence[tuple[str, str]]) -> list[str]:
+    lines = [f"{state} {one.group}: {text}" for state, text in reasons[:SHOWN_REASONS]]
+    if len(reasons) > SHOWN_REASONS:
+        lines.append(f"{one.group}: and {len(reasons) - SHOWN_REASONS} more")
+    return lines
+
+
+def _data(one: GroupCheck, limits: str, *, every: bool) -> str:
+    """Performance data; one of many groups gives its lag alone, under its name."""
+    # U stands for what is not known, by the plugins' guidelines: a part would be taken for the whole.
+    lag = "U" if one.row.lag is None else one.row.lag
+    max_lag = "U" if one.max_lag is None else one.max_lag
+    if every:
+        return f"{_label(f'{one.group} lag')}={lag};{limits}"
+    behind = sum(status != "OK" for status in one.statuses.values())
+    figures = [
+        f"lag={lag};{limits}",
+        f"max_lag={max_lag};;;0",
+        f"members={one.row.members};;;0",
+        f"partitions={one.row.partitions};;;0",
+        f"unowned={one.unowned};;;0",
+        f"not_ok={behind};;;0",
+    ]
+    if one.catch_up is not None and one.catch_up != float("inf"):
+        figures.append(f"catch_up={one.catch_up:.0f}s;;;0")
+    return " ".join(figures)
+
+
+def _label(name: str) -> str:
+    """As the plugins' guidelines quote it: neither ``=`` nor a bar may be in it."""
+    return "'" + _plain(name).replace("=", "_").replace("'", "''") + "'"
+
+
+def _plain(text: str) -> str:
+    """On one line, without the bar that performance data begins with."""
+    return one_line(text).replace("|", "¦")
+
+
+def _object(one: GroupCheck) -> dict[str, Any]:
+    finite = one.catch_up is not None and one.catch_up != float("inf")
+    return {
+        "group": one.group,
+        "state": one.state,
+        "reasons": [{"state": state, "reason": text} for state, text in one.reasons],
+        "lag": one.row.lag,
+        "lag_at_least": one.row.lag_at_least,
+        "lag_unknown": one.row.lag_unknown,
+        "max_lag": one.max_lag,
+        "partitions": one.row.partitions,
+        "unowned": one.unowned,
+        "members": one.row.members,
+        "status": one.progress if one.complete else None,
+        "looks": one.looks,
+        "catch_up_seconds": one.catch_up if finite else None,
+        "not_ok": [
+            {"topic": key.topic, "partition": key.partition, "status": status}
+            for key, status in one.statuses.items()
+            if status != "OK"
+        ],
+    }
+
+
+def write_metrics(path: str, found: Sequence[Inspection], checks: Mapping[str, GroupCheck] | None) -> None:
+    """Write the file, or standard output."""
+    from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
+    from zkgroup.groups.offset_files.atomic_file import write_whole
+    from zkgroup.groups.offset_files.offset_file import STDIO
+
+    text = format_metrics(found, checks)
+    if path == STDIO:
+        sys.stdout.write(text)
+    else:
+        write_whole(path, text)

@@ -1,0 +1,327 @@
+"""Rows → table, JSON or CSV. Every command that shows rows shows them through here.
+
+A table is aligned text with a header line; on a terminal Rich prints it. JSON is one array with a row on each line; CSV
+has a header row, and a text in it that a spreadsheet would run has a ``'`` before it. A missing value is ``-`` in a
+table, ``null`` in JSON and empty in CSV. Times are ISO 8601 in UTC. What a terminal obeys or does not show in values
+(``_text``) is made visible in tables, and wherever stdout is a terminal; JSON and CSV that go to a file or a pipe are
+exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO, TypeAlias
+
+import orjson
+
+from zkgroup.text import without_formula
+
+from ._error_output import printing
+from ._terminal_text import escape, fitting, json_escape, shortened, width
+
+Output: TypeAlias = Literal["table", "json", "csv"]
+Row: TypeAlias = Mapping[str, Any] | object
+
+GAP = "  "
+# A cell that is longer is cut: a node holds up to a megabyte, of anything. JSON and CSV have all of it.
+LONGEST = 4000
+# A cell that is wider stands out of its column.
+WIDEST = 120
+# Names that lose their middle on a terminal where the table is too wide for it: those wider than this, as one of them
+# would make every row two; ids of members are hardly so long, and stay whole, to be copied.
+WIDEST_NAME = 60
+NAMES = frozenset({"group", "topic", "owner", "member", "host"})
+# Of these what it takes for all rows to fit, if so much of them can stay.
+NARROWED = ("group", "topic")
+NARROWEST = 15
+# What is quoted in CSV, whatever separates the fields for who reads it, and with the ' of what would be a formula.
+_QUOTED = re.compile("[\",;\t\r\n]|\\A'")
+#: What a terminal goes without where a table is too wide for it, the least first, of the columns that it has.
+SPARE = (
+    *(
+        "taken_at",
+        "session_id",
+        "registered_at",
+        "log_start",
+        "leader",
+        "committed_at",
+        "since",
+        "pattern",
+        "registered",
+    ),
+    *("host", "topics", "partitions", "log_end"),
+)
+DAY = 86_400_000
+# Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
+UNPADDED = frozenset({"message"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column: the key in JSON and CSV and the head in tables. ``convert`` is applied to values that are not None."""
+
+    name: str
+    convert: Callable[[Any], Any] | None = None
+
+
+class AtLeast(int):
+    """A number in a table that is a part of the whole: ``≥20``."""
+
+    def __str__(self) -> str:
+        return f"≥{int(self)}"
+
+
+def iso_utc(millis: int | None) -> str | None:
+    """Milliseconds since 1970 as ISO 8601 in UTC; None, and what no calendar has, as None."""
+    if millis is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(millis // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"
+
+
+def short_time(millis: int | None) -> str | None:
+    """The same for a terminal: the time of what is not a day away, else the day."""
+    text = iso_utc(millis)
+    if text is None or millis is None:
+        return None
+    return text[11:19] if abs(time.time() * 1000 - millis) < DAY else text[:10]
+
+
+def time_column(name: str) -> Column:
+    """A column whose values are milliseconds since 1970."""
+    return Column(name, iso_utc)
+
+
+def print_rows(
+    rows: Iterable[Row],
+    columns: Sequence[Column | str],
+    output: Output,
+    *,
+    stream: TextIO | None = None,
+    spare: Sequence[str] = (),
+) -> None:
+    """Show rows (dataclasses or mappings that have the columns) on stdout. ``spare``: columns that a terminal goes
+    without, one after the other, where the table would be wider than it. Times are short there."""
+    stream = sys.stdout if stream is None else stream
+    terminal = stream.isatty()
+    declared = [Column(column) if isinstance(column, str) else column for column in columns]
+    if output == "table" and terminal:
+        declared = [Column(c.name, short_time) if c.convert is iso_utc else c for c in declared]
+    values = (_values(row, declared) for row in rows)
+    names = [column.name for column in declared]
+    if output == "table" and terminal:
+        found, columns_there = list(values), shutil.get_terminal_size().columns
+        kept = _kept(found, names, spare, columns_there)
+        found, names = [[row[index] for index in kept] for row in found], [names[index] for index in kept]
+        found = _narrowed(found, names, columns_there)
+        _print_rich_table(found, names, stream)
+        return
+    for line in format_rows(values, names, output):
+        with printing(stream):
+            stream.write((json_escape(line) if output == "json" else escape(line[:-1]) + "\n") if terminal else line)
+
+
+def print_object(value: Mapping[str, Any], output: Literal["json"] = "json", *, stream: TextIO | None = None) -> None:
+    """Show one thing as one JSON object."""
+    stream = sys.stdout if stream is None else stream
+    text = json_text(value, indent=True) + "\n"
+    with printing(stream):
+        stream.write(json_escape(text) if stream.isatty() else text)
+
+
+def as_objects(rows: Iterable[Row], columns: Sequence[Column | str]) -> list[dict[str, Any]]:
+    """Rows as they stand in JSON, for what is a part of an object."""
+    declared = [Column(column) if isinstance(column, str) else column for column in columns]
+    names = [column.name for column in declared]
+    return [dict(zip(names, _values(row, declared), strict=True)) for row in rows]
+
+
+def format_rows(rows: Iterable[Sequence[Any]], names: Sequence[str], output: Output) -> Iterator[str]:
+    """Lines, each with its end. JSON and CSV are made row by row; a table needs all of them first."""
+    match output:
+        case "json":
+            return _json_lines(rows, names)
+        case "csv":
+            return _csv_lines(rows, names)
+        case "table":
+            return _table_lines(list(rows), names)
+
+
+def json_text(value: object, *, indent: bool = False) -> str:
+    """A value as JSON text. Dataclasses become objects, times ISO 8601; what is no Unicode is escaped first."""
+    option = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z | (orjson.OPT_INDENT_2 if indent else 0)
+    try:
+        return orjson.dumps(value, option=option).decode()
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_encodable(value), option=option).decode()
+
+
+def _encodable(value: object) -> object:
+    """Lone surrogates stand for bytes that were no UTF-8: made visible, as orjson refuses them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_encodable(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _encodable(dataclasses.asdict(value))
+    return value
+
+
+def _values(row: Row, columns: Sequence[Column]) -> list[Any]:
+    found = [row[c.name] if isinstance(row, Mapping) else getattr(row, c.name) for c in columns]
+    return [
+        value if value is None or column.convert is None else column.convert(value)
+        for value, column in zip(found, columns, strict=True)
+    ]
+
+
+def _json_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
+    start = "[\n"
+    for row in rows:
+        yield start + json_text(dict(zip(names, row, strict=True)))
+        start = ",\n"
+    yield "[]\n" if start == "[\n" else "\n]\n"
+
+
+def _csv_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
+    yield ",".join(names) + "\n"
+    for row in rows:
+        yield (",".join(map(_csv_field, row)) or '""') + "\n"
+
+
+def _csv_field(value: object) -> str:
+    if value is None or isinstance(value, int | float):
+        return "" if value is None else _plain(value)
+    text = without_formula(_plain(value))
+    return '"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text
+
+
+def _plain(value: object) -> str:
+    """A value in a cell: lists with commas, mappings as ``key=value``, truth in lower case."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, datetime):
+        return iso_utc(round(value.timestamp() * 1000)) or ""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={_plain(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(map(_plain, value))
+    return str(value)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else shortened(escape(_plain(value)[: LONGEST + 1]), LONGEST) or "-"
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
+    cells = [list(names)] + [list(map(_cell, row)) for row in rows]
+    numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)] if rows else [False] * len(names)
+    widths = [_room(list(map(width, column))) for column in zip(*cells, strict=True)]
+    last = len(names) - 1
+    for line in cells:
+        parts = []
+        for index, (text, room, right) in enumerate(zip(line, widths, numeric, strict=True)):
+            fill = " " * max(0, room - width(text))
+            loose = index == last or names[index] in UNPADDED
+            parts.append(fill + text if right else text if loose else text + fill)
+        yield GAP.join(parts) + "\n"
+
+
+def _table_width(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> int:
+    return max(width(line.rstrip("\n")) for line in _table_lines(rows, names))
+
+
+def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[str], columns: int) -> list[int]:
+    """Which columns stay: what is spare goes, the least first, until the rest fits, and stays where it fits after all.
+    A long name that can be cut costs no column."""
+    rooms = [
+        max([width(name), *(min(width(_cell(row[index])), WIDEST) for row in rows)]) for index, name in enumerate(names)
+    ]
+    rooms = [min(room, WIDEST_NAME // 2) if name in NARROWED else room for name, room in zip(names, rooms, strict=True)]
+    kept = set(range(len(names)))
+
+    def fits(indexes: set[int]) -> bool:
+        return sum(rooms[index] for index in indexes) + len(GAP) * (len(indexes) - 1) <= columns
+
+    left_out: list[int] = []
+    for index in (names.index(name) for name in spare if name in names):
+        if not fits(kept):
+            kept.remove(index)
+            left_out.append(index)
+    for index in reversed(left_out):
+        if fits({*kept, index}):
+            kept.add(index)
+    return sorted(kept)
+
+
+def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list[list[Any]]:
+    """The rows of a table that is to be so wide, as far as names that are cut can make it so."""
+    if _table_width(rows, names) <= columns:
+        return rows
+    rows = [
+        [_cut(cell, WIDEST_NAME) if name in NAMES else cell for name, cell in zip(names, row, strict=True)]
+        for row in rows
+    ]
+    excess = _table_width(rows, names) - columns
+    for index, name in enumerate(names):
+        if excess > 0 and name in NARROWED and rows:
+            room = max(width(_cell(row[index])) for row in rows) - excess
+            if room >= NARROWEST:
+                return [[*row[:index], _cut(row[index], room), *row[index + 1 :]] for row in rows]
+    return rows
+
+
+def _cut(value: Any, room: int) -> Any:
+    """A name without its middle: what tells names apart stands at either end."""
+    text = escape(value) if isinstance(value, str) else ""
+    if width(text) <= room:
+        return value
+    return f"{fitting(text, room // 2)}…{fitting(text[::-1], (room - 1) // 2)[::-1]}"
+
+
+def _room(widths: Sequence[int]) -> int:
+    """How wide a column is made: one name that is longer than any should be does not push all other rows aside."""
+    return max((one for one in widths if one <= WIDEST), default=0)
+
+
+def print_marked(parts: Sequence[tuple[str, str]]) -> None:
+    """A line of parts on stdout, each with the style that a terminal shows it in; elsewhere the words alone."""
+    if not sys.stdout.isatty():
+        sys.stdout.write("".join(text for text, _ in parts) + "\n")
+        return
+    from rich.console import Console  # as below
+    from rich.text import Text
+
+    Console(highlight=False, emoji=False, markup=False).print(Text.assemble(*parts), soft_wrap=True)
+
+
+def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO) -> None:
+    """The same lines with a bold head. Lines may be longer than a terminal is wide: names that are folded inside their
+    cells can be neither read nor copied."""
+    from rich.console import Console  # 50 ms that only a terminal is worth
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    for number, line in enumerate(_table_lines(rows, names)):
+        text = Text(line.rstrip(), style="bold" if number == 0 else "")
+        text.highlight_regex(r"(?<!\S)-(?!\S)", "dim")  # missing values
+        console.print(text, soft_wrap=True)

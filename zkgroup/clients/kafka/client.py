@@ -1,0 +1,444 @@
+"""Kafka brokers, through confluent-kafka. The only place that imports it; others take its names from here.
+
+librdkafka is used for fetching, log offsets and offsets kept in Kafka. It never sees a group in ZooKeeper as a member:
+nothing subscribes but ``membership``, and nothing is committed behind the caller's back.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    libversion,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    BrokerMetadata,
+    ClusterMetadata,
+    ConfigResource,
+    OffsetSpec,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+from zkgroup.clients import tls
+from zkgroup.clients.kafka import connection_errors, legacy_brokers, listeners
+from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.config.security_settings import MECHANISMS, PROTOCOLS
+from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.protocol.broker_znodes import BrokerRegistration, parse_endpoints
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "PIECE",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "UNREACHABLE",
+    "AdminClient",
+    "ClusterMetadata",
+    "ConfigResource",
+    "Consumer",
+    "ConsumerGroupTopicPartitions",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "KafkaSettings",
+    "KafkaTopicPartition",
+    "Message",
+    "OffsetSpec",
+    "Producer",
+    "admin_and_metadata",
+    "admin_client",
+    "check_properties",
+    "consumer",
+    "libversion",
+    "metadata_of",
+    "no_answer",
+    "old_metadata",
+    "producer",
+    "settings_from_brokers",
+    "topics",
+]
+
+log = logging.getLogger(__name__)
+
+# librdkafka wants a group id even from a consumer that only assigns. Nothing is ever stored under this one.
+NO_GROUP: Final = "zkgroup-reader"
+#: Partitions to be asked about at a time: librdkafka's work on a request grows with their square (10,000 at once took
+#: 65 µs of CPU each, 1,000 take 20).
+PIECE: Final = 1000
+#: Seconds to wait for the controller's word; any broker's will do afterwards, half a second slower.
+CONTROLLER_TIMEOUT: Final = 1.0
+#: So many brokers that cannot be had for one reason or another speak for all.
+_ENOUGH: Final = 3
+_TOKEN: Final = "give -X kafka.sasl.oauthbearer.method=oidc, and librdkafka's properties for it (sasl.oauthbearer.…)"
+#: How many brokers that gave no answer are asked why.
+_ASKED: Final = 5
+#: Seconds between two looks at an answer that is waited for.
+_LISTEN: Final = 0.005
+#: Codes that say that a broker cannot be reached, or did not answer.
+UNREACHABLE: Final = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How to reach the brokers. Picklable: export ships it to Spark's executors.
+
+    ``properties`` are librdkafka's and win over everything; they may hold passwords, so they are not shown.
+    ``legacy_release``: the release to assume of brokers (0.9 and older) that cannot be asked for their versions.
+    ``others``: more listeners that speak the same, by their names, each with the address of a broker's.
+    """
+
+    bootstrap: str
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    legacy_release: str | None = None
+    others: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def protocol(self) -> str:
+        """What is spoken with the brokers, as Kafka names it."""
+        return self.properties.get("security.protocol", "PLAINTEXT").upper()
+
+    @property
+    def old_and_plain(self) -> bool:
+        """Whether these brokers are asked without librdkafka where that may take a silent one for one that works."""
+        return self.legacy_release is not None and self.protocol == "PLAINTEXT"
+
+    def portable(self) -> KafkaSettings:
+        """The same for another machine: what files hold of certificates and keys instead of their names.
+
+        Raises ``UsageError`` where one cannot be read.
+        """
+        properties = dict(self.properties)
+        for name in ("ssl.ca", "ssl.certificate", "ssl.key"):
+            path = properties.get(f"{name}.location")
+            if path is None or (name == "ssl.ca" and not Path(path).is_file()):  # a folder, or librdkafka's "probe"
+                continue
+            try:
+                properties[f"{name}.pem"] = Path(path).read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is no text"
+                raise UsageError(f"cannot read {path}: {why}", "name a PEM file") from None
+            del properties[f"{name}.location"]
+        return replace(self, properties=properties)
+
+    def base(self) -> dict[str, Any]:
+        """The properties that every client shares."""
+        conf: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            # The brokers' own logs tell why they drop idle connections; a dropped one is re-opened when needed.
+            "log.connection.close": False,
+            "socket.keepalive.enable": True,
+            # With the defaults brokers that are all gone are tried twenty times a second, or no more after ten seconds.
+            # (Beware of metadata.recovery.strategy=none: in 2.16 every tenth client never came back.)
+            "reconnect.backoff.ms": 1000,
+            "reconnect.backoff.max.ms": 1000,
+            # A broker that has just started may know no topic yet: librdkafka then reads nothing until it asks again.
+            "topic.metadata.refresh.interval.ms": 5_000,
+        }
+        if self.legacy_release is not None:
+            conf |= {"api.version.request": False, "broker.version.fallback": self.legacy_release}
+        return conf
+
+
+def settings_from_brokers(
+    brokers: Sequence[BrokerRegistration], properties: Mapping[str, str] | None = None, listener: str | None = None
+) -> KafkaSettings:
+    """How to reach the brokers that are registered in ZooKeeper.
+
+    ``listener`` names the listener, which also tells the protocol; without it, it is one whose protocol is the one
+    asked for with ``security.protocol`` (PLAINTEXT if not set): ``listeners.choose`` says which.
+    A registration of version 1 is a 0.8 broker's, of version 2 a 0.9 one's (or a newer one held back by
+    ``inter.broker.protocol.version``); both are spoken to without asking for their versions.
+
+    Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener, or too
+    little is said for its protocol.
+    """
+    properties = dict(properties or {})
+    if properties.get("security.protocol", "PLAINTEXT").upper() not in PROTOCOLS:
+        # Not shown: what was meant for another property may be a secret.
+        raise UsageError("kafka.security.protocol is none that Kafka has", f"use {', '.join(PROTOCOLS)}")
+    if not brokers:
+        raise UnreachableError(
+            "no broker is registered in ZooKeeper", "check that the brokers are up and the chroot is right"
+        )
+    found = listeners.choose(brokers, properties.get("security.protocol"), listener)
+    if found[0].protocol != "PLAINTEXT" or "security.protocol" in properties:
+        properties["security.protocol"] = found[0].protocol
+    if not found[0].protocol.startswith("SASL"):  # or librdkafka warns of what is for other listeners
+        properties = {name: value for name, value in properties.items() if not name.startswith("sasl.")}
+    check_properties(properties)
+    oldest = min(broker.version for broker in brokers)
+    legacy = {1: "0.8.2.2", 2: "0.9.0.1"}.get(oldest)
+    if legacy is not None and found[0].protocol.startswith("SASL") and _mechanism(properties).upper() != "GSSAPI":
+        # No broker of 0.9 knows these: it must be a newer one that is held back, and can be asked for its versions.
+        legacy = None
+    # Endpoints of brokers that registered later do not replace earlier ones.
+    same = [e for broker in reversed(brokers) for e in broker.endpoints if e.protocol == found[0].protocol]
+    others = {e.listener: str(e) for e in same if e.listener != found[0].listener}
+    return KafkaSettings(",".join(map(str, found)), properties, legacy, tuple(others.items()))
+
+
+def _mechanism(properties: Mapping[str, str]) -> str:
+    return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise ``UsageError`` where the protocol needs what is not said."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if not protocol.startswith("SASL"):
+        return
+    mechanism = _mechanism(properties)
+    if not mechanism:
+        raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
+    if mechanism.upper() == "OAUTHBEARER" and not (
+        properties.get("sasl.oauthbearer.method", "").lower() == "oidc"
+        or properties.get("enable.sasl.oauthbearer.unsecure.jwt", "").lower() == "true"
+    ):
+        raise UsageError(f"{protocol} with OAUTHBEARER has no token, and nothing to get one with", _TOKEN)
+    if mechanism.upper() in MECHANISMS:
+        for name, what, option in (
+            ("sasl.username", "user", "--sasl-user"),
+            ("sasl.password", "password", "--sasl-password-file, or set ZKGROUP_SASL_PASSWORD"),
+        ):
+            if not properties.get(name):
+                raise UsageError(f"{protocol} with {mechanism} needs a {what}", f"give {option}")
+
+
+def consumer(
+    settings: KafkaSettings,
+    *,
+    group: str = NO_GROUP,
+    on_commit: Callable[[KafkaError | None, list[Any]], None] | None = None,
+    on_error: Callable[[KafkaError], None] | None = None,
+    client_log: ClientLog | None = None,
+    made: type[Consumer] = Consumer,
+    **overrides: Any,
+) -> Consumer:
+    """A librdkafka consumer, which commits and resets nothing by itself. Names of properties have underscores for dots.
+
+    ``on_error`` hears, in ``consume``, of what concerns the client as a whole, such as that no broker can be reached.
+
+    Close it: nothing else ends its threads. It logs to ``client_log``, or to this module's logger, from ``poll`` and
+    ``consume``.
+    """
+    conf = settings.base()
+    conf |= {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        # The default of 1000 ms pauses a full queue for a second: it costs a factor of 12.
+        "fetch.queue.backoff.ms": 5,
+        "fetch.wait.max.ms": 100,
+        "allow.auto.create.topics": False,
+    }
+    conf |= {key.replace("_", "."): value for key, value in overrides.items()}
+    conf |= settings.properties
+    if on_commit is not None:
+        conf["on_commit"] = on_commit
+    if on_error is not None:
+        conf["error_cb"] = on_error
+    try:
+        return made(conf, logger=client_log or ClientLog(log))
+    except (KafkaException, ValueError, TypeError) as error:
+        raise _bad_properties(error, settings) from None
+
+
+def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
+    """A librdkafka producer, for filling topics of sandboxes."""
+    conf = settings.base()
+    conf |= {key.replace("_", "."): value for key, value in overrides.items()}
+    conf |= settings.properties
+    try:
+        return Producer(conf, logger=ClientLog(log))
+    except (KafkaException, ValueError, TypeError) as error:
+        raise _bad_properties(error, settings) from None
+
+
+def _bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
+    if settings.protocol.endswith("SSL"):
+        try:
+            tls.context_of(connection_errors.tls_of(settings.properties), "TLS with brokers")
+        except UsageError as better:
+            return better
+    detail = error.args[0] if error.args else error
+    text = detail.str() if isinstance(detail, KafkaError) else str(detail)
+    text = re.sub(r'"[^"]*"(?= for configuration property)', "(not shown)", text)  # it may be a secret
+    return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
+
+
+def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminClient:
+    try:
+        # ``kafka_trouble`` wants to know; ``ClientLog`` keeps it from whoever does not.
+        heard = client_log or ClientLog(log)
+        conf = settings.base() | {"log.connection.close": True, "error_cb": heard.hear} | dict(settings.properties)
+        return AdminClient(conf, logger=heard)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise _bad_properties(error, settings) from None
+
+
+def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog | None = None) -> AdminClient:
+    """A client that knows the cluster's brokers. It logs to ``client_log``, or to this module's logger. Raises
+    ``UnreachableError``.
+
+    librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
+    under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
+    """
+    heard = client_log or ClientLog(log)
+    admin = _new_admin(settings, heard)
+    deadline = time.monotonic() + timeout
+    heard.quiet = True
+    try:
+        if settings.legacy_release is None and _has_controller(
+            admin, heard, settings, min(timeout, CONTROLLER_TIMEOUT)
+        ):
+            return admin
+        # 0.8 and 0.9 tell no controller, which the above waits for, and one that has died says nothing.
+        admin.list_topics(timeout=max(0.1, deadline - time.monotonic()))
+    except KafkaException as error:
+        if error.args[0].code() in UNREACHABLE:
+            admin.poll(0)
+            raise connection_errors.explain(heard.failure, settings.properties) or no_answer(
+                settings, timeout
+            ) from None
+        log.debug("describing the cluster: %s", error)  # what was to be asked may be answered all the same
+    finally:
+        heard.quiet = False
+    return admin
+
+
+def _has_controller(admin: AdminClient, heard: ClientLog, settings: KafkaSettings, timeout: float) -> bool:
+    """Raises ``UnreachableError`` as soon as connections have failed of what trying again will not mend: one may be
+    in trouble where others are not."""
+    asked = admin.describe_cluster(request_timeout=timeout)
+    deadline = time.monotonic() + timeout + 1
+    explained = ""
+    hopeless: set[str] = set()
+    enough = min(_ENOUGH, settings.bootstrap.count(",") + 1)
+    while not asked.done() and time.monotonic() < deadline:
+        admin.poll(_LISTEN)
+        if heard.no_token:
+            raise UnreachableError(f"no OAUTHBEARER token was had: {heard.no_token}", "check sasl.oauthbearer.…")
+        if heard.failure != explained:
+            explained = heard.failure
+            if (trouble := connection_errors.explain(explained, settings.properties)) is not None:
+                hopeless.add(trouble.message)  # which names the broker
+                if len(hopeless) >= enough:
+                    raise trouble
+    try:
+        asked.result(0)
+    except TimeoutError:
+        return False
+    except KafkaException as error:
+        if error.args[0].code() in UNREACHABLE:
+            return False
+        raise
+    return True
+
+
+def admin_and_metadata(settings: KafkaSettings, timeout: float) -> tuple[AdminClient, ClusterMetadata]:
+    """A client that knows the cluster's brokers, and all topics with their leaders. Raises ``UnreachableError``."""
+    deadline = time.monotonic() + timeout
+    admin = admin_client(settings, timeout)
+    return admin, metadata_of(admin, settings, timeout, max(0.1, deadline - time.monotonic()))
+
+
+def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
+    """All topics with their leaders, of brokers that are ``old_and_plain``. Raises ``UnreachableError``."""
+    answer = legacy_brokers.metadata(parse_endpoints(settings.bootstrap), timeout)
+    if answer is None:
+        raise no_answer(settings, timeout)
+    found = ClusterMetadata()
+    found.brokers = {number: BrokerMetadata() for number in answer.brokers}
+    for number, at in answer.brokers.items():
+        broker: Any = found.brokers[number]
+        broker.id, broker.host, broker.port = number, at.host, at.port
+    for name, (code, partitions) in answer.topics.items():
+        topic: Any = TopicMetadata()
+        found.topics[name] = topic
+        topic.topic, topic.error = name, KafkaError(code) if code else None
+        for number, led in partitions.items():
+            partition: Any = PartitionMetadata()
+            topic.partitions[number] = partition
+            partition.id, partition.leader = number, led.leader
+            partition.error = KafkaError(led.error) if led.error else None
+    return found
+
+
+def metadata_of(
+    admin: AdminClient, settings: KafkaSettings, timeout: float, left: float | None = None
+) -> ClusterMetadata:
+    """All topics: asking for one by its name would make brokers create it (0.8 to 0.10 always, if they are so set).
+    ``left``: how much of the time-out, which errors name, is left."""
+    try:
+        return admin.list_topics(timeout=timeout if left is None else left)
+    except KafkaException as error:
+        if error.args[0].code() in UNREACHABLE:
+            raise no_answer(settings, timeout) from None
+        if settings.legacy_release is not None and error.args[0].code() == KafkaError._PARTIAL:
+            # 0.8 without a topic names no broker either, not even the one that answers: too little for librdkafka.
+            return ClusterMetadata()
+        raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
+
+
+def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]]:
+    """All topics that the brokers know, and their partitions in numeric order.
+
+    Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
+    """
+    if settings.old_and_plain:
+        metadata = old_metadata(settings, timeout)
+    else:  # list_topics alone takes a new client half a second
+        _, metadata = admin_and_metadata(settings, timeout)
+    return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
+
+
+def cluster_id(settings: KafkaSettings, timeout: float) -> str | None:
+    """Kafka's own id of the cluster, None before 0.10.1. Raises as ``topics``."""
+    return None if settings.old_and_plain else admin_and_metadata(settings, timeout)[1].cluster_id
+
+
+def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
+    """The error for brokers that let a request wait. They are asked why, and their other listeners whether they answer,
+    for a second at most."""
+    plain = settings.protocol == "PLAINTEXT"
+    failures, others = legacy_brokers.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
+    why = legacy_brokers.in_words(failures) or ("" if plain else "connections are taken, and no request is answered")
+    remedy = "check that they run and that this host may reach them"
+    if others:
+        elsewhere, _ = legacy_brokers.troubles(others[:_ASKED], plain=plain)
+        if elsewhere:
+            why, remedy = (
+                f"they send clients to {legacy_brokers.in_words(elsewhere, named=True)}",
+                "check what they advertise",
+            )
+    for name, place in settings.others:
+        if not legacy_brokers.troubles(parse_endpoints(place), plain=plain)[0]:
+            remedy = f"their listener {name} at {place} answers: choose it with --listener"
+            break
+    return NoAnswerError(
+        f"brokers at {settings.bootstrap} gave no answer within {round(timeout, 1):g} s{why and ': ' + why}", remedy
+    )

@@ -1,0 +1,179 @@
+"""Batches of messages for one stream, from librdkafka.
+
+A ``Fetcher`` is touched by its reader's thread alone: confluent-kafka 2.16 gates each handle, and a call from another
+thread starves beside a loop on ``consume()``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final, cast
+
+from zkgroup.clients.kafka.client import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    Message,
+    consumer,
+)
+from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.protocol.ledger import Run
+from zkgroup.protocol.names import TopicPartition
+
+log = logging.getLogger(__name__)
+
+# The stubs make all of these optional; a message that is no error event has them.
+topic_of = cast("Callable[[Message], str]", Message.topic)
+partition_of = cast("Callable[[Message], int]", Message.partition)
+offset_of = cast("Callable[[Message], int]", Message.offset)
+
+#: Messages asked for at once. confluent-kafka is fastest at 500 to 1000.
+BATCH: Final = 500
+#: What a batch may hold, and what librdkafka may queue, for all streams of a process together.
+BATCH_BYTES: Final = 8 * 1024 * 1024
+QUEUE_BYTES: Final = 48 * 1024 * 1024
+#: How large messages are taken to be before any was seen: the first batches are small.
+FIRST_SIZE: Final = 1024.0 * 1024
+
+
+@dataclass(slots=True)
+class Fetched:
+    """One batch. ``runs`` tells whose the messages are; ``ends`` are partitions read to their end (offset there);
+    ``errors`` are partitions that cannot be read on."""
+
+    messages: list[Message] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    errors: list[tuple[TopicPartition | None, KafkaError]] = field(default_factory=list)
+
+
+class Fetcher:
+    """Reads the partitions it is given, in batches bounded in number and in bytes."""
+
+    def __init__(self, settings: KafkaSettings, *, sharers: int = 1, tell_ends: bool = False, **overrides: Any) -> None:
+        self._settings = settings
+        self._overrides = {
+            "queued_max_messages_kbytes": max(1024, QUEUE_BYTES // 1024 // sharers),
+            "queued_min_messages": 100_000,
+            "enable_partition_eof": tell_ends,
+        } | overrides
+        self._budget = max(256 * 1024, BATCH_BYTES // sharers)
+        self._size = FIRST_SIZE  # recent mean size of a message
+        self._single_topic = False
+        self._assigned: set[TopicPartition] = set()
+        self._errors: list[KafkaError] = []
+        self._consumer: Consumer | None = None
+        self._log = ClientLog(log)
+
+    def assign(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets, and no others."""
+        if self._consumer is None:
+            self._consumer = consumer(
+                self._settings, on_error=self._errors.append, client_log=self._log, **self._overrides
+            )
+        self._single_topic = len({partition.topic for partition in share}) <= 1
+        self._assigned = set(share)
+        if share:
+            self._consumer.assign([KafkaTopicPartition(*p, offset) for p, offset in share.items()])
+        else:
+            self._consumer.unassign()
+
+    def add(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
+        new = {partition: offset for partition, offset in share.items() if partition not in self._assigned}
+        if self._consumer is None or not self._assigned:
+            self.assign(share)
+        elif new:
+            self._assigned.update(new)
+            self._single_topic = len({partition.topic for partition in self._assigned}) <= 1
+            self._consumer.incremental_assign([KafkaTopicPartition(*p, offset) for p, offset in new.items()])
+
+    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+        """Read one of the assigned partitions from another offset."""
+        assert self._consumer is not None
+        self._consumer.incremental_unassign([KafkaTopicPartition(*partition)])
+        self._consumer.incremental_assign([KafkaTopicPartition(*partition, offset)])
+
+    def fetch(self, timeout: float) -> Fetched:
+        """What has come in, waiting at most ``timeout`` seconds for the batch to fill.
+
+        Raises nothing: what goes wrong with a partition, or with all of them, is in ``errors``.
+        """
+        assert self._consumer is not None
+        wanted = BATCH if self._size * BATCH <= self._budget else max(1, int(self._budget / self._size))
+        try:
+            messages = self._consumer.consume(wanted, timeout)
+        except KafkaException as error:
+            return Fetched(errors=[(None, error.args[0])])
+        self._log.look()
+        fetched = Fetched()
+        if self._errors:
+            fetched.errors = [(None, error) for error in self._errors]
+            self._errors.clear()
+        if not messages:
+            return fetched
+        # any(), not a comparison with None: KafkaError's == fails on it.
+        if any(map(Message.error, messages)):
+            messages = self._sort_out(messages, fetched)
+            if not messages:
+                return fetched
+        fetched.messages = messages
+        fetched.runs = runs_of(messages, single_topic=self._single_topic)
+        # Two lengths tell enough of a batch to bound the next one; a sudden giant costs one batch.
+        size = (_length(messages[0]) + _length(messages[-1])) / 2
+        self._size = max(size, self._size * 0.8 + size * 0.2)
+        return fetched
+
+    def _sort_out(self, messages: Iterable[Message], into: Fetched) -> list[Message]:
+        kept = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                kept.append(message)
+                continue
+            topic, number = message.topic(), message.partition()
+            partition = TopicPartition(topic, number) if topic is not None and number is not None else None
+            if error.code() == KafkaError._PARTITION_EOF and partition is not None:
+                into.ends[partition] = message.offset() or 0
+            else:
+                into.errors.append((partition, error))
+        return kept
+
+    def close(self) -> None:
+        """Free the client and its threads."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def _length(message: Message) -> int:
+    return len(message.value() or b"") + len(message.key() or b"") + 64
+
+
+def runs_of(messages: list[Message], *, single_topic: bool) -> list[Run]:
+    """Cut a batch where its partition changes. ``single_topic``: no two topics can be in it.
+
+    A batch usually is of one partition: that is seen by C-level calls alone, some 30 ns a message.
+    """
+    numbers = list(map(partition_of, messages))
+    count = len(numbers)
+    if single_topic and numbers.count(numbers[0]) == count:
+        bounds = [0, count]
+    else:
+        keys = list(zip(map(topic_of, messages), numbers, strict=True))
+        bounds = [0, *(i for i, (one, next_) in enumerate(pairwise(keys), 1) if one != next_), count]
+    return [
+        Run(
+            TopicPartition(topic_of(messages[start]), numbers[start]),
+            start,
+            stop,
+            offset_of(messages[start]),
+            offset_of(messages[stop - 1]) + 1,
+        )
+        for start, stop in pairwise(bounds)
+    ]

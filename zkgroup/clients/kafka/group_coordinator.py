@@ -1,0 +1,327 @@
+"""Groups that live in Kafka: which there are, their members, and their offsets; through confluent-kafka's admin client.
+
+What releases can tell: 0.8 has no groups to list or describe, only offsets; up to 0.10.1 offsets are told for the
+partitions that are named, later a group's offsets are told as a whole. Asking for a group makes brokers create
+``__consumer_offsets``: who must leave no trace asks only where that topic exists.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from zkgroup.clients.kafka.client import (
+    UNREACHABLE,
+    AdminClient,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    admin_client,
+    no_answer,
+)
+from zkgroup.clients.kafka.responses import (
+    NOT_ALL,
+    UNLISTED,
+    CoordinatorGroup,
+    CoordinatorMember,
+    Half,
+    KafkaOffset,
+    KafkaSide,
+    words_of,
+)
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.protocol.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
+
+T = TypeVar("T")
+_STATES: Final = {
+    "PREPARING_REBALANCING": "PreparingRebalance",
+    "COMPLETING_REBALANCING": "CompletingRebalance",
+}
+
+
+class Coordinators:
+    """The coordinators of a cluster's groups, asked through one client. Used by one thread, but for ``client``;
+    ``timeout`` in seconds."""
+
+    def __init__(self, settings: KafkaSettings, timeout: float) -> None:
+        self.settings = settings
+        self.timeout = timeout
+        self._client: AdminClient | None = None
+        self._lock = threading.Lock()  # over the making of it
+
+    def client(self) -> AdminClient:
+        """The client, for other questions too: a second one would wait once more for a controller that is dead. Made
+        when first asked for, by any thread. Raises ``UnreachableError``."""
+        with self._lock:
+            if self._client is None:
+                self._client = admin_client(self.settings, self.timeout)
+            return self._client
+
+    def leaders(self) -> dict[str, dict[int, int | None]]:
+        """Topic → partition → the id of its leader, None where there is none. Raises ``ZkgroupError``."""
+        try:
+            metadata = self.client().list_topics(timeout=self.timeout)
+        except KafkaException as error:
+            raise self._failed("brokers do not tell their topics", error.args[0]) from None
+        return {
+            name: {
+                number: partition.leader if partition.leader in metadata.brokers else None
+                for number, partition in sorted(topic.partitions.items())
+            }
+            for name, topic in sorted(metadata.topics.items())
+            if topic.error is None
+        }
+
+    def broker_ids(self) -> tuple[int, ...]:
+        """The brokers that are up. Raises ``ZkgroupError``."""
+        try:
+            return tuple(sorted(self.client().list_topics(timeout=self.timeout).brokers))
+        except KafkaException as error:
+            raise self._failed("brokers do not tell who they are", error.args[0]) from None
+
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The groups that the brokers know, sorted, and what could not be asked. Raises ``UnreachableError``."""
+        try:
+            answer = self.client().list_consumer_groups(request_timeout=self.timeout).result(self.timeout + 1)
+        except KafkaException as error:
+            raise self._failed("brokers do not tell their groups", error.args[0]) from None
+        except TimeoutError:
+            raise no_answer(self.settings, self.timeout) from None
+        told = {
+            UNLISTED if error.code() in _NOT_THERE_YET else f"{NOT_ALL}: {error.str()}"
+            for error in map(_kafka_error, answer.errors or ())
+        }
+        if self.settings.legacy_release is not None:
+            told.add(UNLISTED)
+        # Who lists asks the brokers that are up: what another one coordinates is missing without a word.
+        homes = self.leaders().get(OFFSETS_TOPIC, {}) if UNLISTED not in told else {}
+        if lost := [number for number, leader in homes.items() if leader is None]:
+            told.add(
+                f"{NOT_ALL}: no broker leads {len(lost)} of the {len(homes)} partitions of"
+                f" {OFFSETS_TOPIC}, and could tell of theirs"
+            )
+        return tuple(sorted(group.group_id for group in answer.valid or ())), tuple(sorted(told))
+
+    def sides(
+        self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None
+    ) -> dict[str, KafkaSide]:
+        """What Kafka tells of each group.
+
+        ``by_partition``: the brokers are known to want every partition named whose offset is asked for, as releases
+        before 0.10.2 do; else they are found out about. ``topics``: group → the only topics to name then. Raises
+        ``ZkgroupError`` where nothing can be asked at all.
+        """
+        asked = [group for group in groups if _is_name(group)]
+        sides = dict.fromkeys(groups, KafkaSide())
+        if not asked:
+            return sides
+        by_partition = by_partition or self.settings.legacy_release is not None
+        named = self._named(asked, topics) if by_partition else None
+        # Both are under way at the same time: a coordinator that is dead is waited for once.
+        deadline = self._deadline()
+        describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
+        committed = self._committed(asked, named)
+        described = {group: _answer(describing[group], deadline, _group) for group in asked}
+        # What a broker does that cannot read the question: it drops the connection.
+        puzzled = [group for group, answer in committed.items() if _is_dropped(answer)]
+        if puzzled and not by_partition:
+            self._client = None  # one whose connection was dropped asks nothing for seconds (librdkafka 2.16)
+            deadline = self._deadline()
+            # What else was asked over that connection went with it.
+            dropped = [group for group, answer in described.items() if _is_dropped(answer)]
+            describing = (
+                self.client().describe_consumer_groups(dropped, request_timeout=self.timeout) if dropped else {}
+            )
+            committed |= self._committed(puzzled, self._named(puzzled, topics))
+            described |= {group: _answer(describing[group], deadline, _group) for group in dropped}
+        return sides | {group: self._side(group, described[group], committed[group]) for group in asked}
+
+    def members(self, groups: Sequence[str]) -> dict[str, tuple[CoordinatorMember, ...] | str]:
+        """The members of each group in Kafka, or why they are not known. Raises ``ZkgroupError`` where nothing can be
+        asked at all."""
+        if not groups:
+            return {}
+        deadline = self._deadline()
+        asked = self.client().describe_consumer_groups(list(groups), request_timeout=self.timeout)
+        found = {group: _answer(future, deadline, _group) for group, future in asked.items()}
+        return {
+            group: answer.members if isinstance(answer, CoordinatorGroup) else self._why(answer)
+            for group, answer in found.items()
+        }
+
+    def _named(
+        self, groups: Sequence[str], topics: Mapping[str, Collection[str]] | None
+    ) -> dict[str, list[KafkaTopicPartition]]:
+        """The partitions whose offsets are asked for, group by group."""
+        existing = {
+            name: [KafkaTopicPartition(name, number) for number in partitions]
+            for name, partitions in self.leaders().items()
+            if name not in INTERNAL_TOPICS
+        }
+        return {
+            group: [
+                partition
+                for name in (existing if topics is None else topics[group])
+                for partition in existing.get(name, ())
+            ]
+            for group in groups
+        }
+
+    def _committed(
+        self, groups: Sequence[str], named: Mapping[str, list[KafkaTopicPartition]] | None
+    ) -> dict[str, dict[TopicPartition, KafkaOffset] | Exception]:
+        """Offsets, or why they are not known. A group for which no partition is named has none."""
+        found: dict[str, dict[TopicPartition, KafkaOffset] | Exception] = {}
+        asked: dict[str, Future[Any]] = {}
+        for group in groups:
+            partitions = None if named is None else named[group]
+            if partitions is not None and not partitions:
+                found[group] = {}
+                continue
+            # One a call is all that librdkafka (2.16) takes.
+            request = [ConsumerGroupTopicPartitions(group, partitions)]
+            asked |= self.client().list_consumer_group_offsets(request, request_timeout=self.timeout)
+        deadline = self._deadline()
+        return found | {group: _answer(future, deadline, _offsets) for group, future in asked.items()}
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self.timeout + 1
+
+    def _side(
+        self,
+        group: str,
+        described: CoordinatorGroup | Exception,
+        committed: dict[TopicPartition, KafkaOffset] | Exception,
+    ) -> KafkaSide:
+        untold: dict[Half, str] = {}
+        found: CoordinatorGroup | None = None
+        offsets: Mapping[TopicPartition, KafkaOffset] = {}
+        if isinstance(described, CoordinatorGroup):
+            found = described
+        elif not _is_beyond(described):
+            untold["members"] = self._why(described)
+        if isinstance(committed, Exception):
+            untold["offsets"] = self._why(committed)
+        else:
+            offsets = committed
+        if found is not None and untold:
+            found = replace(found, error="; ".join(words_of(group, untold)))
+        if found is not None and found.state == "Dead" and not offsets:
+            found = None  # Kafka's word for a group it has never heard of
+        members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
+        return KafkaSide(found, offsets, untold, members_known, not isinstance(committed, Exception))
+
+    def _why(self, error: Exception) -> str:
+        # librdkafka words the same silence in several ways, one for each question.
+        if isinstance(error, KafkaException) and error.args[0].code() not in _SILENCE:
+            return str(error.args[0].str())
+        return f"no answer within {round(self.timeout, 1):g} s"
+
+    def check_deletes(self, group: str) -> None:
+        """Raise ``RefusedError`` where the group's coordinator cannot delete groups (before 1.1)."""
+        from zkgroup.clients.kafka.broker_features import deletes_groups
+
+        if not deletes_groups(self.settings, group, self.timeout):
+            raise RefusedError(
+                f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
+                "its offsets there expire by themselves; --store zookeeper leaves them",
+            )
+
+    def delete(self, group: str) -> None:
+        """Delete a group, its offsets with it; the coordinator itself refuses that while there are members.
+
+        Raises ``RefusedError`` for an active group, and where brokers cannot do it (``check_deletes``: they are not
+        even asked). A group that is gone already is no matter.
+        """
+        self.check_deletes(group)
+        answer = self.client().delete_consumer_groups([group], request_timeout=self.timeout)[group]
+        try:
+            answer.result(self.timeout + 1)
+        except TimeoutError:
+            raise no_answer(self.settings, self.timeout) from None
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                return
+            if code == KafkaError.NON_EMPTY_GROUP:
+                raise RefusedError(
+                    f"group {group} is active in Kafka: it has members", "stop whoever works for it, then try again"
+                ) from None
+            raise self._failed(f"group {group} cannot be deleted in Kafka", error.args[0]) from None
+
+    def _failed(self, what: str, error: KafkaError) -> ZkgroupError:
+        if error.code() in UNREACHABLE:
+            return no_answer(self.settings, self.timeout)
+        return ZkgroupError(f"{what}: {error.str()}")
+
+
+_SILENCE: Final = (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE)
+# A release that cannot list or describe groups knows no members.
+_NOT_THERE_YET: Final = (KafkaError._UNSUPPORTED_FEATURE,)
+
+
+def _is_name(group: str) -> bool:
+    """Whether the protocol, and librdkafka, can carry such a name."""
+    try:
+        return 0 < len(group.encode()) < 1 << 15 and "\0" not in group
+    except UnicodeEncodeError:
+        return False
+
+
+def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T | Exception:
+    """What was answered, as ``read`` makes it; a ``KafkaException`` or a ``TimeoutError`` where nothing was."""
+    try:
+        return read(future.result(max(0.1, deadline - time.monotonic())))
+    except (KafkaException, TimeoutError) as error:
+        return error
+
+
+def _is_dropped(answer: object) -> bool:
+    """Whether the connection was lost before the answer came."""
+    return isinstance(answer, KafkaException) and answer.args[0].code() == KafkaError._TRANSPORT
+
+
+def _is_beyond(error: Exception) -> bool:
+    """Whether the brokers are too old to have what was asked for."""
+    return isinstance(error, KafkaException) and error.args[0].code() in _NOT_THERE_YET
+
+
+def _kafka_error(error: KafkaError | KafkaException) -> KafkaError:
+    found: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    return found
+
+
+def _group(description: Any) -> CoordinatorGroup:
+    members = [
+        CoordinatorMember(
+            member.member_id,
+            member.client_id or "",
+            (member.host or "").removeprefix("/"),
+            tuple(sorted(TopicPartition(p.topic, p.partition) for p in member.assignment.topic_partitions)),
+        )
+        for member in description.members
+    ]
+    state = description.state.name
+    return CoordinatorGroup(
+        _STATES.get(state, state.capitalize()),
+        description.partition_assignor or None,
+        tuple(sorted(members, key=lambda member: member.member)),
+        description.coordinator.id if description.coordinator else None,
+    )
+
+
+def _offsets(answered: Any) -> dict[TopicPartition, KafkaOffset]:
+    found = {}
+    for answer in answered.topic_partitions:
+        error = answer.error
+        if error is not None:
+            found[TopicPartition(answer.topic, answer.partition)] = KafkaOffset(None, error=error.str())
+        elif answer.offset >= 0:
+            found[TopicPartition(answer.topic, answer.partition)] = KafkaOffset(answer.offset, answer.metadata or "")
+    return found

@@ -1,0 +1,253 @@
+"""A membership in a group that Kafka's coordinator keeps: librdkafka joins, synchronises and beats; it fetches nothing.
+
+Where a rebalance is due is told by callbacks from inside ``poll`` and ``close``: until ``revoked`` returns the share is
+still the member's own. The assignment is eager: a rebalance revokes everything before it assigns anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from zkgroup.clients.kafka.client import (
+    PIECE,
+    UNREACHABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    consumer,
+    no_answer,
+)
+from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.protocol.names import TopicPartition, spans
+
+log = logging.getLogger(__name__)
+
+#: How long the coordinator waits for a sign of life, unless it is told otherwise: what Kafka's own consumer said up to
+#: 2.8. librdkafka's 45 s are more than brokers before 0.10.1 take (``group.max.session.timeout.ms``).
+SESSION_TIMEOUT_MS: Final = 10_000
+
+_FORBIDDEN: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
+#: Mended by librdkafka itself, and told by its callbacks or its log.
+_PASSING: Final = (
+    *UNREACHABLE,
+    KafkaError._PARTITION_EOF,
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+#: What a commit is answered whose sender is a member no more.
+OUTDATED: Final = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
+
+
+class Membership:
+    """One member, used by one thread.
+
+    ``assigned(partitions)`` and ``revoked(partitions, lost)`` are called from inside ``poll`` and ``close``; ``lost``:
+    the coordinator has given the share to others already. ``committed(error, offsets)``: the outcome of a commit that
+    was begun. ``strategies`` are offered in this order, ``properties`` are librdkafka's for this client.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        group: str,
+        *,
+        strategies: Sequence[str],
+        properties: Mapping[str, str],
+        assigned: Callable[[tuple[TopicPartition, ...]], None],
+        revoked: Callable[[tuple[TopicPartition, ...], bool], None],
+        committed: Callable[[ZkgroupError | None, Mapping[TopicPartition, int]], None],
+    ) -> None:
+        check_release(settings)
+        self.settings = settings
+        self.group = group
+        self._assigned = assigned
+        self._revoked = revoked
+        self._committed = committed
+        self._log = ClientLog(log)
+        self._errors: list[KafkaError] = []
+        self._told: set[str] = set()
+        overrides: dict[str, Any] = {
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 1000,
+            # Whoever is assigned a partition also fetches it: what may come before the pause is kept small.
+            "queued.min.messages": 1,
+            "queued.max.messages.kbytes": 64,
+            "fetch.message.max.bytes": 1024,
+        } | dict(properties)
+        overrides["partition.assignment.strategy"] = ",".join(strategies)
+        self._client: Consumer = consumer(
+            settings,
+            group=group,
+            on_commit=self._on_commit,
+            on_error=self._errors.append,
+            client_log=self._log,
+            **overrides,
+        )
+
+    @property
+    def member_id(self) -> str:
+        """What the coordinator calls this member; "" before it has joined."""
+        return self._client.memberid() or ""
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Be a member that wants these topics; none: no member."""
+        if not topics:
+            self._client.unsubscribe()
+            return
+        try:
+            self._client.subscribe(
+                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        except KafkaException as error:
+            raise ZkgroupError(f"group {self.group} cannot be joined: {error.args[0].str()}") from None
+
+    def poll(self, timeout: float) -> None:
+        """Hear what is new, waiting at most ``timeout`` seconds. Raises ``ZkgroupError`` where waiting is of no use."""
+        message = self._client.poll(timeout)
+        self._log.look()
+        errors, self._errors[:] = list(self._errors), []
+        if message is not None and (error := message.error()) is not None:
+            errors.append(error)
+        for error in errors:
+            self._judge(error)
+
+    def _judge(self, error: KafkaError) -> None:
+        code = error.code()
+        if code in _FORBIDDEN:
+            what = f"group {self.group}" if code == KafkaError.GROUP_AUTHORIZATION_FAILED else "its topics"
+            raise ZkgroupError(f"not authorised to read {what}: {error.str()}", "ask for the right to read")
+        if code == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+            raise RefusedError(
+                f"group {self.group} has members in Kafka that share by another rule",
+                "take theirs with --strategy (inspect-group shows it; zkgroup knows range and roundrobin)",
+            )
+        if code == KafkaError.INVALID_SESSION_TIMEOUT:
+            raise ZkgroupError(
+                f"the brokers do not take this session time-out: {error.str()}",
+                "set -X kafka.session.timeout.ms between their group.min. and their group.max.session.timeout.ms",
+            )
+        if error.fatal():
+            raise ZkgroupError(f"the member of group {self.group} cannot go on: {error.str()}")
+        if code in _PASSING:
+            log.debug("group %s: %s", self.group, error.str())
+        elif error.str() not in self._told:
+            self._told.add(error.str())
+            log.warning("group %s: %s", self.group, error.str())
+
+    def topics(self, timeout: float) -> list[str]:
+        """All topics there are, sorted. Raises ``ZkgroupError``."""
+        try:
+            found = self._client.list_topics(timeout=timeout).topics
+        except KafkaException as error:
+            raise self._failed("tell the topics", error.args[0], timeout) from None
+        return sorted(name for name, topic in found.items() if topic.error is None)
+
+    def offsets(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
+        """What the group has committed, None where there is nothing. Raises ``ZkgroupError`` if any is not told."""
+        wanted = list(partitions)
+        found: dict[TopicPartition, int | None] = {}
+        for at in range(0, len(wanted), PIECE):
+            piece = [KafkaTopicPartition(*partition) for partition in wanted[at : at + PIECE]]
+            try:
+                answers = self._client.committed(piece, timeout=timeout)
+            except KafkaException as error:
+                raise self._failed("tell the offsets", error.args[0], timeout) from None
+            for answer in answers:
+                if answer.error is not None:
+                    raise self._failed("tell the offsets", answer.error, timeout)
+                found[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
+        return found
+
+    def begin_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit, as this member of this generation; ``committed`` is told the outcome. Raises ``ZkgroupError``."""
+        try:
+            self._client.commit(offsets=_as_kafka(offsets), asynchronous=True)
+        except KafkaException as error:
+            raise self._failed("take the offsets", error.args[0], 0) from None
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit and wait for it. Raises ``ZkgroupError``; ``OutdatedError`` where others own the share by now."""
+        try:
+            answers = self._client.commit(offsets=_as_kafka(offsets), asynchronous=False)
+        except KafkaException as error:
+            raise self._refused(error.args[0], offsets) from None
+        refused = [(answer, why) for answer in answers or () if (why := answer.error) is not None]
+        if refused:
+            raise self._refused(refused[0][1], _as_ours(answer for answer, _ in refused))
+
+    def close(self) -> None:
+        """Leave the group and free the client. ``revoked`` is called where there still is a share."""
+        self._client.close()
+
+    # ------------------------------------------------------------ librdkafka's callbacks
+
+    def _on_assign(self, client: Consumer, partitions: list[Any]) -> None:
+        share = _as_ours(partitions)
+        # Any offset will do: nothing is read here. Without one librdkafka would look for it, and complain.
+        client.assign([KafkaTopicPartition(*partition, 0) for partition in share])
+        try:
+            client.pause([KafkaTopicPartition(*partition) for partition in share])
+        except KafkaException as error:  # of a topic that goes at this moment, say: then a little is fetched in vain
+            log.debug("group %s: not paused: %s", self.group, error)
+        self._assigned(share)
+
+    def _on_revoke(self, client: Consumer, partitions: list[Any]) -> None:
+        try:
+            self._revoked(_as_ours(partitions), False)
+        finally:
+            client.unassign()
+
+    def _on_lost(self, client: Consumer, partitions: list[Any]) -> None:
+        try:
+            self._revoked(_as_ours(partitions), True)
+        finally:
+            client.unassign()
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[Any]) -> None:
+        offsets = {TopicPartition(p.topic, p.partition): p.offset for p in partitions}
+        refused = [partition for partition in partitions if partition.error is not None]
+        if error is None and refused:
+            self._committed(self._refused(refused[0].error, _as_ours(refused)), offsets)
+        else:
+            self._committed(None if error is None else self._refused(error, offsets), offsets)
+
+    def _refused(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> ZkgroupError:
+        text = f"offsets of group {self.group} not committed of {spans(partitions)}: {error.str()}"
+        return OutdatedError(text) if error.code() in OUTDATED else ZkgroupError(text)
+
+    def _failed(self, what: str, error: KafkaError, timeout: float) -> ZkgroupError:
+        if error.code() in UNREACHABLE:
+            return no_answer(self.settings, timeout)
+        return ZkgroupError(f"the coordinator of group {self.group} does not {what}: {error.str()}")
+
+
+class OutdatedError(ZkgroupError):
+    """A commit of a member whose share is others' by now."""
+
+
+def check_release(settings: KafkaSettings) -> None:
+    """Raise ``RefusedError`` where the brokers have no coordinators that groups could be joined at."""
+    if settings.legacy_release is not None and settings.legacy_release.startswith("0.8"):
+        raise RefusedError(
+            "brokers of 0.8 keep offsets of groups and no members",
+            "groups in Kafka begin with 0.9; --coordinator zookeeper joins where the members of 0.8 are",
+        )
+
+
+def _as_kafka(offsets: Mapping[TopicPartition, int]) -> list[KafkaTopicPartition]:
+    return [KafkaTopicPartition(*partition, offset) for partition, offset in offsets.items()]
+
+
+def _as_ours(partitions: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(partition.topic, partition.partition) for partition in partitions))

@@ -1,0 +1,100 @@
+"""Old brokers, asked without librdkafka (``wire`` tells why): who answers, what they know, where logs begin and end."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zkgroup.clients.kafka import wire_protocol
+from zkgroup.protocol.broker_znodes import Endpoint
+from zkgroup.protocol.names import TopicPartition
+
+#: How long those are waited for that have not answered when the first has, in seconds.
+GRACE: Final = 1.0
+#: How long those are asked that gave no answer, to find out why, in seconds.
+PROBE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Those that answered, and those that did not, each in the order given."""
+
+    answering: tuple[Endpoint, ...]
+    silent: tuple[Endpoint, ...]
+
+
+def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[Endpoint] = ()) -> Asked:
+    """Ask all of them, for at most ``timeout`` seconds if none answers, and ``GRACE`` once one has. ``hopeless`` ones
+    are asked, too, but not waited for when others have answered."""
+
+    def wait(answers: Mapping[Endpoint, bytes], missing: set[Endpoint]) -> float:
+        if not answers:
+            return timeout
+        return GRACE if missing - set(hopeless) else 0.0
+
+    question = wire_protocol.offsets_request((), -1)
+    answers = wire_protocol.exchange({endpoint: (endpoint, question) for endpoint in endpoints}, timeout, wait)
+    return Asked(
+        tuple(endpoint for endpoint in endpoints if endpoint in answers),
+        tuple(endpoint for endpoint in endpoints if endpoint not in answers),
+    )
+
+
+def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoint, str], list[Endpoint]]:
+    """What keeps each from answering, in words, and the brokers that those that do answer send clients to.
+
+    All are asked at once, for ``PROBE`` seconds. Unless they speak ``plain`` text, they are only connected to.
+    """
+    failures: dict[Endpoint, str] = {}
+    question = wire_protocol.metadata_request() if plain else b""
+    answers = wire_protocol.exchange({one: (one, question) for one in endpoints}, PROBE, failures=failures)
+    if not plain:
+        return failures, []
+    others: dict[Endpoint, None] = {}
+    for endpoint, answer in answers.items():
+        try:
+            others |= dict.fromkeys(wire_protocol.read_metadata(answer).brokers.values())
+        except struct.error:
+            failures[endpoint] = "what listens there is no Kafka broker"
+    return failures, [one for one in others if str(one) not in set(map(str, endpoints))]
+
+
+def in_words(failures: Mapping[Endpoint, str], *, named: bool = False) -> str:
+    """What ``troubles`` found of each; a single server is only named where that is asked for."""
+    if len(failures) == 1 and not named:
+        return next(iter(failures.values()))
+    return "; ".join(f"{endpoint}: {why}" for endpoint, why in failures.items())
+
+
+def metadata(endpoints: Sequence[Endpoint], timeout: float) -> wire_protocol.Metadata | None:
+    """What the first of them says that answers; None if none does within ``timeout`` seconds."""
+    question = wire_protocol.metadata_request()
+    requests = {endpoint: (endpoint, question) for endpoint in endpoints}
+    answers = wire_protocol.exchange(requests, timeout, lambda answers, _: 0.0 if answers else timeout)
+    for answer in answers.values():
+        try:
+            return wire_protocol.read_metadata(answer)
+        except struct.error:
+            continue
+    return None
+
+
+def offsets(
+    led: Mapping[Endpoint, Sequence[TopicPartition]], times: Sequence[int], timeout: float
+) -> list[dict[TopicPartition, tuple[int, int]]]:
+    """For each of ``times`` (as ``wire.offsets_request`` takes them) what the leaders say of their partitions: Kafka's
+    code, and the offset. Partitions whose leader does not answer within ``timeout`` seconds are missing."""
+    requests = {
+        (number, leader): (leader, wire_protocol.offsets_request(partitions, at))
+        for number, at in enumerate(times)
+        for leader, partitions in led.items()
+    }
+    found: list[dict[TopicPartition, tuple[int, int]]] = [{} for _ in times]
+    for (number, _), answer in wire_protocol.exchange(requests, timeout).items():
+        try:
+            found[number] |= wire_protocol.read_offsets(answer)
+        except struct.error:
+            continue
+    return found

@@ -1,0 +1,66 @@
+"""Which listener of the brokers is used, by their registrations. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from zkgroup.config.security_settings import PROTOCOLS, has_tls
+from zkgroup.errors import UsageError
+from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint
+
+
+def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener: str | None) -> list[Endpoint]:
+    """The listener of each broker that has it, in their order; all have one name, and one protocol.
+
+    A broker tells all clients of a listener the addresses of that listener alone: one name for all brokers keeps a
+    client on one network. Without ``listener`` it is among those that speak ``protocol`` (PLAINTEXT if not given) the
+    one that is named as the protocol, as brokers name theirs by default, else the one that most brokers have; among
+    equals the first. ``listener`` is compared as brokers do, in capitals.
+
+    TLS is a floor: a registration, which anybody with access to ZooKeeper may write, does not decide that passwords go
+    unencrypted. A named listener with TLS is taken at its word; one without must speak ``protocol`` itself.
+
+    Raises ``UsageError`` where no broker has such a listener, and where the named one speaks less.
+    """
+    offered = [endpoint for broker in brokers for endpoint in broker.endpoints]
+    wanted = (protocol or "PLAINTEXT").upper()
+    if listener is not None:
+        named = [endpoint for endpoint in offered if endpoint.listener.upper() == listener.upper()]
+        if not named:
+            raise UsageError(
+                f"no registered broker has a listener {listener[:80]} ({_tell(offered)})", "name one of these"
+            )
+        for spoken in (endpoint.protocol for endpoint in named):
+            if spoken not in PROTOCOLS and not has_tls(spoken):
+                raise UsageError(
+                    f"what the listener {listener[:80]} speaks is not known: the registration of a broker names none "
+                    f"of {', '.join(PROTOCOLS)} for it",
+                    "name another listener",
+                )
+            if not has_tls(spoken) and spoken != wanted:
+                raise UsageError(
+                    f"the listener {listener[:80]} speaks {spoken[:80]}, not {wanted}",
+                    f"name another listener; --security-protocol {spoken[:80]} permits this one, without encryption",
+                )
+        return [endpoint for endpoint in named if endpoint.protocol == named[0].protocol]
+    fitting = [endpoint for endpoint in offered if endpoint.protocol == wanted]
+    if not fitting:
+        raise UsageError(
+            f"no registered broker has a {wanted} listener ({_tell(offered)})", "choose with --security-protocol"
+        )
+    names = Counter(endpoint.listener for endpoint in fitting)  # the first of equals comes first
+    name = wanted if wanted in names else names.most_common(1)[0][0]
+    return [endpoint for endpoint in fitting if endpoint.listener == name]
+
+
+def _tell(offered: Sequence[Endpoint]) -> str:
+    kinds = dict.fromkeys(
+        f"{one.listener}: not known"
+        if one.protocol.upper() not in PROTOCOLS
+        else one.protocol
+        if one.listener == one.protocol
+        else f"{one.listener}: {one.protocol}"
+        for one in offered
+    )
+    return f"they offer {', '.join(kinds) or 'none'}"

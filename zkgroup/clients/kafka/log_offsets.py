@@ -1,0 +1,294 @@
+"""What the brokers' logs hold: where they begin and end, and the first offset at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from zkgroup.clients.kafka import legacy_brokers
+from zkgroup.clients.kafka.client import (
+    PIECE,
+    UNREACHABLE,
+    AdminClient,
+    ClusterMetadata,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    OffsetSpec,
+    admin_and_metadata,
+    metadata_of,
+    old_metadata,
+)
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.protocol.broker_znodes import address, parse_endpoints
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.procedures import batched
+
+#: Times that are none: a log's first offset, and the next one to be written.
+EARLIEST: Final = -2
+LATEST: Final = -1
+_SPECS: Final[Mapping[int, Callable[[], OffsetSpec]]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
+#: What a broker says that does not lead the partition any more, or not yet, as after a restart.
+_MOVING: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+#: The offset that brokers answer with for a time behind the last message. librdkafka's for "none" is far below.
+_NOWHERE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """A partition's log: ``start`` is its first offset, ``end`` the next one to be written (the high watermark).
+
+    ``leader`` is the broker that told it, where that is known.
+    """
+
+    start: int
+    end: int
+    leader: int | None = field(default=None, compare=False)
+
+
+def leaderless(
+    metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
+) -> dict[TopicPartition, ZkgroupError]:
+    """Partitions that nobody can be asked about, each with the reason."""
+    errors: dict[TopicPartition, ZkgroupError] = {}
+    for partition in partitions:
+        topic = metadata.topics.get(partition.topic)
+        known = None if topic is None else topic.partitions.get(partition.partition)
+        if topic is not None and topic.error is not None:
+            errors[partition] = partition_error(partition, topic.error, settings)
+        elif known is None:
+            errors[partition] = partition_error(partition, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings)
+        elif known.leader not in metadata.brokers:
+            errors[partition] = partition_error(partition, KafkaError(KafkaError.LEADER_NOT_AVAILABLE), settings)
+    return errors
+
+
+def _list_offsets(
+    settings: KafkaSettings,
+    partitions: Sequence[TopicPartition],
+    times: Sequence[int | Mapping[TopicPartition, int]],
+    timeout: float,
+    level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    client: AdminClient | None = None,
+) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
+    """For each of ``times`` (or EARLIEST, LATEST; one for all partitions, or for each its own) the offset in every
+    partition, or why there is none; and the leaders that were asked.
+
+    Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
+    now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
+    frees the request when the brokers answer; if that is at once, the calling thread is still at work on it.
+
+    Each leader is asked by itself, all at the same time: librdkafka answers a request to several when the last of them
+    has answered, and then has -1001 as the offset where a dead one did not.
+    """
+    if settings.old_and_plain:
+        return _list_old_offsets(settings, partitions, times, timeout)
+    deadline = time.monotonic() + timeout
+    if client is None:
+        admin, metadata = admin_and_metadata(settings, timeout)
+    else:
+        admin, metadata = client, metadata_of(client, settings, timeout)
+    errors, led = _led(metadata, partitions, settings)
+    silent = _Silent(settings, metadata, timeout)
+    answers = [
+        [
+            admin.list_offsets(
+                {KafkaTopicPartition(*partition): _spec(at, partition) for partition in piece},
+                isolation_level=level,
+                request_timeout=max(1.0, deadline - time.monotonic()),
+            )
+            for its in led.values()
+            for piece in batched(its, PIECE)
+        ]
+        for at in times
+    ]
+    leaders = _leaders(led)
+    results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in times]
+    for found, pieces in zip(results, answers, strict=True):
+        for key, future in (item for futures in pieces for item in futures.items()):
+            partition = TopicPartition(key.topic, key.partition)
+            answer: int | ZkgroupError | None = None
+            try:
+                offset = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
+                answer = None if offset < _NOWHERE else offset
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    answer = _NOWHERE  # kept in the format of 0.9: brokers (1.1) find nothing there by a time
+                elif error.args[0].code() not in UNREACHABLE:
+                    answer = partition_error(partition, error.args[0], settings)
+            except TimeoutError:
+                pass
+            found[partition] = silent.error(partition, leaders[partition]) if answer is None else answer
+    return results, leaders
+
+
+def _spec(at: int | Mapping[TopicPartition, int], partition: TopicPartition) -> OffsetSpec:
+    if not isinstance(at, int):
+        at = at[partition]
+    return _SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at)
+
+
+def _list_old_offsets(
+    settings: KafkaSettings,
+    partitions: Sequence[TopicPartition],
+    times: Sequence[int | Mapping[TopicPartition, int]],
+    timeout: float,
+) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
+    """As ``_list_offsets``, of brokers that know neither transactions nor an index of times."""
+    deadline = time.monotonic() + timeout
+    metadata = old_metadata(settings, timeout)
+    errors, led = _led(metadata, partitions, settings)
+    silent = _Silent(settings, metadata, timeout)
+    leaders = _leaders(led)
+    asked = {parse_endpoints(_place(metadata, leader))[0]: its for leader, its in led.items()}
+    results: list[dict[TopicPartition, int | ZkgroupError]] = []
+    same = [at if isinstance(at, int) else next(iter(at.values())) for at in times]  # one time for all, see below
+    for answers in legacy_brokers.offsets(asked, same, max(1.0, deadline - time.monotonic())):
+        found: dict[TopicPartition, int | ZkgroupError] = dict(errors)
+        for partition, leader in leaders.items():
+            code, offset = answers.get(partition, (None, -1))
+            if code is None:
+                found[partition] = silent.error(partition, leader)
+            else:
+                found[partition] = partition_error(partition, KafkaError(code), settings) if code else offset
+        results.append(found)
+    return results, leaders
+
+
+def _led(
+    metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
+) -> tuple[dict[TopicPartition, ZkgroupError], dict[int, list[TopicPartition]]]:
+    """Who cannot be asked, with the reason, and for each leader the partitions to ask it about."""
+    wanted = list(partitions)
+    errors = leaderless(metadata, wanted, settings)
+    led: dict[int, list[TopicPartition]] = {}
+    for partition in wanted:
+        if partition not in errors:
+            led.setdefault(metadata.topics[partition.topic].partitions[partition.partition].leader, []).append(
+                partition
+            )
+    return errors, led
+
+
+def _leaders(led: Mapping[int, Iterable[TopicPartition]]) -> dict[TopicPartition, int]:
+    return {partition: leader for leader, partitions in led.items() for partition in partitions}
+
+
+def _place(metadata: ClusterMetadata, broker: int) -> str:
+    at = metadata.brokers[broker]
+    return address(at.host or "", at.port)
+
+
+class _Silent:
+    """Errors for leaders that gave no answer. What keeps them from it is found out once, for all leaders together."""
+
+    def __init__(self, settings: KafkaSettings, metadata: ClusterMetadata, timeout: float) -> None:
+        self._plain = settings.protocol == "PLAINTEXT"
+        self._places = {broker: _place(metadata, broker) for broker in metadata.brokers}
+        self._timeout = timeout
+        self._why: dict[str, str] | None = None
+
+    def error(self, partition: TopicPartition, leader: int) -> UnreachableError:
+        """The error for a partition."""
+        if self._why is None:
+            endpoints = parse_endpoints(",".join(self._places.values()))
+            failures, _ = legacy_brokers.troubles(endpoints, plain=self._plain)
+            self._why = {str(endpoint): why for endpoint, why in failures.items()}
+        place = self._places[leader]
+        why = f": {self._why[place]}" if place in self._why else ""
+        return UnreachableError(
+            f"broker {leader} at {place}, the leader of {partition}, gave no answer within "
+            f"{round(self._timeout, 1):g} s{why}",
+            "check that it runs and that this host may reach it",
+        )
+
+
+def log_offsets(
+    settings: KafkaSettings,
+    partitions: Iterable[TopicPartition],
+    timeout: float,
+    *,
+    read_committed: bool = False,
+    client: AdminClient | None = None,
+) -> dict[TopicPartition, LogRange | ZkgroupError]:
+    """First and end offsets of many partitions, in two requests a broker.
+
+    A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
+    seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no broker answers at all.
+    ``client``: one that is kept by whoever asks again and again; without it one is made.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    if not wanted:
+        return {}
+    level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+    (starts, ends), leaders = _list_offsets(settings, wanted, (EARLIEST, LATEST), timeout, level, client)
+    result: dict[TopicPartition, LogRange | ZkgroupError] = {}
+    for partition in wanted:
+        start, end = starts[partition], ends[partition]
+        if isinstance(start, ZkgroupError):
+            result[partition] = start
+        elif isinstance(end, ZkgroupError):
+            result[partition] = end
+        else:
+            result[partition] = LogRange(start, end, leaders[partition])
+    return result
+
+
+def offsets_for_time(
+    settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
+) -> dict[TopicPartition, int | None]:
+    """What brokers answer for a time (``millis`` since 1970), for many partitions in one round: the first offset whose
+    message is not older.
+
+    None where they find none, which proves nothing (see ``times``). 0.8 and 0.9 have no time index: they answer with
+    the start of a segment, and None means before the first one (so: the log's start).
+
+    Raises ``ZkgroupError`` where a partition cannot be asked.
+    """
+    return offsets_for_times(settings, [dict.fromkeys(partitions, millis)], timeout)[0]
+
+
+def offsets_for_times(
+    settings: KafkaSettings,
+    rounds: Sequence[Mapping[TopicPartition, int]],
+    timeout: float,
+    client: AdminClient | None = None,
+) -> list[dict[TopicPartition, int | None]]:
+    """As ``offsets_for_time``, for several times (before 0.10 for one), each for the same partitions, all at once."""
+    if not rounds[0]:
+        return [{} for _ in rounds]
+    answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout, client=client)
+    found: list[dict[TopicPartition, int | None]] = []
+    for its in answers:
+        for offset in its.values():
+            if isinstance(offset, ZkgroupError):
+                raise offset
+        found.append({p: offset if offset >= 0 else None for p, offset in its.items() if isinstance(offset, int)})
+    return found
+
+
+def partition_error(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
+    """What went wrong with one partition, in words."""
+    code = error.code()
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+        return NotFoundError(
+            f"the brokers know no partition {partition}",
+            "it may be deleted, not created yet, or not to be seen by this user",
+        )
+    if code in UNREACHABLE:
+        return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
+    if code == KafkaError.LEADER_NOT_AVAILABLE:
+        return UnreachableError(f"partition {partition}: {error.str()}", "start one of the brokers that hold it")
+    if code in _MOVING:
+        return UnreachableError(f"partition {partition}: {error.str()}", "its leader is about to change: try again")
+    return ZkgroupError(f"partition {partition}: {error.str()}")

@@ -1,0 +1,408 @@
+"""Reading a range of offsets of one partition, exactly and in bounded memory.
+
+A range ``[start, end)`` is complete when a message at or behind ``end`` arrives, or an end-of-partition event at or
+behind ``end``. Neither the number of messages nor the consumer's position tells: compacted messages, control records of
+transactions and aborted messages leave holes that no one sees, at the range's end too.
+
+What was seen with librdkafka 2.16 and is dealt with here:
+
+- ``consume(n, timeout)`` waits for n messages *or* the time-out; an end-of-partition event does not cut it short.
+- A missing topic, a dead broker, or a response above ``receive.message.max.bytes`` make no sound at all: whoever waits
+  needs a deadline, and must then ask what is wrong.
+- A tail whose last segments were emptied answers every fetch with nothing, below the high watermark, without any event.
+- Messages of the oldest format have the timestamp ``(0, 0)``, and producers without a clock write −1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, cast
+
+from zkgroup.clients.kafka.client import (
+    ClusterMetadata,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    KafkaTopicPartition,
+    Message,
+    consumer,
+)
+from zkgroup.clients.kafka.message_headers import headers_of
+from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.protocol.names import TopicPartition
+
+# 2,000 small messages a call are as cheap as 500 in the call itself, and what is done once a batch is done less often.
+_BATCH_MESSAGES = 2000
+_BATCH_BYTES = 8 << 20
+# What librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB. It counts values
+# alone: what keys and headers hold is bounded by the number of messages. Messages of 100 bytes come some 900 at a
+# time (``_PARTITION_BYTES``): below twice that, and below two batches, readers wait for brokers for a quarter of their
+# time. Where keys and headers are large, next to nothing is fetched ahead.
+_QUEUE_KBYTES = 8 << 10
+_AHEAD = 4000
+_AHEAD_LARGE = 4
+# From how much of both, on the mean of a batch or at its end, they are large.
+_LARGE = 8 << 10
+_LAST = 4
+# For how long a full queue is left alone; the number of messages makes it full at every batch.
+_FULL_MS = 1
+# What Python keeps of a header besides its name and value.
+_HEADER_BYTES = 100
+_FETCH_BYTES = 8 << 20
+# What is fetched of a partition at one go, as it lies in the log: all of it is unpacked at once, and gzip makes up to a
+# thousand times as much of what repeats itself. A batch that is larger comes whole.
+_PARTITION_BYTES = 96 << 10
+# The largest response that is taken: a message above the broker's usual limits must not make the reader fall silent.
+_RESPONSE_BYTES = 1_000_000_000
+# For how long a broker that has nothing more may keep a request: with one consumer the next range waits for its answer.
+_LINGER_MS = 2
+# Short, since an end-of-partition event does not end the wait, and what comes within it is held at once.
+_WAIT = 0.005
+_ASK = 10.0  # seconds for one question to the brokers, at most
+
+# Errors that librdkafka tells of and recovers from by itself: they only count when nothing comes any more.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class Source(Protocol):
+    """The part of a consumer that reading a range uses."""
+
+    def assign(self, partitions: list[KafkaTopicPartition], /) -> None: ...
+    def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
+    def get_watermark_offsets(
+        self, partition: KafkaTopicPartition, timeout: float, cached: bool
+    ) -> tuple[int, int] | None: ...
+    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets ``[start, end)`` that the log counts and that nothing can be read from any more."""
+
+    start: int
+    end: int
+
+
+class Held(NamedTuple):
+    """What messages hold: ``size`` in bytes of values, keys and headers, these with what Python adds; and whether any
+    of them may have a key, or headers: most topics have none of the latter, and to ask each message again takes time.
+    """
+
+    size: int
+    keys: bool
+    headers: bool
+
+
+class Batch(list[Message]):
+    """Messages, and what they hold."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, messages: Iterable[Message], held: Held) -> None:
+        super().__init__(messages)
+        self.held = held
+
+
+def range_consumer(settings: KafkaSettings, *, large: bool = False) -> Consumer:
+    """A consumer for ``RangeReader``: bounded in bytes, telling of every end of partition. Close it.
+
+    ``large``: keys and headers are. Then next to nothing is fetched ahead, or they would fill the memory; many small
+    messages would come slower by that.
+    """
+    return consumer(
+        settings,
+        made=_Prompt,
+        enable_partition_eof=True,
+        isolation_level="read_committed",
+        queued_min_messages=_AHEAD_LARGE if large else _AHEAD,
+        fetch_queue_backoff_ms=_FULL_MS,
+        queued_max_messages_kbytes=_QUEUE_KBYTES,
+        fetch_max_bytes=_FETCH_BYTES,
+        fetch_message_max_bytes=_PARTITION_BYTES,
+        receive_message_max_bytes=_RESPONSE_BYTES,
+        fetch_wait_max_ms=_LINGER_MS,
+    )
+
+
+class _Prompt(Consumer):
+    """Asks at once who leads a topic that is new to it. librdkafka (2.16) finds that out when it connects, and from
+    then on once a second: a thousand small topics would take a quarter of an hour."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._known: set[str] = set()
+
+    def assign(self, partitions: list[KafkaTopicPartition], /) -> None:
+        super().assign(partitions)
+        topics = {partition.topic for partition in partitions} - self._known
+        asks, self._known = bool(self._known), self._known | topics
+        for topic in topics if asks else ():
+            with suppress(KafkaException):  # whoever reads on finds out what is wrong
+                self.list_topics(topic, timeout=_ASK)
+
+
+class RangeReader:
+    """Reads ranges, one after the other, with one consumer; used by one thread.
+
+    ``patience``: seconds without a message after which the brokers are asked what is wrong.
+    """
+
+    def __init__(self, source: Source, patience: float = 30.0) -> None:
+        self._source = source
+        self._patience = patience
+        self._ask = max(1.0, min(_ASK, patience))
+        self._size = 1  # messages to ask for; follows their size
+        self.is_large = False  # keys and headers were: ``range_consumer`` makes another consumer for such
+        self.hole: Hole | None = None
+
+    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Batch]:
+        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty lists bounded in bytes.
+
+        When it is exhausted, ``hole`` tells of a tail that has vanished from the log. Raises
+        ``OffsetOutOfRangeError`` where the log no longer holds the range, ``NotFoundError`` where the partition is
+        gone, ``UnreachableError`` where nothing comes and the brokers do not say why, ``ZkgroupError`` for what
+        librdkafka cannot read.
+        """
+        self.hole = None
+        position = start
+        self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, start)])
+        silence = _Silence(self._patience)
+        while position < end:
+            batch = self._source.consume(num_messages=min(self._size, end - position), timeout=_WAIT)
+            events: list[Message] = []
+            if any(map(Message.error, batch)):
+                events = [message for message in batch if message.error() is not None]
+                batch = [message for message in batch if message.error() is None]
+            heard = bool(batch)
+            complete = bool(batch) and _offset(batch[-1]) >= end
+            if complete:
+                batch = [message for message in batch if _offset(message) < end]
+            if batch:
+                position = _follow(partition, position, batch)
+                yield from _pieces(batch, self._adapt(batch))  # which empties it, before the next is fetched
+                silence = _Silence(self._patience)
+            for event in events:
+                complete |= self._heed(partition, position, end, event, silence)
+            if complete:
+                return
+            if not heard and silence.over():
+                self._inquire(partition, position, end, silence)
+                if silence.was_empty:
+                    self.hole = Hole(position, end)
+                    return
+                # Once more from where it fell silent: what is taken for empty would be lost.
+                self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
+                silence = _Silence(self._patience, was_empty=True)
+
+    def _adapt(self, batch: list[Message]) -> Held:
+        """Ask for as many messages as fit; what these hold."""
+        beside = _beside_values(batch)
+        size = sum(map(len, batch)) + beside.size
+        # Those to come are rather like the last ones.
+        last = batch[-_LAST:]
+        beside_last = _beside_values(last).size // len(last) if beside.size else 0
+        likely = max(size // len(batch), sum(map(len, last)) // len(last) + beside_last)
+        self.is_large |= max(beside.size // len(batch), beside_last) >= _LARGE
+        wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)))
+        self._size = min(wanted, self._size * 4)
+        return beside._replace(size=size)
+
+    def _heed(self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence) -> bool:
+        """Take notice of an event; True if it completes the range."""
+        error = event.error()
+        assert error is not None
+        code = error.code()
+        if _is_foreign(event, partition):
+            return False
+        if code == KafkaError._PARTITION_EOF:
+            at = _offset(event)
+            silence.ended_at = at
+            return at >= end
+        if code in _PASSING:
+            silence.error = error
+            return False
+        if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            low, high = self._watermarks(partition)
+            raise _out_of_range(partition, position, end, low, high)
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+            raise _gone(partition)
+        raise ZkgroupError(f"reading {partition} at offset {position}: {error.str()} ({error.name()})")
+
+    def _inquire(self, partition: TopicPartition, position: int, end: int, silence: _Silence) -> None:
+        """After a silence: raise what is wrong, or return because ``[position, end)`` seems to be empty."""
+        low, high = self._watermarks(partition)
+        if low > position or high < end:
+            raise _out_of_range(partition, position, end, low, high)
+        if silence.ended_at is not None:
+            raise ZkgroupError(
+                f"{partition} ends at offset {silence.ended_at}, below {end} where it ended when it was looked at",
+                "a leader without the latest messages was elected, or a transaction is open since long ago",
+            )
+        if silence.error is None and self._answers_at(partition, end):
+            return
+        why = f" ({silence.error.str()})" if silence.error is not None else ""
+        raise UnreachableError(
+            f"{partition} gives nothing at offset {position} for {self._patience:g} s{why}",
+            "check the brokers, then try again",
+        )
+
+    def _answers_at(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether the log answers behind the silent stretch, so that the stretch itself must be empty."""
+        self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, offset)])
+        deadline = time.monotonic() + self._ask
+        while time.monotonic() < deadline:
+            for message in self._source.consume(num_messages=1, timeout=_WAIT):
+                error = message.error()
+                if (error is None or error.code() == KafkaError._PARTITION_EOF) and _offset(message) >= offset:
+                    return True
+        return False
+
+    def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
+        try:
+            answer = self._source.get_watermark_offsets(
+                KafkaTopicPartition(partition.topic, partition.partition), timeout=self._ask, cached=False
+            )
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() in (
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError._UNKNOWN_PARTITION,
+                KafkaError._UNKNOWN_TOPIC,
+            ):
+                raise self._missing(partition) from None
+            raise UnreachableError(
+                f"the log of {partition}: {error.str()}", "check the brokers, then try again"
+            ) from None
+        if answer is None:
+            raise UnreachableError(f"the leader of {partition} does not answer", "check the brokers, then try again")
+        return answer
+
+    def _missing(self, partition: TopicPartition) -> ZkgroupError:
+        """librdkafka calls a partition unknown that has no leader at the moment: the metadata tell the difference."""
+        try:
+            metadata = self._source.list_topics(partition.topic, timeout=self._ask)
+        except KafkaException as raised:
+            return UnreachableError(f"the log of {partition}: {raised.args[0].str()}", "check the brokers")
+        if partition.partition in metadata.topics[partition.topic].partitions:
+            return UnreachableError(f"{partition} has no leader", "start the brokers that have its replicas")
+        return _gone(partition)
+
+
+class _Silence:
+    """How long nothing came, and what was heard meanwhile.
+
+    Counted in waits, not by the clock: the time for which this process was stopped, or busy elsewhere, is no silence.
+    """
+
+    def __init__(self, patience: float, *, was_empty: bool = False) -> None:
+        self._waits = max(1, round(patience / _WAIT))
+        self.was_empty = was_empty
+        self.error: KafkaError | None = None
+        self.ended_at: int | None = None
+
+    def over(self) -> bool:
+        """Count one more wait; whether it was the last."""
+        self._waits -= 1
+        return self._waits <= 0
+
+
+def held_by(messages: Sequence[Message]) -> Held:
+    """What all of these hold."""
+    beside = _beside_values(messages)
+    return beside._replace(size=sum(map(len, messages)) + beside.size)  # a message's len is its value's
+
+
+def _beside_values(messages: Sequence[Message]) -> Held:
+    """What keys and headers hold. Each message is counted, as any may be the large one."""
+    keys = list(map(Message.key, messages))
+    are_there = keys.count(None) < len(keys)  # an empty key is one, too
+    some = cast("list[bytes]", list(filter(None, keys))) if are_there else []
+    headers = list(filter(None, headers_of(messages)))
+    held = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for one in headers for name, value in one)
+    return Held(sum(map(len, some)) + held, are_there, bool(headers))
+
+
+def _pieces(batch: list[Message], held: Held) -> Iterator[Batch]:
+    """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
+    follow small ones."""
+    if held.size <= 2 * _BATCH_BYTES:
+        whole = Batch(batch, held)
+        batch.clear()
+        yield whole
+        return
+    batch.reverse()
+    while batch:
+        piece, size = Batch((), held), 0
+        while batch and size < _BATCH_BYTES:
+            piece.append(batch.pop())
+            size += held_by(piece[-1:]).size
+        piece.held = held._replace(size=size)
+        yield piece
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def _is_foreign(event: Message, partition: TopicPartition) -> bool:
+    """Whether it is of another partition, such as the one that was read before. Events of the client are of none."""
+    topic, number = event.topic(), event.partition()
+    if topic is None:
+        return False
+    return topic != partition.topic or (number is not None and number not in (-1, partition.partition))
+
+
+def _follow(partition: TopicPartition, position: int, batch: list[Message]) -> int:
+    """The position behind ``batch``, which must go on where the last one ended: nothing twice, nothing foreign."""
+    first, last = _offset(batch[0]), _offset(batch[-1])
+    where = batch[0].topic(), batch[0].partition()
+    if first < position or last - first + 1 < len(batch) or where != partition:
+        raise ZkgroupError(f"{partition}: offsets {first} to {last} came at position {position}", "report this")
+    return last + 1
+
+
+def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, high: int) -> OffsetOutOfRangeError:
+    if low > position:
+        return OffsetOutOfRangeError(
+            what_is_gone(partition, position, end, low),
+            "retention overtook the reader: choose where to go on",
+        )
+    return OffsetOutOfRangeError(
+        f"{partition}: the log ends at {high}, below {end} where it ended when it was looked at",
+        "it was truncated, or deleted and made again",
+    )
+
+
+def what_is_gone(partition: TopicPartition, start: int, end: int, low: int) -> str:
+    """What a log that begins at ``low``, above ``start``, has no more of ``[start, end)``, in words."""
+    count = min(low, end) - start
+    return (
+        f"{partition}: offsets {start} to {start + count - 1} ({count} offset{'s' * (count != 1)}) were deleted from "
+        f"the log, which now starts at {low}"
+    )
+
+
+def _gone(partition: TopicPartition) -> NotFoundError:
+    return NotFoundError(f"the brokers know no partition {partition}", "the topic was deleted, or lost partitions")

@@ -1,0 +1,321 @@
+"""The first message at a time, also where the brokers do not find it.
+
+A broker (Kafka 1.1.1 to 3.9, ``Log.fetchOffsetsByTimestamp``) takes the first segment whose largest timestamp is not
+before the time, and looks in that one alone. A segment that compaction has emptied counts by its file's time, and holds
+nothing: the answer is "none", whatever the segments behind it hold. So that answer is looked into:
+
+1. The last messages are read. Is one of them of that time, or of a later one, "none" was wrong.
+2. Brokers are asked for earlier times. What they find for one is right: all before it is older. (What they do not find
+   proves nothing.) If no more than the last messages is behind the last one found, "none" is proven.
+3. What is behind that is read on to the first message of that time, all partitions at once.
+
+So much is read at most (``MOST``, ``READING``); beyond, the answer is where reading came to, and says so: all before it
+is older, and nothing is skipped. Messages without a time are taken for older, as by brokers, but where nothing of that
+time is found, the first of them is the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from zkgroup.clients.kafka.client import (
+    TIMESTAMP_NOT_AVAILABLE,
+    UNREACHABLE,
+    AdminClient,
+    Consumer,
+    KafkaError,
+    KafkaSettings,
+    KafkaTopicPartition,
+    Message,
+    admin_client,
+)
+from zkgroup.clients.kafka.log_offsets import offsets_for_time, offsets_for_times, partition_error
+from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.clients.kafka.responses import TimeOffsets
+from zkgroup.errors import ZkgroupError
+from zkgroup.protocol.names import TopicPartition
+
+log = logging.getLogger(__name__)
+
+#: Messages that are read at most in one look-up, of all partitions, and for how many seconds.
+MOST: Final = 2_000_000
+READING: Final = 30.0
+#: How many offsets back the last messages are looked for: markers of transactions are none, and compaction takes some.
+TAILS: Final = (2, 32, 4096)
+#: So many ms before the time brokers are asked first; then ever more closely around what they find.
+_DAY: Final = 86_400_000
+_BACK: Final = (1, 1_000, 60_000, 600_000, 3_600_000, _DAY // 4, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY)
+_ROUNDS: Final = 12  # at most: each is ten times as close as the last one
+#: So many offsets are read more quickly than brokers are asked where to begin.
+NEAR: Final = TAILS[-1]
+_WAIT: Final = 0.02
+# Seconds without a message after which what is left of a log seems to be emptied; and until that is believed, twice.
+_SILENCE: Final = 1.0
+_PATIENCE: Final = 3.0
+_BATCH: Final = 500
+_LEGACY: Final = ("0.8", "0.9")
+_TOLD_LATER: Final = frozenset(
+    {*UNREACHABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._PARTITION_EOF}
+)
+
+UNREAD: Final = "all before is older; what follows was not read, and brokers do not find the time in it"
+TIMELESS: Final = "brokers find no message since then; from here on there are messages that carry no time"
+
+
+def has_no_time_index(settings: KafkaSettings) -> bool:
+    """Whether the brokers are spoken to as 0.8 or 0.9: because ZooKeeper tells so, or librdkafka's properties do."""
+    properties = settings.properties
+    release = settings.legacy_release
+    if properties.get("api.version.request", "true").lower() in ("false", "f", "0"):
+        release = properties.get("broker.version.fallback", release or "")
+    return (release or "").startswith(_LEGACY)
+
+
+def first_since(
+    settings: KafkaSettings, logs: Mapping[TopicPartition, tuple[int, int]], millis: int, timeout: float
+) -> TimeOffsets:
+    """The first offset of each partition whose message is not older than ``millis`` (since 1970). ``logs``: where each
+    begins and ends. Raises ``ZkgroupError`` where a partition cannot be asked, or read."""
+    found = offsets_for_time(settings, logs, millis, timeout)
+    if has_no_time_index(settings):
+        return TimeOffsets(found, by_segments=True)
+    silent = {p: logs[p] for p, offset in found.items() if offset is None and logs[p][0] < logs[p][1]}
+    if not silent:
+        return TimeOffsets(found, by_segments=False)
+    anyhow = replace(settings, properties={**settings.properties, "isolation.level": "read_uncommitted"})
+    source = range_consumer(anyhow)
+    try:
+        places = _Search(anyhow, source, millis, timeout).run(silent)
+    finally:
+        source.close()
+    doubts = {p: doubt for p, (_, doubt) in places.items() if doubt is not None}
+    return TimeOffsets(found | {p: offset for p, (offset, _) in places.items()}, by_segments=False, doubts=doubts)
+
+
+def told_first_since(
+    settings: KafkaSettings,
+    logs: Mapping[TopicPartition, tuple[int, int]],
+    millis: int,
+    timeout: float,
+    tell: Callable[[str], None] = log.warning,
+    what: str = "starts at",
+) -> dict[TopicPartition, int]:
+    """As ``first_since``, as a place within each log; doubts are told, by default as warnings in the log, of a
+    partition that ``what`` that place."""
+    found = first_since(settings, logs, millis, timeout)
+    for partition, doubt in found.doubts.items():
+        tell(f"{partition} {what} {found.offsets[partition]}: {doubt}")
+    # Brokers that know segments only mean by "none" before the first.
+    nothing = 0 if found.by_segments else 1
+    return {
+        partition: log_range[nothing] if offset is None else min(log_range[1], max(log_range[0], offset))
+        for partition, log_range in logs.items()
+        for offset in (found.offsets.get(partition),)
+    }
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Offsets ``[begin, end)`` of a partition: read up to ``position``, or ``done``, and what was found there."""
+
+    begin: int
+    end: int
+    position: int = 0
+    newest: int = -1
+    hit: int | None = None  # the first of the time or later
+    timeless: int | None = None  # the first without a time
+    done: bool = False
+
+    def __post_init__(self) -> None:
+        self.position = self.begin
+
+    @property
+    def found(self) -> bool:
+        """Whether there was a message."""
+        return self.position > self.begin
+
+    def take(self, message: Message, millis: int) -> None:
+        offset = message.offset()
+        assert offset is not None
+        if self.done or offset < self.position:
+            return
+        if offset < self.end:
+            kind, at = message.timestamp()
+            if kind == TIMESTAMP_NOT_AVAILABLE or at < 0:
+                self.timeless = offset if self.timeless is None else self.timeless
+            elif at >= millis:
+                self.hit = offset
+            else:
+                self.newest = max(self.newest, at)
+            self.position = offset + 1
+        self.done = self.hit is not None or offset >= self.end - 1
+
+
+@dataclass(slots=True)
+class _Bracket:
+    """The latest time that brokers find, where, and one between it and that asked for that they do not find."""
+
+    asked: int
+    high: int = 0
+    low: int = -1
+    offset: int | None = None
+
+    def __post_init__(self) -> None:
+        self.high = self.asked
+
+    def times(self) -> list[int]:
+        """Those to ask for next, rising."""
+        if self.offset is None:
+            return [max(0, self.asked - back) for back in reversed(_BACK)]
+        step = max(1, (self.high - self.low) // (len(_BACK) + 1))
+        return [min(self.high, self.low + step * n) for n in range(1, len(_BACK) + 1)]
+
+    def tell(self, at: int, offset: int | None) -> None:
+        """Of several in the order of ``times``."""
+        if offset is None:
+            self.high = min(self.high, at) if at > self.low else self.high
+        elif at > self.low:
+            self.low, self.offset = at, offset
+            if self.high <= at:
+                self.high = self.asked
+
+    def closed(self, rounds: int, end: int) -> bool:
+        """Whether nothing is to be gained by asking on, after so many rounds."""
+        if self.offset is None:
+            return rounds > 0
+        return self.high - self.low <= 1 or end - self.offset <= NEAR
+
+
+Place = tuple[int | None, str | None]
+
+
+class _Search:
+    """One look-up in logs of which the brokers say that they hold nothing since then."""
+
+    def __init__(self, settings: KafkaSettings, source: Consumer, millis: int, timeout: float) -> None:
+        self._settings = settings
+        self._source = source
+        self._millis = millis
+        self._timeout = timeout
+        self._left = MOST
+        self._heard = False
+        self._deadline = time.monotonic() + max(READING, timeout)
+
+    @property
+    def _spent(self) -> bool:
+        return self._left <= 0 or time.monotonic() >= self._deadline
+
+    def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, Place]:
+        tails = self._tails(logs)
+        since = self._earlier(logs, tails)
+        places: dict[TopicPartition, Place] = {}
+        stretches = {}
+        for partition, (start, end) in logs.items():
+            begin = max(start, since.get(partition, start))
+            tail = tails.get(partition)
+            older = tail is not None and tail.done and tail.hit is None and tail.timeless is None
+            if older and tail is not None and partition in since and begin >= tail.begin:
+                places[partition] = None, None
+            else:
+                stretches[partition] = _Stretch(begin, end)
+        self._read(stretches)
+        for partition, stretch in stretches.items():
+            if not stretch.done:
+                self._read_on(partition, stretch)
+            places[partition] = _place(stretch)
+        return places
+
+    def _tails(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, _Stretch]:
+        """The last messages of each log; none of one where there is none among so many offsets."""
+        found: dict[TopicPartition, _Stretch] = {}
+        missing = logs
+        for back in TAILS:
+            tails = {p: _Stretch(max(start, end - back), end) for p, (start, end) in missing.items()}
+            self._read(tails)
+            found |= {p: tail for p, tail in tails.items() if tail.found}
+            missing = {p: logs[p] for p, tail in tails.items() if tail.done and not tail.found}
+        return found
+
+    def _earlier(
+        self, logs: Mapping[TopicPartition, tuple[int, int]], tails: Mapping[TopicPartition, _Stretch]
+    ) -> dict[TopicPartition, int]:
+        """An offset of each partition before which all is older, as brokers tell when asked for other times: the
+        farthest, unless what is behind another is read as quickly. None of one in which they find nothing."""
+        client = admin_client(self._settings, self._timeout)
+        newest = {p: tail.newest for p, tail in tails.items() if tail.newest >= 0}
+        brackets = {p: _Bracket(self._millis) for p in logs}
+        self._ask(client, {p: (brackets[p], [newest.get(p, max(0, self._millis - 1))]) for p in logs})
+        for number in range(_ROUNDS):
+            far = {p: one for p, one in brackets.items() if not one.closed(number, logs[p][1])}
+            if not far:
+                break
+            self._ask(client, {p: (one, one.times()) for p, one in far.items()})
+        return {p: one.offset for p, one in brackets.items() if one.offset is not None}
+
+    def _ask(self, client: AdminClient, asked: Mapping[TopicPartition, tuple[_Bracket, list[int]]]) -> None:
+        count = len(next(iter(asked.values()))[1])
+        rounds = [{p: times[n] for p, (_, times) in asked.items()} for n in range(count)]
+        for times, answer in zip(rounds, offsets_for_times(self._settings, rounds, self._timeout, client), strict=True):
+            for p, offset in answer.items():
+                asked[p][0].tell(times[p], offset)
+
+    def _read(self, stretches: Mapping[TopicPartition, _Stretch]) -> None:
+        """Read all of them at once, each up to its first message of the time, until nothing comes any more, or as much
+        as may be read is read. Raises what a partition cannot be read for."""
+        reading = {p: stretch for p, stretch in stretches.items() if not stretch.done}
+        self._source.assign([KafkaTopicPartition(*p, stretch.position) for p, stretch in reading.items()])
+        quiet = 0.0
+        while reading and not self._spent and quiet < (_SILENCE if self._heard else self._timeout):
+            batch = self._source.consume(min(_BATCH, self._left), _WAIT)
+            self._heard |= bool(batch)
+            quiet = 0.0 if batch else quiet + _WAIT  # in waits: a process that was stopped has not heard silence
+            for message in batch:
+                topic, number = message.topic(), message.partition()
+                if topic is None or number is None or (stretch := reading.get(TopicPartition(topic, number))) is None:
+                    continue
+                partition = TopicPartition(topic, number)
+                if (error := message.error()) is not None:
+                    if error.code() not in _TOLD_LATER:
+                        raise _unread(partition, error, self._settings)
+                    stretch.done |= error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= stretch.end
+                else:
+                    self._left -= 1
+                    stretch.take(message, self._millis)
+                if stretch.done:
+                    del reading[partition]
+                    self._source.incremental_unassign([KafkaTopicPartition(*partition)])
+        self._source.unassign()
+
+    def _read_on(self, partition: TopicPartition, stretch: _Stretch) -> None:
+        """After a silence: what is left may be emptied, or its broker away, which ``RangeReader`` finds out."""
+        if self._spent:
+            return
+        reader = RangeReader(self._source, _PATIENCE)
+        for batch in reader.batches(partition, stretch.position, stretch.end):
+            for message in batch:
+                stretch.take(message, self._millis)
+            self._left -= len(batch)
+            if stretch.done or self._spent:
+                return
+        stretch.done = True
+
+
+def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
+    if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return partition_error(partition, error, settings)
+    return ZkgroupError(
+        f"brokers find no message since then in {partition}; whether there is one, this user may not read",
+        "let the user read the topic, leave it out, or name another place than a time",
+    )
+
+
+def _place(stretch: _Stretch) -> Place:
+    if stretch.hit is not None:
+        return stretch.hit, None
+    if stretch.timeless is not None:
+        return stretch.timeless, TIMELESS
+    return (None, None) if stretch.done else (stretch.position, UNREAD)

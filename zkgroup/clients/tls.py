@@ -1,0 +1,194 @@
+"""TLS: what is trusted and shown, made of PEM files; connections of our own."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from zkgroup.config.security_settings import TlsSettings
+from zkgroup.config.settings_file import is_encrypted
+from zkgroup.errors import UsageError
+
+_AFTERWARDS = 0.3  # seconds for a server to say that it does not like a certificate
+
+
+def context_of(tls: TlsSettings, what: str) -> ssl.SSLContext:
+    """What is trusted, and what is shown to the server. ``what`` names the files' purpose, for messages.
+
+    Unlike kazoo's own (2.11), it trusts the system's authorities only where none is named. Raises ``UsageError`` for
+    files that cannot be read or used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.check_hostname = tls.check_hostname
+        if tls.ca_file is None:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if tls.ca_file is not None:
+        try:
+            context.load_verify_locations(tls.ca_file)
+        except OSError as error:
+            raise UsageError(
+                f"{what}: {tls.ca_file} holds no certificates ({_said(error)})", "name a PEM file"
+            ) from None
+    if tls.certificate_file is not None:
+        key = tls.key_file or tls.certificate_file
+        try:
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(tls.certificate_file, key, tls.key_password or "")
+        except (OSError, ValueError) as error:
+            why, remedy = _unusable(error, tls)
+            raise UsageError(
+                f"{what}: the key {key} and the certificate {tls.certificate_file}: {why}", remedy
+            ) from None
+    return context
+
+
+def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
+    text = _said(error)
+    if "KEY_VALUES_MISMATCH" in text:
+        return "do not belong together", "name the key of this very certificate"
+    if isinstance(error, ssl.SSLError | ValueError) and is_encrypted(tls.key_file or tls.certificate_file or ""):
+        if tls.key_password:
+            return "the password of the key is wrong", "correct it"
+        return "the key is encrypted, and no password was given", "name a file that holds it"
+    return f"cannot be used ({text})", "name PEM files"
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not PEM"
+    return getattr(error, "strerror", None) or type(error).__name__
+
+
+def connect(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> ssl.SSLSocket:
+    """A connection after its hand-shake, all within ``timeout`` seconds. Raises OSError, ``ssl.SSLError`` included."""
+    deadline = time.monotonic() + timeout
+    plain = socket.create_connection(address, timeout)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.settimeout(max(0.001, deadline - time.monotonic()))
+        return context.wrap_socket(plain, server_hostname=hostname.strip("[]"))
+    except BaseException:
+        plain.close()
+        raise
+
+
+def verdict(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> OSError | None:
+    """What a hand-shake fails of; None if it does not. With TLS 1.3 a client's certificate is judged afterwards."""
+    try:
+        with connect(context, address, hostname, timeout) as connection:
+            connection.settimeout(_AFTERWARDS)
+            connection.recv(1)
+    except TimeoutError:
+        return None
+    except OSError as error:
+        return error
+    return None
+
+
+def speaks_tls(address: tuple[str, int], timeout: float) -> bool:
+    """Whether a server answers a hand-shake with anything of TLS, if only with a refusal."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        connect(context, address, address[0], timeout).close()
+    except ssl.SSLError as error:
+        return not (isinstance(error, ssl.SSLEOFError) or is_no_tls(error.reason or ""))
+    except OSError:
+        return False
+    return True
+
+
+def is_no_tls(reason: str) -> bool:
+    """Whether what came in answer was not of TLS. ``reason``: of an ``SSLError``."""
+    return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
+
+
+def names_shown(tls: TlsSettings, what: str, address: tuple[str, int], hostname: str, timeout: float) -> list[str]:
+    """The hosts that a server's certificate is for, where it is trusted but for that; none where they cannot be had."""
+    try:
+        context = context_of(dataclasses.replace(tls, check_hostname=False), what)
+        with connect(context, address, hostname, timeout) as connection:
+            shown = connection.getpeercert() or {}
+    except (OSError, UsageError):
+        return []
+    return [str(entry[1]) for entry in shown.get("subjectAltName", ()) if entry[0] in ("DNS", "IP Address")]
+
+
+def certificate_refused(
+    error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str, names: Callable[[], Sequence[str]]
+) -> tuple[str, str]:
+    """A server's certificate that is not taken: message and remedy. ``ca``, ``no_check``: the options to name;
+    ``names`` finds out which hosts it is for, if it is for another."""
+    # X509_V_ERR_* of OpenSSL, 1.0 to 3.
+    match error.verify_code:
+        case 10:
+            return f"{what}: its certificate has expired", "renew it on the server"
+        case 9:
+            return f"{what}: its certificate is not valid yet", "check the clocks, here and on the server"
+        case 62 | 64:
+            host = error.verify_message.partition("is not valid for ")[2].strip("'.") or "the one that is named"
+            there = ", ".join(names())
+            if not there:
+                message = f"{what}: its certificate is for another host ({host} is not among its names)"
+                return message, f"name the server as its certificate does, or {no_check}"
+            return f"{what}: its certificate is for {there}, not for {host}", f"name the server so, or {no_check}"
+        case 2 | 18 | 19 | 20 | 21:
+            return f"{what}: its certificate is of an authority that is not known here", f"name the authority with {ca}"
+        case _:
+            return f"{what}: its certificate is not taken ({error.verify_message})", f"check it, and {ca}"
+
+
+def alert(reason: str) -> str:
+    """A refusal of the other side's, in its words. ``reason``: of an ``SSLError``, empty where it said nothing."""
+    words = reason.replace("_", " ").lower()
+    return f"TLS alert: {words.partition('alert ')[2] or words}" if words else "it ends the connection without a word"
+
+
+def has_expired(certificate_file: str) -> bool:
+    """Whether the first certificate of a PEM file has; False where that cannot be read."""
+    try:
+        text = Path(certificate_file).read_text("ascii", "replace")
+        begin = text.index(ssl.PEM_HEADER)
+        end = text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)
+        der = ssl.PEM_cert_to_DER_cert(text[begin:end])
+        until = _not_after(der)
+    except (OSError, ValueError, IndexError):
+        return False
+    return until < datetime.datetime.now(datetime.UTC)
+
+
+def _not_after(der: bytes) -> datetime.datetime:
+    """RFC 5280, 4.1: Certificate { tbsCertificate { [0] version, serial, algorithm, issuer, validity { from, until }"""
+    _, body, _ = _element(der, 0)
+    _, body, _ = _element(der, body)
+    tag, _, end = _element(der, body)
+    if tag != 0xA0:  # no version is said: this was the serial number
+        end = body
+    for _ in ("serial", "algorithm", "issuer"):
+        _, _, end = _element(der, end)
+    _, validity, _ = _element(der, end)
+    _, _, end = _element(der, validity)
+    tag, begin, end = _element(der, end)
+    text = der[begin:end].decode("ascii")
+    if tag == 0x17:  # UTCTime: years of two digits
+        text = ("19" if text[:2] >= "50" else "20") + text
+    return datetime.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=datetime.UTC)
+
+
+def _element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Tag, beginning and end of the content of what begins at ``at``."""
+    length, begin = der[at + 1], at + 2
+    if length & 0x80:
+        size = length & 0x7F
+        length, begin = int.from_bytes(der[begin : begin + size], "big"), begin + size
+    return der[at], begin, begin + length

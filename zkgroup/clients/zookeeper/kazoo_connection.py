@@ -1,0 +1,203 @@
+"""kazoo's connection, with fewer system calls and threads."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SASLException
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol import serialization as wire
+from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
+
+from zkgroup.clients import tls
+from zkgroup.clients.zookeeper import session_errors
+from zkgroup.clients.zookeeper.request_pipeline import Bell
+from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
+from zkgroup.protocol.broker_znodes import address
+
+# Bytes that are written, or read, at one go.
+_CHUNK = 64 << 10
+_FRAME = struct.Struct("!iii")  # of a request: length, xid, type
+_LENGTH = struct.Struct("!i")
+_REFUSALS = 3
+_PROBES = 5
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """``hosts`` is how many servers there are: they share the time that a connection may take, as in the Java client
+    (3.9), so that one that swallows packets does not use it up.
+
+    kazoo's own builds an epoll set for each of some five waits a request, which takes half of the time; a plain
+    select() does for the two descriptors there are, as long as their numbers are small enough for it."""
+
+    def __init__(self, hosts: int, context: ssl.SSLContext | None = None) -> None:
+        super().__init__()
+        self._hosts = hosts
+        self._context = context
+
+    def create_connection(self, address: tuple[str, int], *, timeout: float, hostname: str, **options: Any) -> Any:
+        timeout /= self._hosts
+        if self._context is not None:
+            return tls.connect(self._context, address, hostname, timeout)
+        return super().create_connection(address=address, hostname=hostname, timeout=timeout, **options)
+
+    def select(self, reading: Any, writing: Any, others: Any, *timeout: float) -> Any:
+        # What TLS has decrypted already no select() tells of.
+        decrypted = [one for one in reading if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if decrypted:
+            timeout = (0.0,)
+        try:
+            ready = select.select(reading, writing, others, *timeout)
+        except ValueError:  # a descriptor beyond FD_SETSIZE, or closed meanwhile
+            ready = super().select(reading, writing, others, *timeout)
+        return ([*ready[0], *(one for one in decrypted if one not in ready[0])], *ready[1:]) if decrypted else ready
+
+    def dispatch_callback(self, callback: Any) -> None:
+        """Watchers are called on the connection's thread, as answers are taken there. On the worker thread of kazoo's
+        an event could be overtaken by the answer to what was asked after the change; a member that takes an owner node
+        for its own, since no change of it was told, must not hear of things in that order."""
+        if callback.type == "watch":
+            callback.func(*callback.args)
+        else:
+            super().dispatch_callback(callback)
+
+    def create_socket_pair(self) -> tuple[socket.socket, Bell]:
+        ours, theirs = super().create_socket_pair()
+        return ours, Bell(theirs)
+
+
+class Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's (2.10, 2.11) spends nine system calls on a request, and tells nobody the time-out that the server grants,
+    on which a member's lease depends. This one writes all that is queued at once, and reads all that has come."""
+
+    def __init__(
+        self,
+        client: Any,
+        settings: ZooKeeperSettings,
+        granted: Callable[[float], None],
+        established: Callable[[], None],
+        failed: Callable[[session_errors.Trouble], None],
+    ) -> None:
+        """``granted`` hears the session's time-out in seconds; ``established``, after that, that a connection can be
+        used: kazoo tells that before it has logged in; ``failed`` what a connection failed of."""
+        super().__init__(client, client._connection.retry_sleeper, client.logger, client._connection.sasl_options)
+        self._settings = settings
+        self._granted = granted
+        self._established = established
+        self._failed = failed
+        self._probes = 0
+        self._refusals = 0
+        self._xid: int = 0
+        self._received = b""
+        self._last: tuple[str, str, int] | None = None
+        self._at = 0  # what is before it was taken
+        self._unanswered_since: float | None = None  # when the first was sent of what came after the last answer
+
+    @property
+    def server(self) -> str:
+        """The address of the server that it is, or was last, connected to, or tried to be."""
+        return address(self._last[0], self._last[2]) if self._last is not None else ""
+
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        """The servers to try in turn: the one that was lost comes last, which may hang."""
+        return sorted(super()._expand_client_hosts(), key=lambda server: server == self._last)
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self._received, self._at = b"", 0
+        self._unanswered_since = None
+        self._last = host, hostip, port
+        try:
+            timeouts = super()._connect(host, hostip, port)
+        except AuthFailedError:
+            self._failed(session_errors.of_login(address(host, port), self._settings))
+            raise
+        except ConnectionDropped as error:
+            cause = error.__context__ if isinstance(error.__context__, OSError) else None
+            if not (self.client.connected or self._refusals or self._probes == _PROBES):
+                self._probes += 1  # a server is not looked at again at each attempt
+                found = session_errors.of_connection(cause, (host, hostip, port), self._settings)
+                if found is not None:
+                    self._failed(found)
+            raise
+        self._established()
+        return timeouts
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """kazoo takes a connection that ends in the middle for a refusal, since ZooKeeper refuses so. A server that is
+        restarted does the same: only the third in a row counts."""
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except AuthFailedError as error:
+            self._refusals += 1
+            if isinstance(error.__cause__, ConnectionDropped) and self._refusals < _REFUSALS:
+                raise ConnectionDropped("the connection ended while logging in") from None
+            raise
+        except SASLException as error:
+            raise AuthFailedError(str(error)) from None
+        self._refusals = 0
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = super()._invoke(timeout, request, xid)
+        if isinstance(request, wire.Connect):  # before the listeners hear CONNECTED
+            self._granted(answer[0].time_out / 1000.0)
+        return answer
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        now = time.monotonic()
+        if self._unanswered_since is not None and now - self._unanswered_since > read_timeout:
+            # kazoo finds that out only where nothing is asked meanwhile, and a member asks all the time.
+            raise ConnectionDropped(f"no answer for {read_timeout:.1f} s")
+        self._read_sock.recv(_CHUNK)  # before the queue is looked at: who adds to it after that rings again
+        queue, pending = self.client._queue, self.client._pending
+        frames = bytearray()
+        while queue and len(frames) < _CHUNK:
+            request, answer = queue[0]
+            body = request.serialize()
+            self._xid = self._xid % 0x7FFFFFFF + 1
+            frames += _FRAME.pack(len(body) + 8, self._xid, request.type)
+            frames += body
+            pending.append((request, answer, self._xid))
+            queue.popleft()
+        if queue:
+            self._write_sock.send(b"\0")
+        if frames:
+            self._unanswered_since = self._unanswered_since or now
+            self._write(frames, connect_timeout)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        """Called when there is something to read. Handles each whole frame; the rest waits for more."""
+        with self._socket_error_handling():
+            try:
+                chunk = self._socket.recv(_CHUNK)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                return None
+        if not chunk:
+            raise ConnectionDropped("socket connection broken")
+        self._unanswered_since = None
+        self._received = self._received[self._at :] + chunk
+        self._at = 0
+        response = None
+        while response != CLOSE_RESPONSE and self._end_of_frame():
+            response = super()._read_socket(read_timeout)
+        return response
+
+    def _end_of_frame(self) -> int:
+        """Where the next frame ends in what was received; 0 where it is not there whole."""
+        begin = self._at + _LENGTH.size
+        if len(self._received) < begin:
+            return 0
+        end: int = begin + _LENGTH.unpack_from(self._received, self._at)[0]
+        return end if end <= len(self._received) else 0
+
+    def _read_header(self, timeout: float) -> Any:
+        if not (end := self._end_of_frame()):
+            return super()._read_header(timeout)  # a hand-shake, which waits for its answers
+        frame = self._received[self._at + _LENGTH.size : end]
+        self._at = end
+        return wire.ReplyHeader(*wire.reply_header_struct.unpack_from(frame)), frame, wire.reply_header_struct.size

@@ -1,0 +1,201 @@
+"""Synchronous access to ZooKeeper, for commands and for whatever reads a registry at one go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from zkgroup.clients.kafka.legacy_brokers import in_words, troubles
+from zkgroup.clients.zookeeper import Session, Trouble, ZooKeeperSettings
+from zkgroup.config.connection_settings import parse_connect_string
+from zkgroup.errors import UnreachableError, ZkgroupError
+from zkgroup.protocol.broker_znodes import parse_endpoints
+from zkgroup.protocol.operations import (
+    Check,
+    Children,
+    Code,
+    Connected,
+    Create,
+    Delete,
+    Ensure,
+    Exists,
+    Expired,
+    Failure,
+    Get,
+    GetAcl,
+    Op,
+    Result,
+    SessionEvent,
+    SetData,
+    Sync,
+    Transaction,
+)
+
+_WAIT: Final = 1.0  # seconds
+
+
+class TransactionRefused(ZkgroupError):
+    """A transaction was not applied. ``index`` is the operation that stood in its way."""
+
+    def __init__(self, index: int, path: str, failure: Failure) -> None:
+        super().__init__(f"transaction refused at {path}: {failure.code.value}")
+        self.index = index
+        self.path = path
+        self.failure = failure
+
+
+class Registry:
+    """Synchronous access for commands: pipelined reads, transactions, an ephemeral node held while it is open.
+
+    Raises ``UnreachableError`` when ZooKeeper does not answer within ``timeout`` seconds.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings, timeout: float | None = None) -> None:
+        self.settings = settings
+        self.timeout = settings.connect_timeout if timeout is None else timeout
+        self._session = Session(settings, self._hear, self._fail)
+        self._trouble: Trouble | None = None
+        self._hopeless: set[str] = set()  # what servers failed of
+        self._up = threading.Event()
+        self._down: str | None = None
+
+    def _hear(self, event: SessionEvent) -> None:
+        if isinstance(event, Connected):
+            self._trouble = None
+            self._up.set()
+        elif isinstance(event, Expired):
+            self._down = event.reason
+            self._up.set()
+
+    def _fail(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+        if trouble.hopeless and not self._up.is_set():
+            self._hopeless.add(trouble.message)  # which names the server
+            if len(self._hopeless) >= self.settings.servers:
+                self._down = trouble.message
+                self._up.set()
+
+    def __enter__(self) -> Self:
+        self._session.start()
+        if not self._is_up() or self._down is not None:
+            if self._trouble is not None:
+                self._session.close(0.1)
+                raise self._trouble.error()
+            self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
+            reason = f"({self._down})" if self._down is not None else f"(no answer within {round(self.timeout, 1):g} s)"
+            if self._down is None:
+                addresses = parse_connect_string(self.settings.hosts, "ZooKeeper").addresses
+                failures, _ = troubles(parse_endpoints(",".join(map(str, addresses))), plain=False)
+                reason += f": {in_words(failures) or 'connections are taken, and no request is answered'}"
+            raise UnreachableError(
+                f"ZooKeeper at {self.settings.hosts} cannot be reached {reason}",
+                "check the address, and that the server runs",
+            )
+        return self
+
+    def _is_up(self) -> bool:
+        """Whether the session is there within the time-out. In short waits: Python does not look again for a signal
+        that comes as one begins, and would end it when the wait is over."""
+        deadline = time.monotonic() + self.timeout
+        while not self._up.wait(min(_WAIT, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+        return True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session, as ``ephemeralOwner`` shows it."""
+        return self._session.session_id
+
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over: ephemeral nodes made through this registry are gone, or will be."""
+        return self._down is not None
+
+    def read(self, ops: Iterable[Op]) -> list[Result]:
+        """Send all of ``ops`` pipelined and wait. A dropped connection is waited out and what failed asked again.
+
+        Writes are not repeated: their ``Failure`` with ``CONNECTION_LOSS`` says that the outcome is unknown. Raises
+        ``UnreachableError`` when there is no answer in time, or the session is over.
+        """
+        wanted = list(ops)
+        results: list[Result] = [Failure(Code.CONNECTION_LOSS)] * len(wanted)
+        pending = list(range(len(wanted)))
+        deadline = time.monotonic() + self.timeout
+        while pending:
+            for index, result in zip(pending, self._round([wanted[i] for i in pending], deadline), strict=True):
+                results[index] = result
+            pending = [
+                i
+                for i in pending
+                if isinstance(result := results[i], Failure)
+                and result.code is Code.CONNECTION_LOSS
+                and isinstance(wanted[i], Get | GetAcl | Children | Exists | Sync)
+            ]
+            if pending:
+                if self._down is not None or time.monotonic() > deadline:
+                    raise self._gone()
+                time.sleep(0.05)
+        over = (result for result in results if isinstance(result, Failure) and result.code is Code.SESSION_EXPIRED)
+        if any(over):
+            raise self._gone()
+        return results
+
+    def _round(self, ops: Sequence[Op], deadline: float) -> list[Result]:
+        answered = threading.Event()
+        box: list[list[Result]] = []
+        before = self._session.answers
+
+        def done(results: list[Result]) -> None:
+            box.append(results)
+            answered.set()
+
+        self._session.submit(ops, done)
+        # Ten thousand reads may take longer than one may: as long as answers come, it goes on.
+        while not answered.wait(max(0.1, deadline - time.monotonic())):
+            if self._session.answers == before:
+                raise self._gone()
+            before = self._session.answers
+            deadline = time.monotonic() + self.timeout
+        return box[0]
+
+    def _gone(self) -> UnreachableError:
+        if self._trouble is not None:
+            return self._trouble.error()
+        what, remedy = f"no answer within {round(self.timeout, 1):g} s", "check the server, then try again"
+        if self._down is not None:
+            what = f"session {self._down}"
+            remedy = "try again; it ends where this process, or the server, is held up for longer than it lasts"
+        return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", remedy)
+
+    def chroot_exists(self) -> bool:
+        """Whether the chroot of the connect string is there (always true without one)."""
+        return not isinstance(self.read([Exists("/")])[0], Failure | None)
+
+    def write(self, op: Create | Ensure | SetData | Delete) -> Result:
+        """One write. A ``Failure`` is returned, not raised."""
+        return self.read([op])[0]
+
+    def transaction(self, ops: Sequence[Create | SetData | Delete | Check]) -> None:
+        """Apply ``ops`` all or none.
+
+        Raises ``TransactionRefused`` where an operation stood in the way, ``UnreachableError`` where the connection
+        was lost: then it may or may not have been applied, and the caller reads back.
+        """
+        failure = self._round([Transaction(tuple(ops))], time.monotonic() + self.timeout)[0]
+        if isinstance(failure, Failure):
+            if failure.index is None:
+                raise self._gone()
+            raise TransactionRefused(failure.index, ops[failure.index].path, failure)

@@ -1,0 +1,237 @@
+"""One ZooKeeper session.
+
+kazoo (2.11) reconnects under a *new* session after an expiry and sends what was queued meanwhile. A ``Session``
+therefore accepts nothing once its session is lost: what was queued before is failed by kazoo itself, and the client is
+stopped and never used again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import KazooException, SessionClosedRequireSaslError
+from kazoo.protocol.states import KeeperState, WatchedEvent
+from kazoo.retry import KazooRetry
+
+from zkgroup.clients import tls
+from zkgroup.clients.zookeeper.kazoo_connection import Connection, Handler
+from zkgroup.clients.zookeeper.kazoo_log import KAZOO_LOG
+from zkgroup.clients.zookeeper.kazoo_operations import convert, failure_of, kazoo_acl, request_of
+from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Batch
+from zkgroup.clients.zookeeper.session_errors import Trouble, of_login
+from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
+from zkgroup.errors import MissingExtraError
+from zkgroup.protocol.operations import (
+    Changed,
+    Code,
+    Connected,
+    Disconnected,
+    Ensure,
+    Expired,
+    Failure,
+    Op,
+    Result,
+    SessionEvent,
+)
+
+log = logging.getLogger(__name__)
+
+# kazoo waits at least 10 s for its connection thread; a caller that leaves does not.
+CLOSE_TIMEOUT = 3.0
+
+
+class _Answer:
+    """What kazoo gives a request's outcome to, on the connection's thread; an ``AsyncResult`` of its own would pass it
+    on to another thread, at a price."""
+
+    __slots__ = ("_batch", "_index", "_session")
+
+    def __init__(self, session: Session, batch: Batch, index: int) -> None:
+        self._session = session
+        self._batch = batch
+        self._index = index
+
+    def set(self, value: object) -> None:
+        self._take(convert(self._batch.ops[self._index], value))
+
+    def set_exception(self, error: BaseException) -> None:
+        if isinstance(error, SessionClosedRequireSaslError):
+            self._session._refuse()
+        self._take(failure_of(error))
+
+    def hear(self, outcome: Any) -> None:
+        """The same from an ``AsyncResult``."""
+        try:
+            self.set(outcome.get_nowait())
+        except KazooException as error:
+            self.set_exception(error)
+
+    def _take(self, result: Result) -> None:
+        self._session.answers += 1
+        if self._batch.answer(self._index, result):
+            self._session._send(self._batch)
+
+
+class Session:
+    """One ZooKeeper session.
+
+    ``on_event`` is called on kazoo's threads: it must only hand the event on. Events: ``Connected`` at the start and
+    after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched: before any
+    answer that the server gave after the change. Nothing is told once ``begin_close`` was called. ``on_trouble`` hears
+    on the same threads, as often as it happens, what certificates, passwords and protocols a connection failed of.
+
+    Raises UsageError for files of TLS that cannot be used, and where SASL is wanted and what it needs is not installed.
+    """
+
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        on_event: Callable[[SessionEvent], None],
+        on_trouble: Callable[[Trouble], None] = lambda trouble: None,
+    ) -> None:
+        self.settings = settings
+        self._on_event = on_event
+        self._on_trouble = on_trouble
+        self._context = tls.context_of(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
+        if settings.sasl is not None and importlib.util.find_spec("puresasl") is None:
+            raise MissingExtraError("SASL with ZooKeeper", "pure-sasl", "sasl")
+        self._client: Any = None
+        self._lock = threading.RLock()
+        self._lost = False
+        self._connected = False  # as far as was told; by kazoo's connection thread alone
+        self._closer: threading.Thread | None = None
+        self._closed = threading.Event()  # by the closer, which a join that a signal interrupts would take for ended
+        self._negotiated = settings.session_timeout
+        self.answers = 0  # grows as long as the server answers
+
+    @property
+    def session_id(self) -> int:
+        """The server's id of this session; 0 before it is established."""
+        client_id = self._client.client_id if self._client is not None else None
+        return client_id[0] if client_id else 0
+
+    def start(self) -> None:
+        """Begin to connect, and return at once; ``Connected`` tells when it is done."""
+        client = KazooClient(
+            hosts=self.settings.hosts,
+            handler=Handler(self.settings.servers, self._context),
+            timeout=self.settings.session_timeout,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
+            auth_data=list(self.settings.auth) or None,
+            default_acl=kazoo_acl(self.settings.default_acl),
+            sasl_options=self._login(),
+            use_ssl=self._context is not None,  # for kazoo's log alone: the handler connects
+            logger=KAZOO_LOG,
+        )
+        client._connection = Connection(
+            client, self.settings, self._note_granted, self._tell_connected, self._on_trouble
+        )
+        client.add_listener(self._listen)
+        self._client = client
+        client.start_async()
+
+    def _login(self) -> dict[str, str] | None:
+        if self.settings.sasl is None:
+            return None
+        user, password = self.settings.sasl
+        return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+
+    def _note_granted(self, timeout: float) -> None:
+        self._negotiated = timeout
+
+    def _tell_connected(self) -> None:
+        if not self._lost:
+            self._connected = True
+            self._on_event(Connected(self.session_id, self._negotiated, self._client._connection.server))
+
+    def _listen(self, state: str) -> None:
+        if self._lost:
+            return  # kazoo goes on under a new session, until it is stopped
+        if state == KazooState.SUSPENDED and self._connected:
+            self._connected = False
+            self._on_event(Disconnected(self._client._connection.server))
+        elif state == KazooState.LOST:
+            self._lose()
+
+    def _lose(self) -> None:
+        with self._lock:
+            if self._lost:
+                return
+            self._lost = True
+        refused = self._client.client_state == KeeperState.AUTH_FAILED
+        self._on_event(Expired("authentication failed" if refused else "expired"))
+
+    def _refuse(self) -> None:
+        """The server has let us connect, and answers nothing without a user."""
+        if not self._lost:
+            self._on_trouble(of_login(self._client._connection.server, self.settings))
+            self._lose()
+
+    def _watch(self, event: WatchedEvent) -> None:
+        # kazoo also calls watchers, without a path, when the connection drops: Disconnected has told that already.
+        if event.path is not None and not self._lost:
+            self._on_event(Changed(event.path))
+
+    def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
+        """Send ``ops`` in their order, pipelined; ``done`` gets one result each. It is called on a thread of kazoo's,
+        or on the caller's where nothing can be sent, and must only hand them on.
+
+        Nothing is queued while the connection is down: it fails with ``CONNECTION_LOSS`` at once, and with
+        ``SESSION_EXPIRED`` when the session is over. Later operations are sent even if earlier ones fail.
+        """
+        if not ops:
+            done([])
+            return
+        self._send(Batch(ops, done))
+
+    def _send(self, batch: Batch) -> None:
+        with self._lock:
+            if self._lost:
+                refused = Failure(Code.SESSION_EXPIRED, "session is over")
+            elif self._client is None or not self._client.connected:
+                refused = Failure(Code.CONNECTION_LOSS, "not connected")
+            else:
+                for index in batch.take(WINDOW):
+                    self._call(batch.ops[index], _Answer(self, batch, index))
+                self._client._connection._write_sock.send(b"\0")
+                return
+        batch.refuse(refused)
+
+    def _call(self, op: Op, answer: _Answer) -> None:
+        """Queue one operation. What is queued goes out once the connection is rung."""
+        client = self._client
+        if isinstance(op, Ensure):
+            client.ensure_path_async(op.path).rawlink(answer.hear)
+            return
+        client._queue.append((request_of(op, client.chroot, self._watch, self.settings.default_acl), answer))
+
+    def begin_close(self) -> None:
+        """Begin to end the session; its ephemeral nodes go with it. Nothing more is sent under it."""
+        client = self._client
+        with self._lock:
+            self._lost = True
+        if client is None or self._closer is not None:
+            return
+
+        def stop() -> None:
+            try:
+                client.stop()
+                client.close()
+            except Exception as error:  # noqa: BLE001 - kazoo raises bare Exceptions when its thread is stuck
+                log.debug("closing the ZooKeeper client: %s", error)
+            finally:
+                self._closed.set()
+
+        self._closer = threading.Thread(target=stop, name="zkgroup-zk-close", daemon=True)
+        self._closer.start()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the session, and wait for that at most ``timeout`` seconds."""
+        self.begin_close()
+        if self._closer is not None:
+            self._closed.wait(timeout)

@@ -1,0 +1,42 @@
+"""How to reach a ZooKeeper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zkgroup.config.security_settings import TlsSettings
+from zkgroup.protocol.operations import OPEN, Acl
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """How to reach a ZooKeeper. ``hosts`` is a connect string with its chroot; times are seconds.
+
+    ``auth``: schemes and credentials, as ``addauth`` takes them. ``tls``: spoken if given. ``sasl``: user and password,
+    for DIGEST-MD5 (needs the extra ``sasl``). ``acl``: the access list of what is made; None: open to everyone for
+    what a member makes, as with the reference; for what commands make that of the node above, or of the node that it is
+    a copy of.
+    """
+
+    hosts: str
+    session_timeout: float = 6.0
+    connect_timeout: float = 5.0
+    auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tls: TlsSettings | None = None
+    sasl: tuple[str, str] | None = field(default=None, repr=False)
+    acl: tuple[Acl, ...] | None = None
+
+    @property
+    def chroot(self) -> str:
+        """The chroot, ``/`` if there is none."""
+        return "/" + self.hosts.partition("/")[2].strip("/")
+
+    @property
+    def servers(self) -> int:
+        """How many servers are named."""
+        return self.hosts.partition("/")[0].count(",") + 1
+
+    @property
+    def default_acl(self) -> tuple[Acl, ...]:
+        """The access list of a node that is made without one."""
+        return self.acl or OPEN

@@ -1,0 +1,93 @@
+"""From a configuration to what a member is: its ZooKeeper, and the settings of its machine. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.config import ConsumerConfig, parse_connect_string
+from zkgroup.errors import UsageError
+from zkgroup.protocol.assignors import compat_of
+from zkgroup.protocol.member import MemberSettings
+from zkgroup.protocol.names import internal_topics
+from zkgroup.protocol.znodes import Registration
+
+_DEFAULTS = ZooKeeperSettings("")
+
+
+def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) -> ZooKeeperSettings:
+    """Where ZooKeeper is and how long it is waited for: as ``given``, and what that leaves at its default as the
+    configuration says.
+
+    Raises UsageError where both say something that is not the same, or neither names a ZooKeeper.
+    """
+    session = config.zookeeper_session_timeout_ms / 1000
+    connecting = config.zookeeper_connection_timeout_ms / 1000
+    if given is None:
+        if not config.zookeeper_connect:
+            raise UsageError("no ZooKeeper was named", "set zookeeper_connect, or give ZooKeeperSettings")
+        hosts = str(parse_connect_string(config.zookeeper_connect, "zookeeper_connect"))
+        return ZooKeeperSettings(hosts, session, connecting)
+    if not isinstance(given, ZooKeeperSettings):
+        raise UsageError(f"{given!r} are no ZooKeeperSettings", f"give ZooKeeperSettings({str(given)!r})")
+    meant = parse_connect_string(given.hosts, "ZooKeeperSettings")
+    if config.zookeeper_connect:
+        named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
+        if not named.same_as(meant):
+            raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
+    # What the configuration leaves at its default (of one, the other's value) it does not say.
+    return replace(
+        given,
+        session_timeout=_one(
+            "zookeeper_session_timeout_ms",
+            None if session == _DEFAULTS.session_timeout else session,
+            given.session_timeout,
+            _DEFAULTS.session_timeout,
+        ),
+        connect_timeout=_one(
+            "zookeeper_connection_timeout_ms",
+            None if connecting == session else connecting,
+            given.connect_timeout,
+            _DEFAULTS.connect_timeout,
+        ),
+    )
+
+
+def _one(field: str, configured: float | None, given: float, default: float) -> float:
+    """Seconds, out of two places."""
+    if configured is None:
+        return given
+    if given not in (default, configured):
+        raise UsageError(
+            f"{field}={configured * 1000:g} contradicts ZooKeeperSettings, which says {given:g} s",
+            "say it in one place",
+        )
+    return configured
+
+
+def member_settings(
+    config: ConsumerConfig, consumer_id: str, registration: Registration, zookeeper: ZooKeeperSettings
+) -> MemberSettings:
+    """What the machine is told. Raises UsageError for a release that has no such members."""
+    return MemberSettings(
+        group=config.group_id,
+        consumer_id=consumer_id,
+        registration=registration,
+        strategy=config.partition_assignment_strategy,
+        compat=compat_of(config.compat),
+        exclude_internal=config.exclude_internal_topics,
+        internal=internal_topics(config.compat),
+        auto_commit=config.auto_commit_enable,
+        auto_commit_interval=config.auto_commit_interval_ms / 1000,
+        storage=config.offsets_storage,
+        dual_commit=config.dual_commit_enabled,
+        reset=config.auto_offset_reset or "largest",
+        max_retries=config.rebalance_max_retries,
+        backoff=config.rebalance_backoff_ms / 1000,
+        keep_trying=config.keep_trying,
+        session_timeout=zookeeper.session_timeout,
+        connect_timeout=zookeeper.connect_timeout,
+        quiet_timeout=config.quiesce_timeout_ms / 1000,
+        commit_retries=config.offsets_commit_max_retries,
+        commit_backoff=config.offsets_channel_backoff_ms / 1000,
+    )

@@ -1,0 +1,74 @@
+"""What an export is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zkgroup.export.model.address import Address
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.plan_types import Begin, OnMismatch
+from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
+from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.protocol.topic_filter import TopicFilter
+
+if TYPE_CHECKING:
+    from zkgroup.config import ConsumerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What to export, and how. Without ``topics`` and ``whitelist``: all topics that the group has offsets for.
+
+    ``begin``: where partitions without a committed offset begin, or, in a ``backfill``, all. ``until``: where to stop.
+    ``max_messages`` and ``max_bytes`` (of keys and values): what a run takes at most; shared by the partitions.
+    ``on_mismatch``: see ``mismatch``; with ``lake`` or ``group`` what retention deletes while it is read, and what
+    nothing explains, is a recorded gap. ``take_over``: the group that owned the topics so far. ``abandon``: give up a
+    decided run whose destination is lost, and do nothing else. ``join``: be a member of the group with these settings,
+    and export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
+    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds without a message
+    after which a task asks what is wrong. ``range_messages``: about how many one task reads.
+    """
+
+    group: str
+    root: Address
+    topics: tuple[str, ...] = ()
+    whitelist: TopicFilter | None = None
+    begin: Bound | Begin | None = None
+    until: Bound = LATEST
+    backfill: bool = False
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    on_mismatch: OnMismatch = "fail"
+    take_over: str | None = None
+    abandon: bool = False
+    join: ConsumerConfig | None = None
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    spark_timeout: float = 120.0
+    log: Path | None = None
+    compression: str = COMPRESSION
+    layout: LayoutWish = field(default_factory=LayoutWish)
+    target_bytes: int = TARGET_BYTES
+    patience: float = 30.0
+    range_messages: int = RANGE_MESSAGES
+
+    @property
+    def records_gaps(self) -> bool:
+        """Whether messages that are missing from the log are recorded as gaps."""
+        return self.on_mismatch in ("lake", "group")
+
+    @property
+    def start(self) -> Bound:
+        """``begin`` as a bound."""
+        match self.begin:
+            case None:
+                return COMMITTED
+            case "earliest":
+                return EARLIEST
+            case "latest":
+                return LATEST
+            case Bound():
+                return self.begin

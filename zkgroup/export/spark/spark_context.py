@@ -1,0 +1,372 @@
+"""Spark: started quietly, given tasks, cancelled, stopped.
+
+A SparkContext alone (no SparkSession, no SQL) is up in half the time and is all that is needed. What Spark writes to
+its log stays in a file of its own; when Spark fails, that file is kept and named.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.conf import SparkConf
+from pyspark.core.context import SparkContext
+from pyspark.errors import PySparkException
+
+import zkgroup
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.export.model.plan_types import OffsetRange
+from zkgroup.export.spark import spark_failures
+from zkgroup.export.spark.jvm_gateway import SparkJvm, environment_variables
+from zkgroup.export.spark.scratch import ScratchFolder
+from zkgroup.export.spark.spark_job import STOP, Idleness, Job
+from zkgroup.export.spark.spark_master import PORT, choose_master, is_cluster
+from zkgroup.export.spark.spark_properties import default_properties, own_properties
+from zkgroup.export.tasks.task_data import Answer, DoneAnswer, TaskSettings, done_or_raise
+from zkgroup.export.tasks.task_results import Answers
+from zkgroup.text import said_by
+
+log = logging.getLogger(__name__)
+
+#: What tasks import of the export; see ``zkgroup.export.tasks``.
+_TRAVEL: Final = (".", "model", "stores", "tasks")
+_POLL: Final = 0.1
+_LOG_END: Final = 1 << 20  # bytes
+#: Seconds in which a JVM that no longer answers is seen to have ended.
+_DYING: Final = 2.0
+_FAILURES = (PySparkException, Py4JError, OSError)
+#: Whose log it is that spark-submit's JVM writes.
+_ELSEWHERE: Final = "where this Spark writes it"
+
+
+class _OnceMoreError(Exception):
+    """It did not start, for a reason that is gone."""
+
+
+class SparkJobs:
+    """A running Spark: a context manager. A SparkContext that this process already has is used, and left running.
+
+    ``timeout``: seconds that it may take to start, and for which a cluster may have no executor at work.
+    ``log``: the file that Spark's own words are appended to; without it they are kept only if Spark fails.
+    """
+
+    def __init__(
+        self, master: str | None, conf: Mapping[str, str], *, timeout: float = 120.0, log: Path | None = None
+    ) -> None:
+        self._master = choose_master(master, conf)
+        self._named = master is not None or "spark.master" in conf
+        self._conf = dict(conf)
+        self._timeout = timeout
+        self._log = log
+        self._log_start = 0
+        self._context: Any = None
+        self._jvm: SparkJvm | None = None
+        self._scratch: ScratchFolder | None = None
+        self._failure: Exception | None = None
+        self._started = threading.Event()
+
+    def __enter__(self) -> Self:
+        active = SparkContext._active_spark_context
+        if active is not None:
+            self._context = active
+            return self
+        try:
+            self._open()
+        except _OnceMoreError as told:
+            log.info("%s", told)
+            self._failure, self._started = None, threading.Event()
+            self._open()
+        return self
+
+    def _open(self) -> None:
+        self._scratch = ScratchFolder.make()
+        folder = self._scratch.path
+        try:
+            if self._log is not None:
+                self._log_start = _size_for_appending(self._log)
+            self._jvm = SparkJvm(folder, self._log_file(folder))
+            self._start(folder, self._jvm)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _start(self, folder: Path, jvm: SparkJvm) -> None:
+        # In a thread of its own, which nothing interrupts; it also keeps pyspark from taking SIGINT for itself.
+        starter = threading.Thread(
+            target=self._start_context, args=(folder, jvm), name="zkgroup-spark-start", daemon=True
+        )
+        starter.start()
+        deadline = time.monotonic() + self._timeout
+        try:
+            # No join: one that a signal interrupts takes the thread for ended from then on (seen with Python 3.11).
+            while not self._started.wait(_POLL):
+                if is_cluster(self._master):
+                    hopeless = spark_failures.hopeless_start(self._master, self._log_text(), self._keep_log)
+                    if hopeless is not None:
+                        raise hopeless
+                if time.monotonic() > deadline:
+                    raise spark_failures.silent_master(self._master, self._timeout, self._keep_log())
+        except BaseException:
+            jvm.kill()
+            self._started.wait(STOP)
+            raise
+        if self._failure is None:
+            return
+        ended = _has_ended(jvm, self._failure)
+        if ended and jvm.crashed_with_archive():
+            raise _OnceMoreError(f"Spark's JVM {jvm.end_of_life}: once more, without the archive of its classes")
+        if ended and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
+            why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
+            raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
+        if isinstance(self._failure, _FAILURES):
+            raise spark_failures.start_failure(
+                self._master, self._log_text(), said_by(self._failure), self._keep_log
+            ) from None
+        raise self._failure
+
+    def _start_context(self, folder: Path, jvm: SparkJvm) -> None:
+        try:
+            defaults = default_properties(self._master, folder)
+            if PORT in os.environ:  # spark-submit's JVM runs already, with its own settings for logs
+                wanted = self._conf | ({"spark.master": self._master} if self._named else {})
+            else:
+                java = jvm.options({**defaults, **self._conf})
+                wanted = own_properties(self._master, self._conf, folder, quiet=self._log is None, java=java)
+            python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+            with environment_variables({"PYSPARK_PYTHON": python}):
+                gateway = jvm.start({**defaults, **wanted}, {"PYSPARK_PYTHON": python})
+                # All that spark-submit and the installation's defaults have set is in it.
+                settings = SparkConf(_jvm=gateway.jvm)
+                for key, value in defaults.items():
+                    settings.setIfMissing(key, value)
+                for key, value in wanted.items():
+                    settings.set(key, value)
+                self._master = settings.get("spark.master") or self._master
+                SparkContext._ensure_initialized(gateway=gateway)
+                self._context = SparkContext(conf=settings, gateway=gateway)
+                _quieten_accumulators(self._context)
+        except Exception as error:  # noqa: BLE001  # raised again in the caller's thread
+            self._failure = error
+        finally:
+            self._started.set()
+
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        scratch, self._scratch = self._scratch, None
+        if scratch is None:  # not ours
+            return
+        context, self._context = self._context, None
+        jvm, self._jvm = self._jvm, None
+        try:
+            if context is not None:
+                _stop_context(context, jvm)
+        finally:
+            if jvm is not None:
+                jvm.stop(orderly=kind is None and context is not None)
+                # pyspark keeps the gateway for the next context of the process: this one is gone.
+                SparkContext._gateway = SparkContext._jvm = None
+            scratch.remove()
+
+    @property
+    def context(self) -> Any:
+        """The SparkContext, while open."""
+        return self._context
+
+    # --- its log ----------------------------------------------------------------------------------------------------
+
+    def _log_file(self, folder: Path) -> Path:
+        return folder / "spark.log" if self._log is None else self._log
+
+    def _log_text(self) -> str:
+        """The end of the log, of what this run has written."""
+        if self._scratch is None:
+            return ""
+        try:
+            with self._log_file(self._scratch.path).open("rb") as file:
+                file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - _LOG_END))
+                return file.read().decode("utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def _keep_log(self) -> str:
+        """Where the log can be read."""
+        if self._scratch is None:
+            return _ELSEWHERE
+        if self._log is not None:
+            return str(self._log)
+        kept = f"{self._scratch.path}.log"
+        try:
+            Path(kept).touch(0o600)
+            shutil.copyfile(self._log_file(self._scratch.path), kept)
+        except OSError:  # spark-submit's JVM
+            return _ELSEWHERE
+        return kept
+
+    @property
+    def cores(self) -> int:
+        """How many tasks it runs at a time, as far as it knows by now."""
+        try:
+            return max(1, int(self._context.defaultParallelism))
+        except _FAILURES as error:  # of the first look at some properties
+            raise self._told(error) from None
+
+    # --- jobs -------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        settings: TaskSettings,
+        tasks: Sequence[Sequence[OffsetRange]],
+        done: Callable[[DoneAnswer], None],
+    ) -> list[DoneAnswer]:
+        """Run ``tasks`` and return what they did, all of it. ``done`` is told of ranges while it goes on.
+
+        The first failure cancels the rest and is raised; so does any exception that interrupts this thread.
+        """
+        context = self._context
+        try:
+            told = context.accumulator([], Answers())
+            self._ship()
+        except _FAILURES as error:  # of a context that Spark has stopped by itself
+            raise self._told(error) from None
+        plain = [[(*piece.partition, piece.start, piece.end) for piece in task] for task in tasks]
+
+        def work(dealt: Iterator[list[tuple[str, int, int, int]]]) -> Iterator[Answer]:
+            from zkgroup.export.tasks.export_task import run_task  # with pyarrow, for which only executors have use
+
+            if not gc.get_freeze_count():
+                gc.freeze()  # a worker looks through all its modules after every task: 30 ms
+            for ranges in dealt:
+                for answer in run_task(settings, ranges):
+                    told.add([answer])
+                    yield answer
+
+        job = Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
+        seen: list[Answer] = []
+        try:
+            job.start()
+            idleness = Idleness(job) if self._is_cluster else None
+            while not job.finished(_POLL):
+                if idleness is not None and idleness.seconds() > self._timeout:
+                    hopeless = spark_failures.hopeless_start(context.master, self._log_text(), self._keep_log)
+                    raise hopeless or spark_failures.no_executor(context.master, self._timeout, self._keep_log())
+                answers = told.value
+                for answer in answers[len(seen) :]:
+                    done(done_or_raise(answer))
+                seen = list(answers)
+            answers = job.result()
+        except _FAILURES as error:
+            raise self._told(error) from None
+        finally:
+            job.cancel()
+        finished: list[DoneAnswer] = []
+        heard = set(map(repr, seen))
+        for answer in answers:
+            finished.append(done_or_raise(answer))
+            if repr(answer) not in heard:  # the last ones
+                done(finished[-1])
+        return finished
+
+    def _told(self, error: Exception) -> Exception:
+        """What went wrong in a context that had started."""
+        text = self._log_text()
+        if spark_failures.GAVE_UP in text:  # after a minute, without a word to whoever has the context
+            return spark_failures.no_master(self._master, self._keep_log())
+        if self._jvm is not None and _has_ended(self._jvm, error):
+            return ZkgroupError(
+                f"Spark's JVM {self._jvm.end_of_life}",
+                f"run the same command again, which goes on from here; its log: {self._keep_log()}",
+            )
+        if isinstance(error, OSError):
+            return error
+        return spark_failures.job_failure(said_by(error), text, self._keep_log)
+
+    @property
+    def _is_cluster(self) -> bool:
+        return is_cluster(self._context.master)
+
+    def _ship(self) -> None:
+        """On a cluster nobody has installed zkgroup, or just this version: our code travels with the job, as to another
+        Python of this machine."""
+        if not self._is_cluster and self._context.pythonExec == sys.executable:
+            return
+        folder = None if self._scratch is None else self._scratch.path
+        if folder is None:  # a context that outlives this object hands the file to every new executor
+            folder = Path(tempfile.mkdtemp(prefix="zkgroup-code-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        self._context.addPyFile(str(pack_code(folder / f"{folder.name}.zip")))
+
+
+def _has_ended(jvm: SparkJvm, error: Exception) -> bool:
+    """Whether the JVM has ended, hence ``error``: what Java itself has raised was told by one that lives."""
+    return jvm.ends_within(0.0 if isinstance(error, Py4JJavaError) else _DYING)
+
+
+def pack_code(target: Path) -> Path:
+    """A zip of what tasks import of zkgroup."""
+    root = Path(zkgroup.__file__).parent
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part in (".", "config", "protocol", "servers", *(f"export/{layer}" for layer in _TRAVEL)):
+            for path in sorted((root / part).glob("*.py")):
+                archive.write(path, Path("zkgroup", path.relative_to(root)))
+    return target
+
+
+def _size_for_appending(log: Path) -> int:
+    try:
+        with log.open("ab") as file:
+            return file.tell()
+    except OSError as error:
+        raise UsageError(f"cannot write {log}: {error.strerror or error}", "check --log") from None
+
+
+def _quieten_accumulators(context: Any) -> None:
+    """A JVM that ends while the server of accumulators listens to it is told by us, not by a traceback of the server's
+    own."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: log.debug("the server of accumulators", exc_info=True)
+
+
+def _end_accumulators(context: Any) -> threading.Thread | None:
+    """Spare the second that the server of accumulators sleeps on its connection before it notices a stop, and the half
+    one that it then waits for another connection.
+
+    An update wakes it, and one without values changes nothing (pyspark 4.0 to 4.3; without these names it just sleeps).
+    It must know by then that it is to end. Returns the thread that has told it, and waits for it.
+    """
+    server, java = getattr(context, "_accumulatorServer", None), getattr(context, "_javaAccumulator", None)
+    if server is None or java is None:
+        return None
+    ending = threading.Thread(target=server.shutdown, name="zkgroup-spark-accumulators", daemon=True)
+    ending.start()
+    with contextlib.suppress(Py4JError, OSError):
+        java.merge(java)
+    return ending
+
+
+def _stop_context(context: Any, jvm: SparkJvm | None) -> None:
+    """Stop it, by force where it takes too long: a cluster that is gone, a JVM that is stuck."""
+    force = threading.Timer(STOP, jvm.kill if jvm is not None else lambda: None)
+    force.daemon = True
+    force.start()
+    try:
+        ending = _end_accumulators(context)
+        with contextlib.suppress(Py4JError, OSError):
+            context.stop()
+        if ending is not None:
+            ending.join(STOP)
+    finally:
+        force.cancel()
+        force.join()

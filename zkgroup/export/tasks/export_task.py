@@ -1,0 +1,232 @@
+"""What a Spark task does: read ranges of offsets, write their files, account for every offset, tell of it.
+
+It answers in plain tuples, see ``taskdata``.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
+from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.export.model.accounting import Missing, explain
+from zkgroup.export.model.intervals import Interval
+from zkgroup.export.model.plan_types import OffsetRange
+from zkgroup.export.tasks.parquet_files import TaskFiles
+from zkgroup.export.tasks.staging import Staging
+from zkgroup.export.tasks.task_data import Answer, RangeAnswer, TaskSettings
+from zkgroup.protocol.names import TopicPartition
+
+# Brokers that are restarted one by one are back by then.
+_ATTEMPTS = 3
+# Objects that come to stay before Python looks for cycles among them: messages make none, and looking through them over
+# and over took a tenth of a task's time.
+_UNTIL_COLLECTED = 100_000
+# Unexplained stretches that an answer names.
+_SHOWN = 3
+_CUT = "nothing was exported: export again, and it says how the group stands to the log that is there"
+T = TypeVar("T")
+
+
+def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) -> Iterator[Answer]:
+    """Export ``ranges``, each (topic, partition, start, end), one after the other; stops at the first that fails."""
+    files: TaskFiles | None = None
+    source = _Source(settings.kafka)
+    done = False
+    try:
+        files = TaskFiles(settings.files)
+        for topic, partition, start, end in ranges:
+            with _seldom_collecting():
+                answer = _export(settings, OffsetRange(TopicPartition(topic, partition), start, end), source, files)
+            yield answer
+            yield from files.take()
+        files.finish()
+        yield from files.take()
+        done = True
+    except OffsetOutOfRangeError as error:
+        if "deleted from the log" in error.message:
+            yield "failed", "OffsetOutOfRangeError", error.message, error.remedy  # the driver tells what is gone of all
+        else:
+            yield "failed", "RefusedError", error.message, _CUT
+    except ZkgroupError as error:
+        yield "failed", type(error).__name__, error.message, error.remedy
+    except OSError as error:
+        told = Staging(settings.files.destination, settings.files.folder).failure(error)
+        yield "failed", "ZkgroupError", told.message, told.remedy
+    finally:
+        source.close()
+        if files is not None and not done:
+            files.abandon()
+
+
+@contextmanager
+def _seldom_collecting() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(_UNTIL_COLLECTED, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _export(settings: TaskSettings, piece: OffsetRange, source: _Source, files: TaskFiles) -> RangeAnswer:
+    (topic, partition), start, end = piece
+    reading = _Reading(settings, piece, source)
+    files.begin(piece)
+    for batch in reading.batches():
+        files.add(batch)
+        del batch  # not held while the next is fetched: it may be large
+    told = files.end(reading.reached)
+    gaps, unexplained = _patiently(reading.gaps)
+    if files.elsewhere:
+        gaps["elsewhere"] = files.elsewhere
+    stretches = tuple(unexplained[:_SHOWN])
+    return RangeAnswer("done", topic, partition, start, end, reading.reached, gaps, stretches, *told)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return ask()
+        except UnreachableError:
+            continue
+    return ask()
+
+
+class _Source:
+    """A task's consumer, which its ranges share: to connect takes longer than to read a small one.
+
+    It becomes one for large keys and headers where such are seen, and remains that."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._consumer: Consumer | None = None
+        self.is_large = False
+
+    def get(self) -> Consumer:
+        """The consumer; a new one at first, and after ``close``."""
+        if self._consumer is None:
+            self._consumer = range_consumer(self._settings, large=self.is_large)
+        return self._consumer
+
+    def become_large(self) -> None:
+        """The next consumer is one for large keys and headers. What this one has fetched ahead is let go of."""
+        if not self.is_large:
+            self.is_large = True
+            self.close()
+
+    def close(self) -> None:
+        """Close it, if there is one."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+
+class _Reading:
+    """Reads a range, and keeps account of what it was not given."""
+
+    def __init__(self, settings: TaskSettings, piece: OffsetRange, source: _Source) -> None:
+        self._settings = settings
+        self._piece = piece
+        self._missing = Missing(piece.start)
+        self._left = settings.max_bytes
+        self._deleted = 0
+        self._source = source
+        self._tries = _ATTEMPTS
+        self.reached = piece.end
+
+    def _again(self) -> None:
+        """Take a new connection, where there is still hope; raise what is being handled otherwise."""
+        self._tries -= 1
+        if self._tries <= 0:
+            raise
+        self._source.close()
+
+    def batches(self) -> Iterator[list[Message]]:
+        """The messages, up to the range's end or to the limit of bytes; ``reached`` then tells which."""
+        partition, _, end = self._piece
+        while self._missing.position < end:
+            try:
+                reader = RangeReader(self._source.get(), self._settings.patience)
+                for batch in reader.batches(partition, self._missing.position, end):
+                    taken = self._take(batch)
+                    del batch
+                    first, last = cast("int", taken[0].offset()), cast("int", taken[-1].offset())
+                    self._missing.add(first, last, len(taken), cast("Iterator[int]", map(Message.offset, taken)))
+                    yield taken
+                    del taken
+                    self._tries = _ATTEMPTS
+                    if self._left is not None and self._left <= 0:
+                        self.reached = self._missing.position
+                        return
+                    if reader.is_large and not self._source.is_large:
+                        break  # lets go of the batch, since more may come while the consumer is closed
+                else:
+                    self._missing.skip(end)
+                if reader.is_large:
+                    self._source.become_large()  # and on behind what was taken
+            except OffsetOutOfRangeError:
+                if not self._settings.skip_deleted or not self._pass_over_deleted():
+                    raise
+            except UnreachableError:
+                self._again()  # and on from what has come
+
+    def _take(self, batch: list[Message]) -> list[Message]:
+        """As much of a batch as the limit allows; one message is always taken, so that every run gets on."""
+        if self._left is None:
+            return batch
+        for count, message in enumerate(batch, 1):
+            self._left -= len(message) + len(message.key() or b"")
+            if self._left <= 0:
+                return batch[:count]
+        return batch
+
+    def _pass_over_deleted(self) -> bool:
+        """Retention overtook the reader: go on where the log starts. False if it was something else."""
+        start = _patiently(lambda: _log_start(self._source.get(), self._piece.partition, self._settings.patience))
+        low = min(start, self._piece.end)
+        deleted = low - self._missing.position
+        self._deleted += max(0, deleted)
+        self._missing.jump(low)
+        return deleted > 0
+
+    def gaps(self) -> tuple[dict[str, int], list[Interval]]:
+        """What was not given, by kind, and the unexplained stretches."""
+        settings = self._settings
+        filtered = settings.kafka.properties.get("isolation.level", "read_committed") == "read_committed"
+        gaps, unexplained = explain(
+            self._missing.spans,
+            cleanup=settings.cleanup.get(self._piece.partition.topic),
+            transactional=settings.kafka.legacy_release is None,
+            hidden=self._hidden if filtered else None,
+        )
+        if self._deleted:
+            gaps["retention"] = self._deleted
+        return gaps, unexplained
+
+    def _hidden(self, span: Interval) -> Iterator[int]:
+        """The offsets of ``span`` that a reader of uncommitted messages is given."""
+        open_to_all = dict(self._settings.kafka.properties) | {"isolation.level": "read_uncommitted"}
+        asked = replace(self._settings.kafka, properties=open_to_all)
+        source = range_consumer(asked, large=self._source.is_large)
+        try:
+            for batch in RangeReader(source, self._settings.patience).batches(self._piece.partition, *span):
+                yield from cast("Iterator[int]", map(Message.offset, batch))
+        finally:
+            source.close()
+
+
+def _log_start(source: Consumer, partition: TopicPartition, timeout: float) -> int:
+    asked = KafkaTopicPartition(partition.topic, partition.partition)
+    try:
+        found = source.get_watermark_offsets(asked, timeout=timeout, cached=False)
+    except KafkaException as error:
+        raise UnreachableError(f"the log of {partition}: {error.args[0].str()}", "check the brokers") from None
+    if found is None:
+        raise UnreachableError(f"the leader of {partition} does not answer", "check the brokers, then try again")
+    return found[0]

@@ -1,0 +1,22 @@
+"""How tasks tell what they have done before all of them are done.
+
+Apart from ``spark``, whose modules executors need not have: they load this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.accumulators import AccumulatorParam
+
+from zkgroup.export.tasks.task_data import Answer
+
+
+class Answers(AccumulatorParam[Any]):
+    """Lists of answers, put together as tasks end."""
+
+    def zero(self, value: list[Answer]) -> list[Answer]:
+        return []
+
+    def addInPlace(self, value1: list[Answer], value2: list[Answer]) -> list[Answer]:
+        return value1 + value2

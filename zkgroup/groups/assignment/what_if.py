@@ -1,0 +1,268 @@
+"""A group as it is or as it would be, and who would own what. Pure.
+
+A ``Scenario`` is what the members of a group see when they plan: registrations, and topics with their partitions.
+Changes give another one. ``plan_all`` plans it for members that agree and for members that do not: then each holds its
+own share of its own plan, whole or not at all, and who does is a race, so that there are several outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError, did_you_mean
+from zkgroup.groups.assignment.mixed_strategies import holder_sets
+from zkgroup.groups.assignment.strategy_inference import Variant, known_partitions
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_threads, resolve_all
+from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, spans
+from zkgroup.protocol.znodes import Registration
+
+#: How many outcomes of a mix are worked out, unless somebody asks for more.
+MAX_OUTCOMES: Final = 50
+#: More partitions than this in one topic are a slip of the finger.
+MAX_PARTITIONS: Final = 1_000_000
+_LISTED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a member plans with: a strategy in a release's variant, and the topics that this release keeps out of
+    filters."""
+
+    variant: Variant
+    internal: frozenset[str] = INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Member → its registration; the names of all topics; topic → its partitions, as far as they are known."""
+
+    registrations: Mapping[str, Registration] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def streams(self, internal: Collection[str] = INTERNAL_TOPICS) -> dict[str, dict[str, int]]:
+        """Member → topic → streams: filters applied to the topics that exist."""
+        return resolve_all(self.registrations, sorted(self.names), internal=internal)
+
+    def subscribed(self, choices: Iterable[Choice] = (Choice(Variant("range", "1.1")),)) -> set[str]:
+        """The topics that somebody subscribes to, as any of these would see it."""
+        internals = {choice.internal for choice in choices}
+        return {topic for internal in internals for topics in self.streams(internal).values() for topic in topics}
+
+
+def scenario_of(snapshot: GroupSnapshot) -> Scenario:
+    """The group as it is, without members whose registration cannot be read."""
+    partitions = known_partitions(snapshot)
+    return Scenario(
+        {m.member: m.registration for m in snapshot.members if m.registration is not None and m.error is None},
+        frozenset(snapshot.known_topics) | partitions.keys(),
+        partitions,
+    )
+
+
+def with_member(scenario: Scenario, member: str, registration: Registration) -> Scenario:
+    """A member more; one of that name would have registered this instead."""
+    return replace(scenario, registrations={**scenario.registrations, member: registration})
+
+
+def without_member(scenario: Scenario, member: str) -> Scenario:
+    """A member less."""
+    kept = {name: registration for name, registration in scenario.registrations.items() if name != member}
+    return replace(scenario, registrations=kept)
+
+
+def with_streams(scenario: Scenario, member: str, streams: int) -> Scenario:
+    """A member that reads each of its topics with ``streams`` streams; UsageError for more than a group may have."""
+    if not 0 < streams <= MAX_THREADS:
+        raise UsageError(f"member {member} with {streams} streams", f"give a number from 1 to {MAX_THREADS}")
+    registration = scenario.registrations[member]
+    changed = replace(registration, subscription=dict.fromkeys(registration.subscription, streams))
+    return with_member(scenario, member, changed)
+
+
+def with_partitions(scenario: Scenario, topic: str, count: int) -> Scenario:
+    """A topic with partitions 0 to ``count`` − 1; it is made if there is none. UsageError where it has more already."""
+    have = scenario.partitions.get(topic, ())
+    if not 0 < count <= MAX_PARTITIONS:
+        raise UsageError(f"topic {topic} with {count} partitions", f"give a number from 1 to {MAX_PARTITIONS}")
+    if have and count <= max(have):
+        raise UsageError(f"topic {topic} has partition {max(have)} already", "partitions can only be added")
+    return replace(
+        scenario,
+        names=scenario.names | {topic},
+        partitions={**scenario.partitions, topic: tuple(range(count))},
+    )
+
+
+def find_member(name: str, group: str, members: Collection[str]) -> str:
+    """The member that ``name`` means: its id, or its id without the group's name before it. Else NotFoundError."""
+    for known in (name, f"{group}_{name}"):
+        if known in members:
+            return known
+    listed = ", ".join(sorted(members)[:_LISTED]) + (" …" if len(members) > _LISTED else "")
+    remedy = did_you_mean(name, members, f"its members: {listed or 'none'}")
+    raise NotFoundError(f"group {group} has no member {name!r}", remedy)
+
+
+def check_size(scenario: Scenario, choices: Iterable[Choice]) -> None:
+    """Raise UsageError where somebody would go round more threads than are planned for: no plan is not their plan."""
+    for choice in choices:
+        total = count_threads(scenario.streams(choice.internal))
+        if choice.variant.strategy != "range" and total > MAX_THREADS:
+            raise UsageError(
+                f"the group's members ask for {total} streams, and {choice.variant.text} is planned for at most"
+                f" {MAX_THREADS}",
+                "look for a member with a wrong number, or plan with --strategy range",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """What stands in the way of a plan.
+
+    ``kind``: ``refused`` (the strategy's precondition fails for these members), ``claim`` (these two members both take
+    the partitions), ``registration`` (one that cannot be understood), ``owner`` (an owner that is no member),
+    ``hidden`` (a registration, or owner nodes, that may not be read).
+    """
+
+    kind: str
+    members: tuple[str, ...]
+    partitions: tuple[TopicPartition, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One way that things can come to rest: ``holders`` have their shares, ``losers`` would have one and have nothing,
+    ``unread`` is everything that is in no holder's share."""
+
+    holders: tuple[str, ...]
+    losers: tuple[str, ...]
+    owners: Mapping[TopicPartition, ConsumerThreadId]
+    unread: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who would own what.
+
+    ``outcomes``: all that can come about, those with the least unread first: one where the members agree. ``more``:
+    there are more of them. ``ties``: partitions of equal hash codes, whose owners a reference member may see swapped.
+    ``wanted``: every partition of every topic that somebody subscribes to. ``streams``: member → how many it has, of
+    static subscriptions those of all topics together; ``filtering``: members each of whose streams reads all topics.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    more: bool
+    conflicts: tuple[Conflict, ...]
+    wanted: tuple[TopicPartition, ...]
+    ties: tuple[tuple[TopicPartition, ...], ...]
+    streams: Mapping[str, int]
+    filtering: frozenset[str] = frozenset()
+
+    def assignment(self, outcome: Outcome) -> Assignment:
+        """An outcome, to be compared with live owners."""
+        return Assignment(dict(outcome.owners), self.ties)
+
+
+def plan_all(
+    scenario: Scenario,
+    base: Choice,
+    mix: Mapping[str, Choice] | None = None,
+    *,
+    max_outcomes: int = MAX_OUTCOMES,
+) -> Plan:
+    """Plan a scenario. Members plan with ``base``, those in ``mix`` with what it says of them.
+
+    Where a strategy refuses, its members hold nothing, and ``conflicts`` says why.
+    """
+    mix = mix or {}
+    choices = {member: mix.get(member, base) for member in scenario.registrations}
+    distinct = list(dict.fromkeys(choices.values())) or [base]
+    seen = {internal: scenario.streams(internal) for internal in {choice.internal for choice in distinct}}
+    plans: dict[Choice, Assignment] = {}
+    conflicts: list[Conflict] = []
+    for choice in distinct:
+        try:
+            plans[choice] = assign(*choice.variant, seen[choice.internal], scenario.partitions)
+        except AssignmentRefusedError as refusal:
+            members = tuple(sorted(member for member, own in choices.items() if own == choice))
+            conflicts.append(Conflict("refused", members, (), str(refusal)))
+    shares = _shares(choices, plans)
+    wanted = {
+        TopicPartition(topic, number)
+        for topics in seen.values()
+        for topic in {topic for subscription in topics.values() for topic in subscription}
+        for number in scenario.partitions.get(topic, ())
+    }
+    clashes = _clashes(shares)
+    conflicts += [_claim_conflict(pair, clashes[pair]) for pair in sorted(clashes)]
+    sets, more = holder_sets(shares.keys(), clashes.keys(), max_outcomes)
+    refusing = {member for member, own in choices.items() if own not in plans and seen[own.internal][member]}
+    outcomes = [_outcome(holders, shares, refusing | shares.keys(), wanted) for holders in sets]
+    return Plan(
+        tuple(sorted(outcomes, key=lambda outcome: (len(outcome.unread), outcome.losers))),
+        more,
+        tuple(conflicts),
+        tuple(sorted(wanted)),
+        tuple(dict.fromkeys(tie for plan in plans.values() for tie in plan.ties)),
+        {member: sum(one.subscription.values()) for member, one in scenario.registrations.items()},
+        frozenset(member for member, one in scenario.registrations.items() if one.pattern != "static"),
+    )
+
+
+def _shares(
+    choices: Mapping[str, Choice], plans: Mapping[Choice, Assignment]
+) -> dict[str, dict[TopicPartition, ConsumerThreadId]]:
+    """Member → its own share of its own plan, of those that have one."""
+    shares: dict[str, dict[TopicPartition, ConsumerThreadId]] = {}
+    for choice, plan in plans.items():
+        for partition, thread in plan.owners.items():
+            if choices[thread.consumer_id] == choice:
+                shares.setdefault(thread.consumer_id, {})[partition] = thread
+    return shares
+
+
+def _clashes(shares: Mapping[str, Iterable[TopicPartition]]) -> dict[tuple[str, str], list[TopicPartition]]:
+    """Pairs of members → what both would take."""
+    claimants: dict[TopicPartition, list[str]] = {}
+    for member in sorted(shares):
+        for partition in shares[member]:
+            claimants.setdefault(partition, []).append(member)
+    found: dict[tuple[str, str], list[TopicPartition]] = {}
+    for partition, members in claimants.items():
+        for position, first in enumerate(members):
+            for second in members[position + 1 :]:
+                found.setdefault((first, second), []).append(partition)
+    return found
+
+
+def _claim_conflict(pair: tuple[str, str], partitions: Iterable[TopicPartition]) -> Conflict:
+    listed = tuple(sorted(partitions))
+    return Conflict("claim", pair, listed, f"{pair[0]} and {pair[1]} both take {brief(listed)}")
+
+
+def _outcome(
+    holders: Collection[str],
+    shares: Mapping[str, Mapping[TopicPartition, ConsumerThreadId]],
+    would_be: Collection[str],
+    wanted: Collection[TopicPartition],
+) -> Outcome:
+    owners = {partition: thread for member in holders for partition, thread in shares[member].items()}
+    return Outcome(
+        tuple(sorted(holders)),
+        tuple(sorted(set(would_be) - set(holders))),
+        owners,
+        tuple(sorted(partition for partition in wanted if partition not in owners)),
+    )
+
+
+def brief(partitions: Collection[TopicPartition]) -> str:
+    """Partitions for a message: neighbours together, and not too many."""
+    parts = spans(partitions).split(", ")
+    if len(parts) <= _LISTED:
+        return ", ".join(parts)
+    return f"{len(partitions)} partitions: {', '.join(parts[:_LISTED])} …"

@@ -1,0 +1,240 @@
+"""What was there before a change, in a file: written before anything is changed, and read to undo it.
+
+A backup is one JSON object: who changed what and when, which cluster it was, and for each partition the offset before
+and the one that was to be written (null: no node, no offset). What deletes nodes adds them as they were. The file is
+there wholly or not at all, readable by its owner alone, and never replaces another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import orjson
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.groups.changes.backup_json import Backup, OffsetStore, SavedNode, SavedOffset, decode, encode
+from zkgroup.groups.group_model import Cluster
+from zkgroup.protocol import znodes
+from zkgroup.protocol.operations import Exists, Get, Node, Stat
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
+
+__all__ = [
+    "RELEASE_OWNERS",
+    "Backup",
+    "Cluster",
+    "OffsetStore",
+    "SavedNode",
+    "SavedOffset",
+    "check_cluster",
+    "check_fits",
+    "check_nodes",
+    "cluster_of",
+    "earlier",
+    "group_of",
+    "read",
+    "read_cluster",
+    "write",
+]
+
+LARGEST: Final = 256 << 20  # bytes of a file that may be a backup
+_CLUSTER_ID: Final = "/cluster/id"
+#: The one command that removes owners and registrations for themselves.
+RELEASE_OWNERS: Final = "release-owners"
+
+
+def read_cluster(registry: Registry) -> Cluster:
+    """Which cluster the registry belongs to."""
+    node, stat = registry.read([Get(_CLUSTER_ID), Exists(znodes.consumers())])
+    cluster_id = None
+    if isinstance(node, Node):
+        with contextlib.suppress(ValueError):
+            parsed = orjson.loads(node.data)
+            found = parsed.get("id") if isinstance(parsed, dict) else None
+            cluster_id = found if isinstance(found, str) else None
+    made = (stat.czxid, stat.ctime) if isinstance(stat, Stat) else None
+    return Cluster(registry.settings.hosts, cluster_id, made)
+
+
+def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> Cluster:
+    """The same, or what the brokers tell where there is no registry."""
+    if registry is not None:
+        return read_cluster(registry)
+    from zkgroup.clients.kafka.client import cluster_id
+
+    settings = brokers()
+    return Cluster(settings.bootstrap, cluster_id(settings, timeout))
+
+
+def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> list[str]:
+    """Raise ``RefusedError`` where the backup was made of another group or cluster, ``UsageError`` where it was
+    tampered with. Returns what remains open, in words."""
+    if backup.group != group:
+        raise RefusedError(f"{path} was made of group {backup.group}, not of {group}", "name that group")
+    check_nodes(backup, path)
+    return check_cluster(backup, cluster, path)
+
+
+def check_nodes(backup: Backup, path: Path) -> None:
+    """Raise ``UsageError`` where a backup holds nodes that no deletion can have removed: such that lie outside its
+    group (that of debris: outside all groups), members, and offsets of what cannot be a topic."""
+    root = f"{znodes.consumers()}/{backup.group}"
+    try:
+        znodes.offset_paths(backup.group, [offset.partition for offset in backup.offsets])
+        for node in backup.nodes:
+            group = group_of(node.path)
+            if backup.offsets and node.path != root and not node.path.startswith(f"{root}/"):
+                raise UsageError(f"{node.path[:120]!r} is no node of group {backup.group}")
+            if node.path.startswith(f"{znodes.ids(group)}/") and backup.command != RELEASE_OWNERS:
+                raise UsageError(f"{node.path[:120]!r} is a member, which no deletion removes")
+    except UsageError as error:
+        raise UsageError(f"{path} was tampered with: {error.message}", _REMEDY) from None
+
+
+def group_of(path: str) -> str:
+    """The group that a node belongs to. Raises ``UsageError`` for a path that is none below a group."""
+    names = path.removeprefix(f"{znodes.consumers()}/").split("/")
+    if not path.startswith(f"{znodes.consumers()}/"):
+        raise UsageError(f"{path[:120]!r} is no node of a group", "the backup was tampered with")
+    parent = znodes.consumers()
+    for name in names:
+        parent = znodes.child(parent, name)
+    return names[0]
+
+
+def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> list[str]:
+    """Raise ``RefusedError`` where the backup was made of another cluster. Returns what remains open, in words."""
+    if not backup.cluster.is_same(cluster):
+        raise RefusedError(
+            f"{path} was made of another cluster, {_called(backup.cluster)}; this is {_called(cluster)}",
+            "connect to that one",
+        )
+    if backup.cluster.id is None and backup.cluster.made is None and (cluster.id or cluster.made):
+        return [f"{path} does not tell which cluster it was made of: it is taken for this one, whose address it has"]
+    return []
+
+
+def _called(cluster: Cluster) -> str:
+    return cluster.connect + cluster.told
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def write(backup: Backup, path: Path | None = None) -> Path:
+    """Write it to ``path``, by default to a new file in the state folder, and return where it is.
+
+    Raises ``RefusedError`` if there is a file already: it may be the only copy of something. Raises ``ZkgroupError``
+    where it cannot be written.
+    """
+    text = encode(backup)
+    if path is not None:
+        _publish(text, path)
+        return path
+    for number in range(1000):
+        candidate = _folder() / _name(backup, number)
+        try:
+            _publish(text, candidate)
+        except RefusedError:
+            continue
+        return candidate
+    raise ZkgroupError(f"no free name for a backup in {_folder()}", "remove old ones")
+
+
+def _folder() -> Path:
+    folder = state_dir() / "backups"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ZkgroupError(
+            f"no backup can be written: {folder}: {error.strerror}", f"--backup FILE, or set {STATE_VARIABLE}"
+        ) from None
+    return folder
+
+
+def _name(backup: Backup, number: int) -> str:
+    moment = datetime.fromtimestamp(backup.time / 1000, UTC)
+    again = f"-{number}" if number else ""
+    return f"{moment:%Y%m%dT%H%M%SZ}-{backup.command}-{_quoted(backup.group)}{again}.json"
+
+
+def _quoted(group: str) -> str:
+    return quote(group, safe="")[:100]
+
+
+def earlier(command: str, group: str) -> list[Path]:
+    """The backups of changes of that kind and group that are in the state folder, the oldest first."""
+    wanted = re.compile(rf"[0-9TZ]+-{re.escape(command)}-{re.escape(_quoted(group))}(-[0-9]+)?\.json")
+    try:
+        return sorted(path for path in (state_dir() / "backups").iterdir() if wanted.fullmatch(path.name))
+    except OSError:  # it may not be there
+        return []
+
+
+def _publish(text: bytes, path: Path) -> None:
+    """Write the file, whole and safe on the disk, where there is none yet."""
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".zkgroup-", dir=path.absolute().parent)  # mode 0600
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        _link(temporary, path)
+        directory = os.open(path.absolute().parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except FileExistsError:
+        raise RefusedError(f"{path} exists: it may be the only copy of something", "choose another --backup") from None
+    except OSError as error:
+        raise ZkgroupError(
+            f"the backup cannot be written: {path}: {error.strerror}; nothing was changed", "choose another --backup"
+        ) from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(FileNotFoundError):
+                Path(temporary).unlink()
+
+
+def _link(temporary: str, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+        Path(temporary).replace(path)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Backup:
+    """Read a backup. Raises ``UsageError`` for what is none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "check the path") from None
+    if len(data) > LARGEST:
+        raise UsageError(f"{path} is larger than any backup", _REMEDY)
+    try:
+        return decode(data)
+    except ValueError as error:
+        raise UsageError(f"{path} is no backup: {error}", _REMEDY) from None
+
+
+_REMEDY: Final = "give a file that a change of zkgroup has written"

@@ -1,0 +1,162 @@
+"""What is told of a change that ended early, however it ended: refused, failed, cut off, or interrupted by a signal.
+
+Nothing is told to be undone that may be done: a piece whose answer was lost is told apart from what is written and what
+is not. An interruption (``KeyboardInterrupt``, and whatever else is no ``Exception``) carries the sentence as a note
+(``BaseException.add_note``), which whoever ends the process shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zkgroup.clients.kafka.responses import KafkaSide, words_of
+from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
+from zkgroup.groups.shell_commands import command_line, in_quotes
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.text import are, counted, listed
+
+#: How to go on where what is written is not written again.
+GO_ON: Final = "run it again to go on: what is in place stays"
+
+
+def check_told(group: str, side: KafkaSide) -> None:
+    """Raise ``UnreachableError`` where Kafka has not told all that it was asked of a group."""
+    if side.untold:
+        raise UnreachableError("; ".join(words_of(group, side.untold)), "check the brokers and their logs")
+
+
+def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
+    """The error where nobody knows what Kafka has of a group: whoever takes it for one of ZooKeeper alone changes, or
+    saves, one half of it."""
+    error.message = f"whether group {group} has offsets in Kafka is not known: {error.message}"
+    error.remedy = both(error.remedy, "--store zookeeper leaves Kafka alone")
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What became of the writes. ``already`` had their wanted value before; of ``doubtful`` it could not be found out
+    whether they are written."""
+
+    written: tuple[TopicPartition, ...] = ()
+    unwritten: tuple[TopicPartition, ...] = ()
+    already: tuple[TopicPartition, ...] = ()
+    doubtful: tuple[TopicPartition, ...] = ()
+
+    def told(self, where: str = "") -> str:
+        """For people; ``where`` as in `` to Kafka``."""
+        if not self.written and not self.doubtful:
+            return f"nothing was written{where}"
+        parts = []
+        if count := len(self.written):
+            parts.append(f"{counted(count, 'offset')} {are(count)} written{where} ({named(self.written)})")
+        if count := len(self.doubtful):
+            what = f"{counted(count, 'offset')} ({named(self.doubtful)}) {are(count)} written{where}"
+            parts.append(f"whether {what} is not known")
+        if count := len(self.unwritten):
+            parts.append(f"{count} {are(count)} not ({named(self.unwritten)})")
+        return ", ".join(parts)
+
+    def remedy(self, group: str, go_on: str = GO_ON) -> str | None:
+        """How to go on; None where nothing is begun."""
+        if self.doubtful:
+            return f"{in_quotes(command_line('offsets', group))} shows what is there, once it can be reached; {go_on}"
+        return go_on if self.written else None
+
+
+class WriteRefusedError(RefusedError):
+    """Refused: the group is active, or offsets have changed. ``report`` tells what had been written before that."""
+
+    def __init__(self, message: str, remedy: str | None, report: WriteReport) -> None:
+        super().__init__(message, remedy)
+        self.report = report
+
+
+class WriteFailedError(ZkgroupError):
+    """A server did not let us, or went away. ``report`` tells what is known to be written."""
+
+    def __init__(self, message: str, remedy: str | None, report: WriteReport, exit_code: int) -> None:
+        super().__init__(message, remedy)
+        self.report = report
+        self.exit_code = exit_code
+
+
+@contextmanager
+def reported(report_of: Reporter) -> Iterator[None]:
+    """Whatever ends the writing early tells what is written: ``report_of`` is asked for it then."""
+    try:
+        yield
+    except ZkgroupError as error:
+        report = report_of.report()
+        message = f"{error.message}; {report.told(report_of.where)}"
+        remedy = both(error.remedy, report.remedy(report_of.group, report_of.go_on))
+        if isinstance(error, RefusedError) and not report.doubtful:
+            raise WriteRefusedError(message, remedy, report) from error
+        raise WriteFailedError(message, remedy, report, error.exit_code) from error
+    except BaseException as stop:
+        report = report_of.report()
+        note(stop, report.told(report_of.where), report.remedy(report_of.group, report_of.go_on))
+        raise
+
+
+class Reporter:
+    """Who writes offsets of ``group``, and knows how far it has come. Of ``_todo`` nobody can tell whether what is
+    ``_under_way`` is done."""
+
+    group: str
+    where: str = ""
+    go_on: str = GO_ON
+    _todo: dict[TopicPartition, Any]
+    _under_way: Collection[TopicPartition]
+    _written: Collection[TopicPartition]
+    _already: Collection[TopicPartition]
+
+    def report(self) -> WriteReport:
+        """How far it has come."""
+        return WriteReport(
+            tuple(self._written),
+            tuple(partition for partition in self._todo if partition not in self._under_way),
+            tuple(self._already),
+            tuple(partition for partition in self._todo if partition in self._under_way),
+        )
+
+
+@contextmanager
+def after(what: str, remedy: str | None = None) -> Iterator[None]:
+    """Whatever ends this early also tells ``what`` is done by then, and how to go on from there. A failed verification
+    tells that by itself."""
+    try:
+        yield
+    except VerificationError:
+        raise
+    except ZkgroupError as error:
+        error.message += f"; {what}"
+        error.remedy = both(error.remedy, remedy)
+        raise
+    except BaseException as stop:
+        note(stop, what, remedy)
+        raise
+
+
+def note(stop: BaseException, what: str, remedy: str | None = None) -> None:
+    """Let an interruption carry what is done by then."""
+    if not isinstance(stop, Exception):
+        stop.add_note(f"{what}: {remedy}" if remedy else what)
+
+
+def both(one: str | None, other: str | None) -> str | None:
+    """Two remedies as one."""
+    return "; ".join(filter(None, (one, other))) or None
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions for people, neighbours together, a few at most."""
+    return listed(spans(partitions).split(", "))
+
+
+def all_in_zookeeper(count: int) -> str:
+    """What is done where only Kafka's half of a change is not."""
+    return "the 1 offset in ZooKeeper is written" if count == 1 else f"all {count} offsets in ZooKeeper are written"

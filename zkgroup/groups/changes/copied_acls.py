@@ -1,0 +1,192 @@
+"""Which access lists the nodes of a copied group get: each that of the node that it is made of.
+
+A copy of a protected group must not be open, and what is gone on with after an interruption must be as if it had been
+done in one go: so whether the other group is there already does not count. ``--zookeeper-acl``, or a profile, says
+otherwise; nodes that are there already keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError
+from zkgroup.groups.changes.acl_conflicts import identities
+from zkgroup.groups.changes.batching import first_piece
+from zkgroup.groups.changes.group_tree import GroupTree
+from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, lacks
+from zkgroup.groups.changes.preconditions import readable_acl
+from zkgroup.protocol import znodes
+from zkgroup.protocol.acls import LETTERS
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import OPEN, Acl, Acls, Code, Failure, GetAcl
+from zkgroup.text import listed
+
+Lists = Mapping[str, tuple[Acl, ...]]
+_OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedLists:
+    """``lists``: of nodes that are to be made, by their paths; what is not among them gets the list that was asked for,
+    or that of the node above. ``told``: what a plan should say of them."""
+
+    lists: Lists = field(default_factory=dict)
+    told: tuple[str, ...] = ()
+
+
+def copied_lists(
+    registry: Registry,
+    source: GroupTree,
+    target: GroupTree | None,
+    to: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    renaming: bool,
+) -> CopiedLists:
+    """The lists for offsets of ``partitions`` that are copied from ``source`` to the group ``to``, whose nodes are
+    ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where not everybody may use them.
+
+    Raises ``RefusedError`` where a list is not told, or would keep these credentials from making what is below.
+    """
+    there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
+    keys, settings = list(partitions), registry.settings
+    pairs = {new: old for new, old in _pairs(source.group, to, keys, renaming=renaming) if new not in there}
+    beside = (znodes.ids(to), znodes.owners(to))
+    if set(pairs) <= set(beside):
+        return CopiedLists()
+    theirs = _lists_of(registry, pairs, renaming=renaming)
+    found = {new: acl for new, acl in (theirs or {}).items() if new not in beside or acl != OPEN}
+    asked = settings.acl
+    lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in beside), asked)
+    in_pieces = len(first_piece(znodes.offset_paths(to, keys), keys, settings, lists)) < len(keys)
+    if asked is None or in_pieces:  # one transaction is refused as a whole
+        _check_below(lists, to, settings, in_pieces=in_pieces)
+    closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
+    if asked is not None:
+        return CopiedLists(told=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
+    told = []
+    if closed:
+        who = f"group {to} gets" if target is None else f"new nodes of group {to} get"
+        those = "lists" if len(closed) > 1 else "list"
+        told.append(f"{who} the access {those} of group {source.group}: {_told(closed)}")
+    if opened := _opened(registry, found, there):
+        told.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
+    return CopiedLists(found, tuple(told))
+
+
+def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -> Lists | None:
+    """New path → the list of the node it is made of, where that is there. None where they are not told, and others were
+    asked for; else that is a ``RefusedError``."""
+    answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
+    gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
+    try:
+        return {new: readable_acl(old, answers[new]) for new, old in pairs.items() if new not in gone}
+    except RefusedError as refused:
+        if registry.settings.acl is not None:
+            return None
+        if not renaming:  # where the source is deleted, its backup needs the list in any case
+            refused.remedy = f"{refused.remedy}, or give --zookeeper-acl"
+        raise
+
+
+def _why_not_theirs(
+    closed: Sequence[tuple[Acl, ...]], settings: ZooKeeperSettings, group: str, to: str, *, hidden: bool
+) -> tuple[str, ...]:
+    """What a plan says where a list was asked for, and the lists of ``group``, ``closed`` or not shown, are others."""
+    those = "those" if len(closed) != 1 else "that"
+    told = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
+    if hidden:
+        return (f"{told}, which are not shown to these credentials",)
+    differs = any(not is_asked_for(acl, settings) for acl in closed)
+    return (f"{told}: {_told(closed)}",) if differs else ()
+
+
+def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
+    """The topmost of the nodes that are to be open, and come below a node that is there and is not."""
+    above = {new: new.rpartition("/")[0] for new, acl in lists.items() if acl == OPEN}
+    parents = list(dict.fromkeys(parent for parent in above.values() if parent in there))
+    answers = registry.read([GetAcl(parent) for parent in parents])
+    closed = {
+        parent for parent, one in zip(parents, answers, strict=True) if not isinstance(one, Acls) or one.acl != OPEN
+    }
+    return [new for new, parent in above.items() if parent in closed]
+
+
+def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renaming: bool) -> Iterable[tuple[str, str]]:
+    """Each node that may have to be made, from the top, and the one whose list it gets."""
+    keys = list(partitions)
+    yield znodes.group(to), znodes.group(group)
+    if renaming:
+        yield znodes.ids(to), znodes.ids(group)
+        yield znodes.owners(to), znodes.owners(group)
+    yield znodes.offsets(to), znodes.offsets(group)
+    for topic in dict.fromkeys(key.topic for key in keys):
+        yield znodes.offset_topic(to, topic), znodes.offset_topic(group, topic)
+    old, new = znodes.offset_paths(group, keys), znodes.offset_paths(to, keys)
+    for key in keys:
+        yield new[key], old[key]
+
+
+def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_pieces: bool) -> None:
+    """Raise ``RefusedError`` where a node's list keeps us from what is to come below it. What comes in several pieces
+    would get stuck half way: there a list must be known to let us go on."""
+    stuck: list[str] = []
+    doubtful: list[str] = []
+    for path, acl in lists.items():
+        if path not in (znodes.ids(to), znodes.owners(to)) and path.count("/") < _OFFSET_DEPTH:
+            needs = [CREATE]
+            if in_pieces and path == znodes.group(to):
+                needs.append(DELETE)  # from the second piece on, the guard makes and deletes ``ids``
+            if any(lacks(acl, settings.auth, one) for one in needs):
+                stuck.append(path)
+            elif in_pieces and not all(admits(acl, settings, one) for one in needs):
+                doubtful.append(path)
+    if stuck or doubtful:
+        told = "that keeps" if stuck else "in the first of several transactions that may keep"
+        another = "--zookeeper-acl" if settings.acl is None else "another --zookeeper-acl"
+        raise RefusedError(
+            f"{listed(stuck or doubtful)} would get an access list {told} these credentials from making its offsets",
+            f"connect with credentials that may change the group's nodes, or give {another}",
+        )
+
+
+def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> bool:
+    """Whether a list surely gives this permission to a session with these settings. Of addresses, and of names in
+    client certificates, nobody here can tell."""
+    ours = {("world", "anyone"), ("auth", ""), *identities(settings)}
+    digests = [credentials for scheme, credentials in settings.auth if scheme == "digest"]
+    if any(credentials.startswith("super:") for credentials in digests):
+        return True
+    return any(entry.permissions & permission and (entry.scheme, entry.id) in ours for entry in acl)
+
+
+def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
+    """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
+    session in place of ``auth``. Nobody here can tell the name in a client certificate as the server does."""
+    wanted: set[Acl] = set()
+    for entry in settings.acl or ():
+        named = sorted(identities(settings)) if entry.scheme == "auth" else [(entry.scheme, entry.id)]
+        wanted |= {Acl(scheme, name, entry.permissions) for scheme, name in named}
+    certified = settings.tls is not None and settings.tls.certificate_file is not None
+    return wanted == {entry for entry in acl if not (certified and entry.scheme == "x509") or entry in wanted}
+
+
+def _told(acls: Sequence[tuple[Acl, ...]]) -> str:
+    return listed([told_list(acl) for acl in acls], "; ")
+
+
+def told_list(acl: Iterable[Acl]) -> str:
+    """An access list as ``--zookeeper-acl`` takes it, without digests, which could be tried against words."""
+    return ",".join(f"{entry.scheme}:{_name(entry)}:{_letters(entry.permissions)}" for entry in acl)
+
+
+def _name(entry: Acl) -> str:
+    return entry.id.partition(":")[0] if entry.scheme == "digest" else entry.id
+
+
+def _letters(permissions: int) -> str:
+    return "".join(letter for letter in "cdrwa" if permissions & LETTERS[letter])

@@ -1,0 +1,160 @@
+"""All nodes of groups, foreign ones included: for who removes them, or judges what is debris.
+
+Read level by level, pipelined, for many groups at one go. Nothing is created. What vanishes meanwhile counts as gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import UsageError
+from zkgroup.groups.group_model import StoredOffset
+from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Stat
+
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """One node. ``path`` is relative to the chroot."""
+
+    path: str
+    data: bytes
+    stat: Stat
+
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        """Changes with every write, and with a deletion and re-creation."""
+        return self.stat.czxid, self.stat.mzxid, self.stat.version
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTree:
+    """A group's nodes, or those below some of its nodes, parents first. ``unreadable``: why some are not known."""
+
+    group: str
+    nodes: tuple[TreeNode, ...]
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are but the nodes in which a group would have something: no member, owner, offset or else."""
+        above = (znodes.owners(self.group), znodes.offsets(self.group))
+        bare = {znodes.group(self.group), znodes.ids(self.group), *above}
+        return not self.unreadable and all(
+            not node.data and not node.stat.owner and (node.path in bare or node.path.rpartition("/")[0] in above)
+            for node in self.nodes
+        )
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The nodes that neither consumers nor zkgroup make, such as the state of Storm's spout: nobody here knows what
+        they are for."""
+        return tuple(node.path for node in self.nodes if not self._is_known(node.path))
+
+    def _is_known(self, path: str) -> bool:
+        root = znodes.group(self.group)
+        match path.removeprefix(root).split("/")[1:]:
+            case [] | ["ids" | "owners" | "offsets" | "zkgroup"] | ["zkgroup", *_] | ["ids", _]:
+                return True
+            case ["owners" | "offsets", _] | ["owners", _, _]:
+                return True
+            case ["offsets", _, number]:
+                return _PARTITION.fullmatch(number) is not None
+        return False
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether nothing but nodes of another client would be lost with the group."""
+        foreign = frozenset(self.foreign)
+        own = tuple(node for node in self.nodes if node.path not in foreign)
+        return bool(foreign) and GroupTree(self.group, own, self.unreadable).is_empty
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names below ``ids``."""
+        parent = znodes.ids(self.group) + "/"
+        below = (node.path.removeprefix(parent) for node in self.nodes if node.path.startswith(parent))
+        return tuple(sorted(name for name in below if "/" not in name))
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Nodes that a session holds: whoever that is, it is alive."""
+        return tuple(node.path for node in self.nodes if node.stat.owner)
+
+    @property
+    def export(self) -> bytes:
+        """What an unfinished export has left in the group; empty where there is none."""
+        path = znodes.export_state(self.group)
+        return next((node.data for node in self.nodes if node.path == path), b"")
+
+    @property
+    def last_change(self) -> int | None:
+        """When any of the nodes was written last, in milliseconds since 1970."""
+        return max((node.stat.mtime for node in self.nodes), default=None)
+
+    @property
+    def last_dated(self) -> int:
+        """The newest transaction in which any of the nodes was written, and of which the time is known therefore."""
+        return max((node.stat.mzxid for node in self.nodes), default=0)
+
+    @property
+    def last_transaction(self) -> int:
+        """The newest transaction that any of the nodes tells of. A child that came and went leaves nothing else."""
+        return max((max(node.stat.mzxid, node.stat.pzxid) for node in self.nodes), default=0)
+
+    @property
+    def offsets(self) -> dict[TopicPartition, StoredOffset]:
+        """The offset nodes, in their order."""
+        return dict(
+            sorted((key, stored_offset(node.path, Node(node.data, node.stat))) for key, node in self._offsets())
+        )
+
+    @property
+    def raw(self) -> dict[TopicPartition, bytes]:
+        """What the offset nodes hold."""
+        return {key: node.data for key, node in self._offsets()}
+
+    def _offsets(self) -> Iterable[tuple[TopicPartition, TreeNode]]:
+        parent = znodes.offsets(self.group) + "/"
+        for node in self.nodes:
+            if node.path.startswith(parent):
+                topic, slash, number = node.path.removeprefix(parent).partition("/")
+                if slash and _PARTITION.fullmatch(number):
+                    yield TopicPartition(topic, int(number)), node
+
+
+def read_tree(registry: Registry, group: str, roots: Sequence[str] | None = None) -> GroupTree:
+    """A group's nodes; with ``roots``, only those and what is below them. Raises ``UnreachableError``."""
+    return read_trees(registry, {group: [znodes.group(group)] if roots is None else roots})[group]
+
+
+def read_trees(registry: Registry, roots: Mapping[str, Sequence[str]]) -> dict[str, GroupTree]:
+    """The trees of many groups, each from its ``roots``. Raises ``UnreachableError``."""
+    found: dict[str, list[TreeNode]] = {group: [] for group in roots}
+    unreadable: dict[str, list[str]] = {group: [] for group in roots}
+    level = [(group, path) for group, paths in roots.items() for path in paths]
+    while level:
+        parents = []
+        for (group, path), result in zip(level, registry.read([Get(path) for _, path in level]), strict=True):
+            if isinstance(result, Node):
+                found[group].append(TreeNode(path, result.data, result.stat))
+                if result.stat.children:
+                    parents.append((group, path))
+            elif isinstance(result, Failure) and result.code is not Code.NO_NODE:
+                unreadable[group].append(f"{path}: {result.code.value}")
+        level = []
+        for (group, path), names in zip(parents, registry.read([Children(path) for _, path in parents]), strict=True):
+            for name in sorted(names) if isinstance(names, tuple) else ():
+                try:
+                    level.append((group, znodes.child(path, name)))
+                except UsageError as error:
+                    unreadable[group].append(f"{path}: {error.message}")
+    return {group: GroupTree(group, tuple(found[group]), tuple(unreadable[group])) for group in roots}

@@ -1,0 +1,83 @@
+"""Deleting what Kafka keeps of a group, as safely as that can be done there.
+
+The coordinator refuses while the group has members, and deletes all of it at one go; it cannot be told which offsets
+the deletion is based on. So they are read again just before. What remains is the time between that answer and the
+deletion, some milliseconds, in which a commit by who is no member would be deleted unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
+from zkgroup.errors import RefusedError, UnreachableError, VerificationError
+from zkgroup.groups.changes.change_reports import after, both
+from zkgroup.groups.changes.kafka_offset_writer import Guard, refuse_if_active
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import listed
+
+_LOOK: Final = "'zkgroup list-groups' shows what is there; the backup has what it was"
+
+
+def check_unmoved(settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float) -> None:
+    """Look again: raise ``RefusedError`` where the group has members in Kafka, or an offset that was not planned with,
+    or brokers that delete no groups; ``ZkgroupError`` where that cannot be told. ``timeout`` (seconds) is for each
+    answer."""
+    coordinators = Coordinators(settings, timeout)
+    coordinators.check_deletes(group)
+    _check(coordinators, group, planned)
+
+
+def remove_from_kafka(
+    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, guard: Guard | None = None
+) -> None:
+    """Delete the group and its offsets, which must be as ``planned``; ``guard`` is asked before. What is gone already
+    is no matter. ``timeout`` (seconds) is for a broker's answer.
+
+    Raises ``RefusedError`` where the guard refuses, the group has members, or an offset has moved since the plan;
+    or brokers delete no groups; ``VerificationError`` where the group has offsets again at once.
+    """
+    coordinators = Coordinators(settings, timeout)
+    coordinators.leaders()  # connects, so that nothing need be found out between the last look and the deletion
+    if guard is not None:
+        guard()
+    _check(coordinators, group, planned)
+    try:
+        coordinators.delete(group)
+    except UnreachableError as error:
+        error.message += f"; whether group {group} is deleted in Kafka is not known"
+        error.remedy = both(error.remedy, _LOOK)
+        raise
+    with after(f"group {group} is deleted in Kafka, which was not verified", _LOOK):
+        again = coordinators.sides([group])[group]
+    if again.offsets:
+        found = listed([str(key) for key in sorted(again.offsets)])
+        raise VerificationError(
+            f"group {group} is deleted in Kafka, and has offsets there again: {found}",
+            "find out who commits for it; the backup has what it was",
+        )
+
+
+def _check(coordinators: Coordinators, group: str, planned: KafkaSide) -> None:
+    now = coordinators.sides([group])[group]
+    refuse_if_active(group, now)
+    if changed := _changed(planned.offsets, now.offsets):
+        raise RefusedError(
+            f"offsets of group {group} in Kafka have changed since the plan was made: {listed(changed)}",
+            "find out who commits for the group, then plan again",
+        )
+
+
+def _changed(before: Mapping[TopicPartition, KafkaOffset], now: Mapping[TopicPartition, KafkaOffset]) -> list[str]:
+    """What would be lost, in words. An offset that is gone, as they expire, is no loss."""
+    found = []
+    for key in sorted(now):
+        if before.get(key) != now[key]:
+            was = before[key].offset if key in before else None
+            text = f"was {'none' if was is None else was}, is {now[key].offset}"
+            same = was == now[key].offset
+            found.append(f"{key} ({f'{now[key].offset}, with other metadata' if same else text})")
+    return found

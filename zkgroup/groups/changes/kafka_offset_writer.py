@@ -1,0 +1,204 @@
+"""Writing offsets that a group keeps in Kafka, as safely as that can be done there.
+
+Kafka knows no compare-and-set. What it does know: a commit by nobody (no member, generation −1) is refused while the
+group has members there, by the coordinator itself. Against anybody else who commits in the same way the offsets are
+read again just before; what remains is the time between that answer and the commit, some milliseconds, in which another
+commit would be overwritten unseen. Members of the old consumer that keep their offsets in Kafka are unknown there: who
+can look into ZooKeeper gives a ``guard``, which is asked before every piece.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.responses import KafkaSide
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.groups.changes.change_reports import GO_ON, Reporter, WriteReport, check_told, reported
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import listed
+
+#: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
+PIECE: Final = 1000
+
+#: Raises ``RefusedError`` where somebody works for the group that is not seen in Kafka.
+Guard: TypeAlias = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaWrite:
+    """One planned commit: the next offset to read, and the one that the plan is based on, None where there was none.
+    ``metadata``: what is kept beside it."""
+
+    partition: TopicPartition
+    offset: int
+    seen: int | None
+    metadata: str = ""
+
+
+def refuse_if_active(group: str, side: KafkaSide) -> None:
+    """Raise ``RefusedError`` if the group has members in Kafka, ``UnreachableError`` where that is not known."""
+    members = side.group.members if side.group is not None else ()
+    if members:
+        noun = "member" if len(members) == 1 else "members"
+        names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
+        raise RefusedError(
+            f"group {group} is active in Kafka: {noun} {names}", "stop whoever works for it, then try again"
+        )
+    check_told(group, side)
+
+
+def check_before(settings: KafkaSettings, group: str, writes: Sequence[KafkaWrite], timeout: float) -> None:
+    """Raise as ``write_kafka_offsets``, for what it would refuse as things are: to be asked before ZooKeeper's half of
+    a change is written, since it would stay alone."""
+    offsets = GroupOffsets(settings, group)
+    try:
+        writing = _Writing(settings, group, writes, timeout, None, PIECE, offsets)
+        try:
+            writing.check()
+        except ZkgroupError as error:
+            error.message += "; nothing was written"
+            raise
+    finally:
+        offsets.close()
+
+
+def write_kafka_offsets(
+    settings: KafkaSettings,
+    group: str,
+    writes: Sequence[KafkaWrite],
+    timeout: float,
+    *,
+    guard: Guard | None = None,
+    piece: int = PIECE,
+    go_on: str = GO_ON,
+) -> WriteReport:
+    """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
+
+    Everything is looked at before anything is written; what has its wanted value is done. ``guard`` is asked before
+    every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the guard refuses,
+    the group has members in Kafka, an offset has moved since the plan) and ``WriteFailedError``, both with the report
+    so far, which names as ``doubtful`` what nobody can tell. An interruption carries it as a note. ``go_on``: what to
+    do where only a part is written.
+    """
+    offsets = GroupOffsets(settings, group)
+    try:
+        writing = _Writing(settings, group, writes, timeout, guard, piece, offsets)
+        writing.go_on = go_on
+        with reported(writing):
+            return writing.run()
+    finally:
+        offsets.close()
+
+
+class _Writing(Reporter):
+    where = " to Kafka"
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        group: str,
+        writes: Sequence[KafkaWrite],
+        timeout: float,
+        guard: Guard | None,
+        piece: int,
+        offsets: GroupOffsets,
+    ) -> None:
+        self._settings = settings
+        self.group = group
+        self._timeout = timeout
+        self._guard: Guard = guard or (lambda: None)
+        self._piece = piece
+        self._offsets = offsets
+        self._todo: dict[TopicPartition, KafkaWrite] = {write.partition: write for write in writes}
+        self._written: dict[TopicPartition, None] = {}
+        self._already: dict[TopicPartition, None] = {}
+        self._under_way: Collection[TopicPartition] = ()
+
+    def run(self) -> WriteReport:
+        self._refuse_if_active()
+        if len(self._todo) > self._piece:
+            self._look(list(self._todo.values()))
+        while self._todo:
+            piece = list(self._todo.values())[: self._piece]
+            self._guard()
+            self._look(piece)
+            self._put([write for write in piece if write.partition in self._todo])
+        return self.report()
+
+    def check(self) -> None:
+        """Look at everything; write nothing."""
+        self._refuse_if_active()
+        self._look(list(self._todo.values()))
+
+    def _refuse_if_active(self) -> None:
+        side = Coordinators(self._settings, self._timeout).sides([self.group])[self.group]
+        refuse_if_active(self.group, side)
+
+    def _look(self, writes: Sequence[KafkaWrite]) -> None:
+        """Read the offsets again. Raises ``RefusedError`` where one has moved."""
+        found = self._offsets.fetch([write.partition for write in writes], self._timeout)
+        changed = []
+        for write in writes:
+            value = found[write.partition]
+            if value == write.offset:
+                self._done([write.partition], self._already)
+            elif value != write.seen:
+                changed.append(f"{write.partition} (was {_shown(write.seen)}, is {_shown(value)})")
+        if changed:
+            raise RefusedError(
+                f"offsets of group {self.group} in Kafka have changed since the plan was made: {listed(changed)}",
+                "find out who commits for the group, then plan again",
+            )
+
+    def _put(self, writes: Sequence[KafkaWrite]) -> None:
+        if not writes:
+            return
+        values = {write.partition: write.offset for write in writes}
+        metadata = {write.partition: write.metadata for write in writes}
+        try:
+            self._under_way = values.keys()
+            self._offsets.commit(values, self._timeout, metadata)
+            self._done(values, self._written)  # in here: a signal may come between any two steps
+            self._under_way = ()
+        except ZkgroupError as error:
+            self._find_out(writes, error, self._timeout)
+            raise
+        except BaseException as stop:  # interrupted: what the answer was decides what is told
+            self._find_out(writes, stop, 0.0)
+            raise
+
+    def _find_out(self, writes: Sequence[KafkaWrite], error: BaseException, patience: float) -> None:
+        """What became of a commit that was answered with an error, or not at all; if that cannot be found out it
+        remains in doubt. Raises ``RefusedError`` where the reason is that the group has come alive."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                found = self._offsets.fetch([write.partition for write in writes], self._timeout)
+                break
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    return
+            except ZkgroupError:
+                return  # the first error is the one to be told
+        self._done([write.partition for write in writes if found[write.partition] == write.offset], self._written)
+        # A request that was not answered may be carried out yet: only what is seen is certain.
+        if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):
+            self._under_way = ()
+            with contextlib.suppress(UnreachableError):  # the first error is the one to be told
+                self._refuse_if_active()
+
+    def _done(self, partitions: Iterable[TopicPartition], where: dict[TopicPartition, None]) -> None:
+        for partition in partitions:
+            where[partition] = None
+            self._todo.pop(partition, None)
+
+
+def _shown(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

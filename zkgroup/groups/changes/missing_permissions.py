@@ -1,0 +1,174 @@
+"""Which permissions a change surely lacks, as far as access lists tell before it is tried.
+
+Only for plans: what a server allows it tells when it is asked (it may be set to skip access lists), and a change that
+it does not allow is refused as a whole. Where it comes second, after another change, the server is asked before.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
+from typing import Final
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.groups.changes.batching import PIECE_BYTES, cost
+from zkgroup.groups.changes.group_tree import GroupTree
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import (
+    Acl,
+    Acls,
+    Check,
+    Code,
+    Create,
+    Delete,
+    Exists,
+    Failure,
+    GetAcl,
+    Result,
+    SetData,
+    Transaction,
+)
+from zkgroup.text import listed
+
+WRITE: Final = 2
+CREATE: Final = 4
+DELETE: Final = 8
+_WORDS: Final = {WRITE: "written", CREATE: "given children", DELETE: "rid of children"}
+
+#: What is to be done with a node: its path, and the permission that it takes.
+Need = tuple[str, int]
+
+
+def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Need]:
+    """What it takes to write these offsets: nodes that are missing are made, and the guard makes and deletes."""
+    above = znodes.group(group)
+    paths = znodes.offset_paths(group, partitions).values()
+    return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
+
+
+def needs_of_removal(tree: GroupTree, *, in_pieces: bool = False) -> list[Need]:
+    """What it takes to remove these nodes; ``in_pieces``: in more than one transaction, where the guard makes nodes."""
+    needs = [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
+    return [*needs, (znodes.group(tree.group), CREATE)] if in_pieces else needs
+
+
+def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedError | None:
+    """The error that is to be expected, None where nothing is known to be missing."""
+    missing: list[str] = []
+    waiting = list(dict.fromkeys(needs))
+    seen: set[Need] = set()
+    while waiting:
+        seen.update(waiting)
+        above: dict[Need, None] = {}
+        results = registry.read([GetAcl(path) for path, _ in waiting])
+        for (path, permission), result in zip(waiting, results, strict=True):
+            if isinstance(result, Acls) and lacks(result.acl, registry.settings.auth, permission):
+                missing.append(_told(path, permission))
+            elif isinstance(result, Failure) and result.code is Code.NO_NODE and permission != DELETE:
+                above[path.rpartition("/")[0] or "/", CREATE] = None
+        waiting = [need for need in above if need not in seen and need[0] != "/"]
+    return _refused(group, missing) if missing else None
+
+
+def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]], needs: Iterable[Need]) -> list[str]:
+    """Which of the needs these access lists surely do not give to who connects with these credentials, each in words;
+    of a node without a list here nothing is said. Pure."""
+    return [
+        _told(path, permission)
+        for path, permission in dict.fromkeys(needs)
+        if path in lists and lacks(lists[path], auth, permission)
+    ]
+
+
+def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``in_pieces``: in more than one
+    transaction): for who first does something else that would then be half of it. Changes nothing.
+
+    The server itself is asked, whatever it is set to: it looks at permissions before it looks at versions (3.4.6,
+    3.5.9, 3.8.4), and no node has the version -2. Raises ``UnreachableError`` where the answer is lost.
+    """
+    one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
+    probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
+    above = znodes.group(tree.group)
+    words = [_told(path, DELETE) for path in one_below]
+    if in_pieces:  # their guard makes and deletes nodes below the group's
+        probe = f"{above}/{_PROBE}"
+        probes.append(Transaction((Create(probe), Delete(probe))))
+        words.append(f"{above} (not to be {_WORDS[CREATE]}, and rid of them)")
+    answers = zip(words, registry.read(probes), strict=True)
+    failed = [(told, one.code) for told, one in answers if isinstance(one, Failure)]
+    if any(code is Code.CONNECTION_LOSS for _, code in failed):
+        raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
+    if denied := [told for told, code in failed if code is Code.NO_AUTH]:
+        raise _refused(tree.group, denied)
+
+
+def refuse_unwritable(
+    registry: Registry, group: str, stored: Iterable[TopicPartition], unstored: Iterable[TopicPartition]
+) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let offsets be written, to nodes that are there (``stored``) or
+    are to be made: for who first does something else. Changes nothing; the server is asked as ``refuse_removal`` asks
+    it, by transactions that fail at their end: its log has a line for each request that it refuses."""
+    settings = registry.settings
+    tops = sorted({znodes.offset_topic(group, one.topic) for one in unstored})
+    ways = [[top, top.rpartition("/")[0], znodes.group(group)] for top in tops]
+    found = registry.read([Exists(path) for way in ways for path in way])
+    # From 3.8 on a server keeps it to itself whether a node is there that may not be read: then it is.
+    there = {path for path, one in zip(chain.from_iterable(ways), found, strict=True) if not _is_missing(one)}
+    above = sorted({next(path for path in way if path in there) for way in ways if not there.isdisjoint(way)})
+    written = znodes.offset_paths(group, stored).values()
+    needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
+    while needs:
+        ends = accumulate(cost(f"{path}/{_PROBE}", settings, settings.acl or ()) for path, _ in needs)
+        some = needs[: max(1, sum(end <= PIECE_BYTES for end in ends))]
+        ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
+        (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
+        if isinstance(answer, Failure) and answer.code is Code.CONNECTION_LOSS:
+            raise UnreachableError("ZooKeeper went away before anything was read", "run it again once it is back")
+        place = answer.index if isinstance(answer, Failure) and answer.code is Code.NO_AUTH else None
+        if place is not None and place < len(some):
+            raise _refused(group, [_told(*some[place])])
+        needs = needs[len(some) :]
+
+
+def _is_missing(found: Result) -> bool:
+    return found is None or (isinstance(found, Failure) and found.code is Code.NO_NODE)
+
+
+_NO_VERSION: Final = -2
+_PROBE: Final = "zkgroup-probe"
+
+
+def _told(path: str, permission: int) -> str:
+    return f"{path} (not to be {_WORDS[permission]})"
+
+
+def _refused(group: str, missing: Sequence[str]) -> RefusedError:
+    return RefusedError(
+        f"nodes of group {group} may not be changed: {listed(missing)}",
+        "connect with credentials that may change the group's nodes",
+    )
+
+
+def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) -> bool:
+    """Whether who connects with these credentials surely has no such permission. Of schemes other than digest nobody
+    can tell here."""
+    users = {credentials.partition(":")[0] for scheme, credentials in auth if scheme == "digest"}
+    if "super" in users:
+        return False
+    digests = {_digest(credentials) for scheme, credentials in auth if scheme == "digest"}
+    for entry in acl:
+        if entry.permissions & permission:
+            user, _, shown = entry.id.partition(":")
+            if entry.scheme != "digest" or entry.id in digests or (shown == "x" and user in users):
+                return False
+    return True
+
+
+def _digest(credentials: str) -> str:
+    hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
+    return f"{credentials.partition(':')[0]}:{hashed}"

@@ -1,0 +1,45 @@
+"""A group's committed offsets as they are at one time, all of them or none: what a file of offsets is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from zkgroup.errors import NotFoundError, ZkgroupError
+from zkgroup.groups.changes.reset_plan import current_offset, stores_of
+from zkgroup.groups.group_model import GroupPartition, Store
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import listed
+
+
+def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store) -> Mapping[TopicPartition, int]:
+    """The committed offset of every partition that has one; of two stores the larger, where a member that reads both
+    would start.
+
+    Raises ``ZkgroupError`` where one cannot be read, since it would be missing without a word, and ``NotFoundError``
+    where nothing is committed.
+    """
+    found: dict[TopicPartition, int] = {}
+    unreadable = []
+    hidden = False
+    for partition in partitions:
+        for one in stores_of(store):
+            why = current_offset(partition, one)[1]
+            if why is not None:
+                unreadable.append(f"{partition.name} in {one} ({why})")
+                hidden |= one == "zookeeper" and partition.stored is not None and partition.stored.hidden
+        committed = partition.committed(store)
+        if committed is not None:
+            found[partition.key] = committed
+    if unreadable:
+        raise ZkgroupError(
+            f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
+            "connect with credentials that may read them, or leave them out with --topic"
+            if hidden
+            else "mend them with reset-offsets, or leave them out with --topic",
+        )
+    if not found:
+        raise NotFoundError(
+            f"group {group} has no committed offsets that are meant",
+            f"nothing was saved: 'offsets {group}' shows what it has, --topic and --store what is meant",
+        )
+    return found

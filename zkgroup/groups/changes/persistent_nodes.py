@@ -1,0 +1,151 @@
+"""Owner nodes and registrations that no session holds: they outlive every client, and keep partitions from the others.
+
+They may be removed beside active members, as no member makes such nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
+from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, Need, needs_of_removal
+from zkgroup.groups.changes.znode_deletion import Guarding
+from zkgroup.groups.partition_scope import Scope
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
+from zkgroup.protocol.operations import Create, Delete
+from zkgroup.text import listed
+
+_PARTITION: Final = re.compile(r"(?:[0-9]+-)?([0-9]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRow:
+    """A node that is to go: the owner of a partition, or, without one, the registration of ``member``. ``since``: when
+    it was made, in milliseconds since 1970."""
+
+    topic: str | None
+    partition: int | None
+    owner: str | None
+    member: str | None
+    since: int
+    note: str | None = None
+
+
+def read_permanent_nodes(
+    registry: Registry, group: str, scope: Scope, members: Collection[str]
+) -> tuple[list[ReleaseRow], GroupTree, list[str]]:
+    """The owner nodes in ``scope``, and the registrations of ``members``, that no session holds: as rows, as a tree,
+    and the roots that it was read from.
+
+    Raises ``NotFoundError`` for what has none, ``RefusedError`` for what a session holds, for nodes that cannot be
+    read, and for a member that is alive.
+    """
+    registered = read_tree(registry, group, [znodes.ids(group)])
+    owners = read_tree(registry, group, [znodes.owner_topic(group, topic) for topic in scope.topics])
+    _check_readable(registered, owners)
+    owned = _owner_nodes(owners)
+    meant = {key: node for key, node in owned.items() if scope.has(key)}
+    ids = {node.path: node for node in registered.nodes}
+    for topic, ranges in scope.topics.items():
+        held = [(key, node) for key, node in meant.items() if key.topic == topic and node.stat.owner]
+        if not any(key.topic == topic and not node.stat.owner for key, node in meant.items()) or (ranges and held):
+            raise _no_such_owner(group, topic, held)
+    for member in members:
+        node = ids.get(znodes.member_id(group, member))
+        if node is None:
+            there = listed(registered.members) or "none"
+            raise NotFoundError(f"group {group} has no member {member}", f"it has {there}")
+        if node.stat.owner:
+            raise RefusedError(f"{node.path} is held by session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+    _refuse_live(registry, group, members)
+    alive = {name for name in registered.members if ids[znodes.member_id(group, name)].stat.owner}
+    rows = [_owner_row(key, node, alive) for key, node in meant.items() if not node.stat.owner]
+    roots = [node.path for node in meant.values() if not node.stat.owner]
+    for member in sorted(members):
+        path = znodes.member_id(group, member)
+        rows.append(ReleaseRow(None, None, None, member, ids[path].stat.ctime, "a registration"))
+        roots.append(path)
+    return rows, read_tree(registry, group, roots), roots
+
+
+def release_guard(group: str, members: Collection[str]) -> Guarding:
+    """Looks whether the members whose registrations go are alive."""
+
+    def look(registry: Registry) -> Sequence[Create | Delete]:
+        _refuse_live(registry, group, members)
+        return ()
+
+    return look
+
+
+def needs_of_release(tree: GroupTree) -> list[Need]:
+    """The permissions that it takes to remove these nodes: each is proved to be permanent by a child."""
+    below = [(node.path, permission) for node in tree.nodes for permission in (CREATE, DELETE)]
+    return [*needs_of_removal(tree), *below]
+
+
+def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> None:
+    """Raise ``RefusedError`` where one of them owns partitions through a session: its client lives."""
+    if not members:
+        return
+    owners = read_tree(registry, group, [znodes.owners(group)])
+    _check_readable(owners)
+    for key, node in _owner_nodes(owners).items():
+        identity = identify_owner(_owner(node), members) if node.stat.owner else None
+        if identity is not None:
+            raise RefusedError(
+                f"member {identity.consumer_id} is alive: it owns {key} in session {session_text(node.stat.owner)}",
+                "stop its client first",
+            )
+
+
+def _owner_row(key: TopicPartition, node: TreeNode, alive: Collection[str]) -> ReleaseRow:
+    owner = _owner(node)
+    identity = identify_owner(owner, alive)
+    member = identity and identity.consumer_id
+    note = "its member is registered, and claims it again when the group rebalances" if member else None
+    return ReleaseRow(*key, owner or None, member, node.stat.ctime, note)
+
+
+def _owner(node: TreeNode) -> str:
+    return node.data.decode("utf-8", "backslashreplace")
+
+
+def _owner_nodes(tree: GroupTree) -> dict[TopicPartition, TreeNode]:
+    """The nodes of ``tree`` that own a partition, in their order."""
+    above = znodes.owners(tree.group) + "/"
+    found = {}
+    for node in tree.nodes:
+        topic, _, name = node.path.removeprefix(above).partition("/")
+        match = _PARTITION.fullmatch(name)
+        if match is not None:
+            found[TopicPartition(topic, int(match[1]))] = node
+    return dict(sorted(found.items()))
+
+
+def _check_readable(*trees: GroupTree) -> None:
+    if unreadable := [why for tree in trees for why in tree.unreadable]:
+        raise RefusedError(
+            f"nodes of group {trees[0].group} cannot be read: {listed(unreadable)}",
+            "connect with credentials that may read them",
+        )
+
+
+def _no_such_owner(
+    group: str, topic: str, held: Sequence[tuple[TopicPartition, TreeNode]]
+) -> NotFoundError | RefusedError:
+    if not held:
+        return NotFoundError(
+            f"group {group} has no owner node of {topic} there that outlives its session", "owners shows who owns what"
+        )
+    key, node = held[0]
+    return RefusedError(f"{_owner(node)} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+
+
+_ENDS_WITH_SESSION: Final = "stop that client: the node goes with its session"

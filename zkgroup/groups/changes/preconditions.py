@@ -1,0 +1,234 @@
+"""Whether a group is alive, and what makes a transaction fail once it comes alive.
+
+A member is a child of ``ids``. Deleting and re-creating that node in a transaction fails with ``NOT_EMPTY`` once a
+member has registered; a check of its version would not notice, as children do not count there. Live owner nodes count
+as life too: whoever holds one reads and commits, registered or not. So does a running export. Looking creates nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, is_unfinished
+from zkgroup.groups.shell_commands import command_line, in_quotes, quoted
+from zkgroup.groups.snapshot.registrations import host_of
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import session_text
+from zkgroup.protocol.operations import (
+    OPEN,
+    Acl,
+    Acls,
+    Children,
+    Code,
+    Create,
+    Delete,
+    Exists,
+    Failure,
+    Get,
+    GetAcl,
+    Node,
+    Op,
+    Result,
+    Stat,
+    Sync,
+)
+from zkgroup.protocol.znode_json import as_int
+from zkgroup.text import listed
+
+
+class GroupActiveError(RefusedError):
+    """Refused because somebody works for the group. ``members`` are those registered, ``holders`` what else lives;
+    ``exporting``: an export runs."""
+
+    def __init__(self, group: str, members: Sequence[str], holders: Sequence[str], *, exporting: bool = False) -> None:
+        parts = []
+        if members:
+            noun = "member" if len(members) == 1 else "members"
+            parts.append(f"{noun} {listed([_with_host(group, member) for member in members])}")
+        parts += holders
+        super().__init__(f"group {group} is active: {'; '.join(parts)}", "stop whoever works for it, then try again")
+        self.group = group
+        self.members = tuple(members)
+        self.holders = tuple(holders)
+        self.exporting = exporting
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A group that was seen without life. Nodes are None where there is none."""
+
+    group: str
+    exists: bool
+    ids: Node | None
+    ids_acl: tuple[Acl, ...]
+    exports: tuple[str, ...]  # which of …/zkgroup and …/zkgroup/export are there
+
+    @property
+    def export_probe(self) -> str:
+        """The node that a beginning export creates next; while it is missing no export runs."""
+        below = (_export_parent(self.group), znodes.export_state(self.group), znodes.export_lock(self.group))
+        return below[len(self.exports)]
+
+    def operations(self) -> list[Create | Delete]:
+        """Fails in a transaction once a member has registered or an export has begun; changes nothing in effect."""
+        probe = self.export_probe
+        return [*self._ids(), Create(probe), Delete(probe)] if self.exists else []
+
+    def _ids(self) -> list[Create | Delete]:
+        path = znodes.ids(self.group)
+        if self.ids is None:
+            return [Create(path), Delete(path)]
+        return [Delete(path, self.ids.stat.version), Create(path, self.ids.data, acl=self.ids_acl)]
+
+
+def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard:
+    """Look whether ``group`` is alive, on a server that has caught up with its leader.
+
+    Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
+    be ``settled``; ``RefusedError`` where that cannot be told, or where the access list of
+    ``ids`` is shown in part only, so that the node could not be made again as it is.
+    """
+    parent, exports, lock = _export_parent(group), znodes.export_state(group), znodes.export_lock(group)
+    ids, owners = znodes.ids(group), znodes.owners(group)
+    ops: list[Op] = [
+        Sync(znodes.consumers()),
+        Exists(znodes.group(group)),
+        Get(ids),
+        GetAcl(ids),
+        Children(ids),
+        Children(owners),
+        Exists(parent),
+        Get(exports),
+        Get(lock),
+    ]
+    _, there, node, acl, members, topics, *exporting = registry.read(ops)
+    registered = _children(ids, members)
+    # What registered members own goes without saying.
+    holders = [] if registered else _live_owners(registry, group, _children(owners, topics))
+    if isinstance(exporting[2], Node):
+        holders.append(f"an export{_exporter(exporting[2])}")
+    if registered or holders:
+        lasting = _persistent(registry, group, registered)
+        if lasting and len(lasting) == len(registered) and not holders:
+            raise _lasting_members(group, lasting)
+        raise GroupActiveError(group, registered, holders, exporting=isinstance(exporting[2], Node))
+    if settled:
+        _refuse_unfinished(group, exporting[1])
+    return Guard(
+        group=group,
+        exists=isinstance(there, Stat),
+        ids=node if isinstance(node, Node) else None,
+        ids_acl=readable_acl(ids, acl),
+        exports=tuple(
+            path for path, stat in zip((parent, exports), exporting, strict=False) if isinstance(stat, Stat | Node)
+        ),
+    )
+
+
+def refuse_unfinished(registry: Registry, group: str) -> None:
+    """Raise ``UnfinishedExportError`` if an export of the group waits to be finished."""
+    _refuse_unfinished(group, registry.read([Get(znodes.export_state(group))])[0])
+
+
+def _refuse_unfinished(group: str, pointer: Result) -> None:
+    if isinstance(pointer, Node) and is_unfinished(pointer.data):
+        raise UnfinishedExportError(group, pointer.data)
+    if isinstance(pointer, Failure) and pointer.code is not Code.NO_NODE:
+        raise _cannot_tell(znodes.export_state(group), pointer)
+
+
+def readable_acl(path: str, result: Result) -> tuple[Acl, ...]:
+    """The access list of ``path``, open where there is no node. Raises ``RefusedError`` where it is not told whole."""
+    if isinstance(result, Failure):
+        if result.code is Code.NO_NODE:
+            return OPEN
+        raise RefusedError(f"the access list of {path} cannot be read: {result.code.value}", _CREDENTIALS)
+    acl = result.acl if isinstance(result, Acls) else OPEN
+    if any(entry.scheme == "digest" and entry.id.endswith(":x") for entry in acl):
+        raise RefusedError(f"the access list of {path} is shown only to who may administer it", _CREDENTIALS)
+    return acl
+
+
+_CREDENTIALS: Final = "connect with credentials that may read and administer the group's nodes"
+
+
+def _with_host(group: str, member: str) -> str:
+    host = host_of(group, member)
+    return f"{member} on {host}" if host else member
+
+
+def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[str]:
+    """The nodes of those members that no session holds: they stay, whoever is stopped."""
+    paths = [f"{znodes.ids(group)}/{member}" for member in members]
+    stats = registry.read([Exists(path) for path in paths])
+    return [path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat) and not stat.owner]
+
+
+def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
+    error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
+    noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
+    error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no session holds what no client will remove"
+    names = " ".join(f"--member {quoted(path.rpartition('/')[2])}" for path in paths)
+    releasing = in_quotes(command_line("release-owners", group, f"{names} --execute"))
+    error.remedy = f"make sure that nobody works under that name, then {releasing}"
+    return error
+
+
+def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[str]:
+    """Owner nodes that a session holds; those that are persistent are only debris."""
+    parents = [znodes.owner_topic(group, topic) for topic in topics]
+    lists = registry.read([Children(path) for path in parents])
+    paths = [
+        f"{parent}/{name}" for parent, names in zip(parents, lists, strict=True) for name in _children(parent, names)
+    ]
+    nodes = registry.read([Get(path) for path in paths])
+    held: dict[tuple[str, int], int] = {}
+    for path, node in zip(paths, nodes, strict=True):
+        if isinstance(node, Failure) and node.code is not Code.NO_NODE:
+            raise _cannot_tell(path, node)
+        if isinstance(node, Node) and node.stat.owner:
+            key = node.data.decode("utf-8", "backslashreplace"), node.stat.owner
+            held[key] = held.get(key, 0) + 1
+    if not held:
+        return []
+    owners = [
+        f"{name or 'somebody'} (session {session_text(session)}, {count})" for (name, session), count in held.items()
+    ]
+    return [f"partitions are owned by {listed(owners)}"]
+
+
+def _children(path: str, result: Result) -> tuple[str, ...]:
+    if isinstance(result, tuple):
+        return tuple(sorted(result))
+    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+        raise _cannot_tell(path, result)
+    return ()
+
+
+def _cannot_tell(path: str, failure: Failure) -> ZkgroupError:
+    return RefusedError(f"whether the group is active cannot be told: {path}: {failure.code.value}", _CREDENTIALS)
+
+
+def _export_parent(group: str) -> str:
+    return znodes.export_state(group).rpartition("/")[0]
+
+
+def decode_exporter(data: bytes) -> dict[str, object] | None:
+    """What an export's lock says of its holder (``host``, ``pid`` and more); None where it says nothing of the kind."""
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    host, pid = (found.get("host"), found.get("pid")) if isinstance(found, dict) else (None, None)
+    return found if isinstance(host, str) and len(host) < 256 and as_int(pid) is not None else None
+
+
+def _exporter(node: Node) -> str:
+    found = decode_exporter(node.data)
+    return f" runs on {found['host']}, process {found['pid']}" if found else " runs"

@@ -1,0 +1,98 @@
+"""What a group has of some topics, or of some of their partitions, to be removed: its nodes there, and what stays in
+Kafka, which deletes groups as a whole only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
+from zkgroup.groups.changes.group_manager import CREDENTIALS, Found
+from zkgroup.groups.changes.group_tree import GroupTree, read_tree
+from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal
+from zkgroup.groups.partition_scope import Scope
+from zkgroup.groups.shell_commands import OFFSETS_IN_KAFKA
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.text import counted, listed
+
+
+def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree, list[str]]:
+    """A group's nodes for some topics, or for some of their partitions: offsets, and owners that have been left; and
+    the roots that they were read from."""
+    parents = [
+        path for topic in scope.topics for path in (znodes.offset_topic(group, topic), znodes.owner_topic(group, topic))
+    ]
+    whole = read_tree(registry, group, parents)
+    roots = []
+    for parent in parents:
+        topic = parent.rpartition("/")[2]
+        if not scope.topics[topic]:
+            roots.append(parent)
+            continue
+        for node in whole.nodes:
+            above, _, number = node.path.rpartition("/")
+            if above == parent and number.isdecimal() and scope.has(TopicPartition(topic, int(number))):
+                roots.append(node.path)
+    chosen = set(roots)
+    kept = tuple(node for node in whole.nodes if not chosen.isdisjoint(_path_and_above(node.path)))
+    return GroupTree(group, kept, whole.unreadable), roots
+
+
+def and_empty_group(registry: Registry, whole: Found, tree: GroupTree) -> GroupTree:
+    """What is removed with the nodes of ``tree``: all nodes of the group where nothing is left in them, as Kafka's own
+    tool does, unless access lists do not admit that; else those alone."""
+    assert whole.tree is not None, "the group has something in ZooKeeper"
+    going = {node.path for node in tree.nodes}
+    left = GroupTree(whole.group, tuple(node for node in whole.tree.nodes if node.path not in going))
+    if not left.is_empty or refusal(registry, whole.group, needs_of_removal(whole.tree)):
+        return tree
+    return whole.tree
+
+
+EMPTY_GROUP: Final = "the group has nothing else in ZooKeeper: its empty nodes are deleted, too"
+
+
+def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
+    """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be read,
+    or is in Kafka alone."""
+    if tree.unreadable:
+        raise RefusedError(f"group {whole.group} cannot be read: {listed(tree.unreadable)}", CREDENTIALS)
+    parents = {
+        topic: (znodes.offset_topic(whole.group, topic), znodes.owner_topic(whole.group, topic))
+        for topic in scope.topics
+    }
+    there = {path for node in tree.nodes for path in _path_and_above(node.path)}
+    for topic, paths in parents.items():
+        if there.isdisjoint(paths):
+            if kept := [key for key in _kept(whole, scope) if key.topic == topic]:
+                raise RefusedError(
+                    f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
+                    " only: nothing was removed",
+                    f"they {OFFSETS_IN_KAFKA}",
+                )
+            known = sorted({key.topic for key in (*whole.stored, *whole.kept)})
+            raise NotFoundError(
+                f"group {whole.group} has no offsets of {topic}{' in these partitions' if scope.topics[topic] else ''}",
+                did_you_mean(topic, known, f"its topics: {listed(known) or 'none'}"),
+            )
+
+
+def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
+    """A warning of the offsets that stay in Kafka where those in ZooKeeper are removed."""
+    kept = _kept(whole, scope)
+    if not kept:
+        return []
+    stay = "stays" if len(kept) == 1 else "stay"
+    what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
+    return [f"{what}: they {OFFSETS_IN_KAFKA}"]
+
+
+def _kept(whole: Found, scope: Scope) -> list[TopicPartition]:
+    """What is meant that is in Kafka."""
+    return [key for key in sorted(whole.kept) if scope.has(key)]
+
+
+def _path_and_above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(2, len(parts) + 1)]

@@ -1,0 +1,64 @@
+"""Exports of a group that are not finished, as their node ``/consumers/G/zkgroup/export`` tells.
+
+What its states mean stands in ``zkgroup.export``. A run that is only ``planned`` binds nothing: while it is under way
+its lock tells, and what is changed meanwhile makes its decision fail. One that is decided goes on from the group's
+offsets, and whoever deletes the node loses it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from zkgroup.errors import RefusedError
+from zkgroup.groups.shell_commands import in_quotes, quoted
+from zkgroup.protocol.znode_json import excerpt
+
+_UNKNOWN: Final = "its state cannot be read"
+
+
+_LONGEST = 1000  # characters of a place
+
+
+class UnfinishedExportError(RefusedError):
+    """Refused because an export of the group was decided and is not finished, though no process may work on it now."""
+
+    def __init__(self, group: str, data: bytes) -> None:
+        found = _read(data)
+        super().__init__(f"an export of group {group} is unfinished: {_told(found)}", _remedy(group, found))
+
+
+def is_unfinished(data: bytes) -> bool:
+    """Whether the node ``/consumers/G/zkgroup/export`` tells of a run that has to be finished, or cannot be read."""
+    return bool(data) and _read(data).get("state") != "planned"
+
+
+def told_of_export(group: str, data: bytes) -> str | None:
+    """What the node ``/consumers/G/zkgroup/export`` says of an unfinished export; None where it tells of none."""
+    return f"an export of group {group} is unfinished: {_told(_read(data))}" if is_unfinished(data) else None
+
+
+def _read(data: bytes) -> Mapping[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _told(found: Mapping[str, Any]) -> str:
+    state, run, output = (found.get(key) for key in ("state", "run", "output"))
+    if not isinstance(state, str):
+        return _UNKNOWN
+    return f"{excerpt(state)}, run {excerpt(run)}, to {excerpt(output)}"
+
+
+def _remedy(group: str, found: Mapping[str, Any]) -> str:
+    output = found.get("output")
+    place = quoted(output) if isinstance(output, str) and len(output) < _LONGEST else "FOLDER"
+    command = in_quotes(f"zkgroup export --group {quoted(group)} --to {place} --status")
+    return (
+        f"run that export again, which finishes it; {command} tells more, and --abandon gives it up if its "
+        "destination is lost"
+    )

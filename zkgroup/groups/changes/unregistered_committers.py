@@ -1,0 +1,119 @@
+"""Consumers that commit offsets to ZooKeeper and register nowhere: kafka-node's Consumer, Flink 0.8, Spark, and whoever
+sends brokers an OffsetCommit of version 0. No member and no owner tells of them, only the offsets that go on changing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError
+from zkgroup.groups.changes.group_tree import GroupTree, read_tree
+from zkgroup.groups.group_model import StoredOffset
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Children, Exists, Stat
+from zkgroup.text import counted, listed
+
+#: Two of the Scala consumer's default intervals between commits, in milliseconds: what is older is no sign of life.
+LATELY: Final = 120_000
+#: How many times a node must have been overwritten, for whoever does that once may be an operator.
+MIN_COMMITS: Final = 2
+#: For how long the next commit is waited for, in seconds.
+MIN_WAIT: Final = 1.0
+MAX_WAIT: Final = 60.0
+_POLL: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisteredCommits:
+    """Offsets that were committed lately though nobody is registered. ``age``: of the newest, in milliseconds;
+    ``interval``: between commits of the busiest partition, on average, in milliseconds."""
+
+    partitions: tuple[TopicPartition, ...]
+    age: int
+    interval: int
+
+    @property
+    def wait(self) -> float:
+        """For how many seconds to wait for the next commit."""
+        return min(MAX_WAIT, max(MIN_WAIT, 2 * self.interval / 1000))
+
+    @property
+    def text(self) -> str:
+        """What was seen."""
+        return (
+            f"offsets of {counted(len(self.partitions), 'partition')} changed {self.age / 1000:.1f} s ago, about"
+            f" every {max(self.interval, 100) / 1000:.1f} s, and no member is registered"
+        )
+
+
+def find_unregistered_commits(
+    stored: Mapping[TopicPartition, StoredOffset],
+    ids_changed: int,
+    now: int,
+    earlier: Mapping[TopicPartition, StoredOffset] | None = None,
+) -> UnregisteredCommits | None:
+    """What tells of such a consumer in a group without members; None where nothing does. ``ids_changed``: the
+    transaction in which a member came or went last, 0 where none did; ``now`` in milliseconds since 1970.
+
+    A member's last commits come before it leaves. Several offsets that were written in one transaction are an
+    operator's, as no consumer does that. ``earlier``: the offsets at an earlier look at the group without members: one
+    change since then is enough.
+    """
+    together = Counter(one.mzxid for one in stored.values())
+    found = {
+        key: one
+        for key, one in stored.items()
+        if one.mzxid > ids_changed
+        and together[one.mzxid] == 1
+        and now - one.changed_at < LATELY
+        and (one.version >= MIN_COMMITS or (earlier is not None and key in earlier and earlier[key].mzxid < one.mzxid))
+    }
+    if not found:
+        return None
+    newest = max(one.changed_at for one in found.values())
+    interval = min((one.changed_at - one.created_at) // max(one.version, 1) for one in found.values())
+    return UnregisteredCommits(tuple(sorted(found)), max(0, now - newest), interval)
+
+
+def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
+    """The same of a group's nodes."""
+    if tree.members or tree.held:
+        return None
+    ids = next((node.stat.pzxid for node in tree.nodes if node.path == znodes.ids(tree.group)), 0)
+    return find_unregistered_commits(tree.offsets, ids, now)
+
+
+def read_unregistered_commits(registry: Registry, group: str) -> UnregisteredCommits | None:
+    """The same of a group as it is now. Raises ``UnreachableError``."""
+    ids, members = registry.read([Exists(znodes.ids(group)), Children(znodes.ids(group))])
+    if isinstance(members, tuple) and members:
+        return None
+    tree = read_tree(registry, group, [znodes.offsets(group)])
+    changed = ids.pzxid if isinstance(ids, Stat) else 0
+    return find_unregistered_commits(tree.offsets, changed, int(time.time() * 1000))
+
+
+def wait_for_commits(registry: Registry, groups: Iterable[str], seconds: float) -> None:
+    """Wait for the next commit of these groups. Raises ``RefusedError`` as soon as there is one."""
+    before = _versions(registry, groups)
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(_POLL, left))
+        now = _versions(registry, groups)
+        moved = [path for path, mzxid in now.items() if before.get(path) != mzxid]
+        if moved:
+            raise RefusedError(
+                f"somebody who is not registered commits: {listed(moved)} changed within {seconds:.0f} s",
+                "stop the consumer that does so, then try again",
+            )
+
+
+def _versions(registry: Registry, groups: Iterable[str]) -> dict[str, int]:
+    trees = [read_tree(registry, group, [znodes.offsets(group)]) for group in groups]
+    return {node.path: node.stat.mzxid for tree in trees for node in tree.nodes}

@@ -1,0 +1,204 @@
+"""Making again what a deletion has removed, out of its backup: only nodes that are missing, none is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final
+
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
+from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, group_of
+from zkgroup.groups.changes.batching import PIECE_BYTES, cost
+from zkgroup.groups.changes.change_reports import note
+from zkgroup.groups.changes.group_plans import DebrisRow
+from zkgroup.groups.changes.group_tree import GroupTree, read_trees
+from zkgroup.groups.changes.preconditions import read_guard
+from zkgroup.groups.changes.transaction_outcome import Steady
+from zkgroup.groups.changes.zookeeper_offset_writer import PATIENCE, not_allowed
+from zkgroup.protocol import znodes
+from zkgroup.protocol.operations import CHANGED, Create, Delete, Ensure, Node
+from zkgroup.text import counted
+
+_ATTEMPTS: Final = 6
+_OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The nodes that a backup has of one group, parents first."""
+
+    group: str
+    nodes: tuple[SavedNode, ...]
+
+
+def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[Lost]:
+    """What the backup has of each group, or only of ``group``; ``in_kafka``: it may be nothing, as offsets in Kafka are
+    meant as well.
+
+    Raises ``UsageError`` where it holds no nodes, or one that lies outside its group; ``NotFoundError`` where it has
+    nothing of the group.
+    """
+    found: dict[str, list[SavedNode]] = {}
+    for node in backup.nodes:
+        if not _is_left_out(backup, node):
+            found.setdefault(group_of(node.path), []).append(node)
+    if in_kafka and not found and group in (None, backup.group):
+        return []
+    if not found and not in_kafka:
+        raise UsageError("the backup holds no nodes", "'reset-offsets --undo' puts offsets back")
+    if group is not None and group not in found:
+        raise NotFoundError(f"the backup has nothing of group {group}", f"it has {len(found)} others")
+    return [
+        Lost(name, tuple(sorted(nodes, key=lambda node: (node.path.count("/"), node.path))))
+        for name, nodes in sorted(found.items())
+        if group in (None, name)
+    ]
+
+
+def left_out(backup: Backup) -> list[str]:
+    """What of the backup is not made again, in words: an owner that no session held was debris, and would keep its
+    partition from everybody."""
+    count = sum(_is_left_out(backup, node) for node in backup.nodes)
+    those = "that nobody held and that would keep their partitions from everybody"
+    return [f"{counted(count, 'owner node')} of the backup {those}: not made again"] if count else []
+
+
+def _is_left_out(backup: Backup, node: SavedNode) -> bool:
+    if backup.command == RELEASE_OWNERS:
+        return False
+    return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
+
+
+def plan_restore(registry: Registry, lost: Iterable[Lost]) -> list[DebrisRow]:
+    """What would be made of each group."""
+    wanted = list(lost)
+    trees = read_trees(registry, {one.group: [znodes.group(one.group)] for one in wanted})
+    return [_row(one, trees[one.group]) for one in wanted]
+
+
+def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
+    missing = len({node.path for node in lost.nodes} - {node.path for node in tree.nodes})
+    active = bool(tree.members or tree.held)
+    offsets = znodes.offsets(lost.group) + "/"
+    note = None
+    if not missing:
+        note = "is there already"
+    elif tree.nodes:
+        note = "is there in part: only what is missing is made"
+    return DebrisRow(
+        lost.group,
+        "active" if active else "broken" if tree.unreadable else "inactive",
+        len(tree.members),
+        sum(node.path.startswith(offsets) and node.path.count("/") == 5 for node in lost.nodes),
+        missing,
+        tree.last_change,
+        "make" if missing else "keep",
+        note,
+    )
+
+
+def beside(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
+    """The same rows; that of ``group`` also tells that so many offsets are put back in Kafka."""
+    told = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
+    if not any(row.group == group for row in rows):
+        return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", told)]
+    return [
+        row
+        if row.group != group
+        else replace(
+            row, action="make" if offsets else row.action, note=f"{row.note}; {told}" if row.note else f"also {told}"
+        )
+        for row in rows
+    ]
+
+
+def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError | None]:
+    """Make what is missing; for each group None, or why it was not made: one that is refused does not stop others. An
+    interruption carries a note of how many are made."""
+    outcome: dict[str, ZkgroupError | None] = {}
+    with ExitStack() as opened:
+        steady = Steady(registry, PATIENCE, opened)
+        for one in lost:
+            try:
+                _restore_one(steady, one)
+            except UnreachableError as error:
+                return outcome | {rest.group: error for rest in lost if rest.group not in outcome}
+            except ZkgroupError as error:
+                outcome[one.group] = error
+            except BaseException as stop:
+                made = sum(error is None for error in outcome.values())
+                told = f"{made} of {counted(len(lost), 'group')} are made again, group {one.group} perhaps in part"
+                note(stop, told, "run it again to go on: what is in place stays")
+                raise
+            else:
+                outcome[one.group] = None
+    return outcome
+
+
+def _restore_one(steady: Steady, lost: Lost) -> None:
+    """In transactions that hold as much as they can, each refused once the group is at work."""
+    limit, attempts = PIECE_BYTES, 0
+    while True:
+        guard = read_guard(steady.registry, lost.group, settled=False)
+        there = {node.path for node in read_trees(steady.registry, _roots(lost))[lost.group].nodes}
+        if not there:
+            steady.registry.write(Ensure(znodes.consumers()))
+        creates = [create for create in _creations(lost) if create.path not in there]
+        if not creates:
+            return
+        piece = _as_much_as_fits(creates, limit, steady.registry.settings)
+        operations: list[Create | Delete] = [*guard.operations(), *piece]
+        try:
+            steady.registry.transaction(operations)
+        except TransactionRefused as refused:
+            if refused.failure.code not in CHANGED:
+                raise not_allowed(f"cannot make {refused.path}", refused.failure) from None
+            attempts += 1
+            if attempts >= _ATTEMPTS:
+                raise ZkgroupError(f"{refused.message}, again and again", "find out who changes the group") from None
+            continue
+        except UnreachableError:
+            try:
+                (first,) = steady.read_back([piece[0].path])
+            except UnreachableError as error:
+                error.message += f"; whether {counted(len(piece), 'node')} are made is not known"
+                error.remedy = f"{error.remedy}; run it again to go on: what is in place stays"
+                raise
+            if not isinstance(first, Node):
+                limit = max(1, limit // 2)
+                attempts += 1
+                if attempts >= _ATTEMPTS:
+                    raise
+                continue
+        if len(piece) == len(creates):
+            return
+        attempts = 0
+
+
+def _creations(lost: Lost) -> list[Create]:
+    """Parents first; those that the backup has not, as it is of some topics only, are made as members make them."""
+    found = {node.path: Create(node.path, node.data, acl=node.acl) for node in lost.nodes}
+    for node in lost.nodes:
+        parts = node.path.split("/")
+        for end in range(3, len(parts)):
+            above = "/".join(parts[:end])
+            found.setdefault(above, Create(above))
+    return sorted(found.values(), key=lambda create: (create.path.count("/"), create.path))
+
+
+def _roots(lost: Lost) -> Mapping[str, Sequence[str]]:
+    return {lost.group: [znodes.group(lost.group)]}
+
+
+def _as_much_as_fits(creates: Sequence[Create], limit: int, settings: ZooKeeperSettings) -> list[Create]:
+    kept: list[Create] = []
+    size = 0
+    for create in creates:
+        size += cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
+        if kept and size > limit:
+            break
+        kept.append(create)
+    return kept

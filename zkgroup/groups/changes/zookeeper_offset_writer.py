@@ -1,0 +1,389 @@
+"""Writing a group's offsets so that nothing is lost: all that was planned, or nothing of a piece, and never blindly.
+
+An offset is written only while its node is the very one that the plan saw: same version and same ``mzxid`` in a read
+just before (a node that was deleted and made again has version 0 again), and the same version in the transaction. Every
+transaction also carries the group's guard (``groups.guard``), so that it fails once a member has registered. Nodes that
+are missing above an offset are made in the same transaction, so a refusal leaves nothing behind.
+
+A transaction holds as much as a request to ZooKeeper may; more partitions go in pieces, one after the other. What stops
+a piece stops the rest. The same writes can be given again: what already has its wanted value is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.groups.changes.batching import PIECE_BYTES, first_piece
+from zkgroup.groups.changes.change_reports import (
+    GO_ON,
+    Reporter,
+    WriteFailedError,
+    WriteRefusedError,
+    WriteReport,
+    named,
+    reported,
+)
+from zkgroup.groups.changes.preconditions import Guard, read_guard, readable_acl
+from zkgroup.groups.changes.transaction_outcome import Steady
+from zkgroup.groups.group_model import StoredOffset
+from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import (
+    CHANGED,
+    OPEN,
+    Acl,
+    Children,
+    Code,
+    Create,
+    Delete,
+    Failure,
+    Get,
+    GetAcl,
+    Node,
+    Result,
+    SetData,
+)
+from zkgroup.text import listed
+
+__all__ = [
+    "PATIENCE",
+    "OffsetWrite",
+    "WriteFailedError",
+    "WriteRefusedError",
+    "WriteReport",
+    "named",
+    "write_offsets",
+]
+
+log = logging.getLogger(__name__)
+
+#: Seconds to wait for a ZooKeeper that went away while a transaction was under way.
+PATIENCE: Final = 30.0
+#: How often a piece is tried again when nothing that matters has changed.
+_ATTEMPTS: Final = 6
+
+_Change: TypeAlias = Create | SetData | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWrite:
+    """One planned change: the next offset to read, None to delete the node. ``seen`` is the node that the plan is
+    based on, None where there was none. ``raw``: what the node is to hold instead, whatever that is."""
+
+    partition: TopicPartition
+    offset: int | None
+    seen: StoredOffset | None
+    raw: bytes | None = None
+
+    @property
+    def data(self) -> bytes | None:
+        """What the node is to hold; None where it is to be deleted."""
+        if self.raw is not None:
+            return self.raw
+        return None if self.offset is None else znodes.encode_offset(self.offset)
+
+
+def write_offsets(
+    registry: Registry,
+    group: str,
+    writes: Sequence[OffsetWrite],
+    *,
+    piece_bytes: int = PIECE_BYTES,
+    prune: bool = False,
+    patience: float = PATIENCE,
+    go_on: str = GO_ON,
+    acls: Mapping[str, tuple[Acl, ...]] | None = None,
+) -> WriteReport:
+    """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
+
+    Everything is looked at before anything is written. With ``prune``, the node of a topic goes with the last of its
+    offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn what became of a transaction.
+    ``go_on``: what to do where only a part is written. ``acls``: the access lists of nodes that are to be made, where
+    they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
+
+    The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
+    changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
+    with the report so far, which names as ``doubtful`` what nobody can tell. An interruption carries it as a note.
+    """
+    with ExitStack() as opened:
+        writing = _Writing(registry, group, writes, piece_bytes, prune, patience, opened)
+        writing.go_on = go_on
+        writing.acls = acls or {}
+        with reported(writing):
+            return writing.run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
+    ``siblings``: all offset nodes of a topic of which some are to be deleted."""
+
+    guard: Guard
+    nodes: Mapping[TopicPartition, Node | None]
+    above: Mapping[str, Result]
+    siblings: Mapping[str, frozenset[str]]
+
+
+class _Writing(Reporter):
+    def __init__(
+        self,
+        registry: Registry,
+        group: str,
+        writes: Sequence[OffsetWrite],
+        piece_bytes: int,
+        prune: bool,
+        patience: float,
+        opened: ExitStack,
+    ) -> None:
+        self._steady = Steady(registry, patience, opened)
+        self.group = group
+        self._limit = piece_bytes
+        self._prune = prune
+        self.acls: Mapping[str, tuple[Acl, ...]] = {}
+        # In their order, so that a piece can be told in few words.
+        self._todo: dict[TopicPartition, OffsetWrite] = {
+            write.partition: write for write in sorted(writes, key=lambda write: write.partition)
+        }
+        self._paths = znodes.offset_paths(group, self._todo)
+        self._written: dict[TopicPartition, None] = {}
+        self._under_way: Collection[TopicPartition] = ()
+        self._already: list[TopicPartition] = []
+        self._attempts = 0
+
+    def run(self) -> WriteReport:
+        """Piece by piece, until nothing is left."""
+        look: _Look | None = self._look(list(self._todo.values()))
+        while self._todo:
+            piece = self._cut()
+            look = look or self._look(piece)
+            if piece := [write for write in piece if write.partition in self._todo]:
+                self._put(piece, look)
+            look = None
+        return self.report()
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def _look(self, writes: Sequence[OffsetWrite]) -> _Look:
+        """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
+        guard = read_guard(self._steady.registry, self.group)
+        offsets = [Get(self._paths[write.partition]) for write in writes]
+        results = self._steady.registry.read(offsets)
+        nodes = {
+            write.partition: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)
+        }
+        changed = []
+        for write in writes:
+            node = nodes[write.partition]
+            if self._is_done(write, node):
+                del self._todo[write.partition]
+                self._already.append(write.partition)
+            elif not _is_as_seen(write, node):
+                value, _ = self._value(write.partition, node)
+                changed.append(f"{write.partition} ({_was(write)}, {_is(node, value)})")
+        if changed:
+            raise RefusedError(
+                f"offsets of group {self.group} have changed since the plan was made: {listed(changed)}",
+                "find out who commits for the group, then plan again",
+            )
+        left = [write for write in writes if write.partition in self._todo]
+        topics = sorted({w.partition.topic for w in left if w.data is not None and nodes[w.partition] is None})
+        above = [GetAcl(path) for path in self._above(topics)]
+        emptied = sorted({w.partition.topic for w in left if w.data is None}) if self._prune else []
+        lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
+        found = self._steady.registry.read([*above, *lists])
+        names = zip(emptied, found[len(above) :], strict=True)
+        return _Look(
+            guard,
+            nodes,
+            {op.path: result for op, result in zip(above, found, strict=False)},
+            {topic: frozenset(result) for topic, result in names if isinstance(result, tuple)},
+        )
+
+    def _above(self, topics: Sequence[str]) -> list[str]:
+        """The nodes above these topics' offsets, from the top."""
+        if not topics:
+            return []
+        fixed = [znodes.consumers(), znodes.group(self.group), znodes.offsets(self.group)]
+        return fixed + self._beside + [znodes.offset_topic(self.group, topic) for topic in topics]
+
+    @property
+    def _beside(self) -> list[str]:
+        """The nodes beside offsets that come with their access lists."""
+        return [path for path in (znodes.ids(self.group), znodes.owners(self.group)) if path in self.acls]
+
+    def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
+        """What the node holds, None where it is missing; and whether that is what None means."""
+        if node is None:
+            return None, True
+        found = stored_offset(self._paths[partition], node)
+        return found.offset, found.offset is not None and found.defect is None
+
+    def _is_done(self, write: OffsetWrite, node: Node | None) -> bool:
+        if write.raw is not None:
+            return node is not None and node.data == write.raw
+        value, legible = self._value(write.partition, node)
+        return value == write.offset and legible
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def _cut(self) -> list[OffsetWrite]:
+        """The first of what is left, as many as one transaction takes."""
+        settings = self._steady.registry.settings
+        piece = first_piece(self._paths, self._todo, settings, self.acls, self._limit)
+        return [self._todo[partition] for partition in piece]
+
+    def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
+        """One transaction. It may have to be tried again: then the piece is still to do."""
+        operations = self._operations(piece, look)
+        try:
+            self._under_way = {write.partition for write in piece}
+            self._steady.registry.transaction(operations)
+            self._settle(piece)  # in here: a signal may come between any two steps
+        except TransactionRefused as refused:
+            self._under_way = ()
+            if refused.failure.code not in CHANGED:
+                raise not_allowed(f"cannot change {refused.path}", refused.failure) from None
+            # Somebody made, changed or deleted what was just read: the next look tells whether that matters.
+            self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
+            return
+        except UnreachableError as lost:
+            if not self._was_applied(piece, look):
+                self._under_way = ()
+                # A server that takes less than the usual 1 MiB drops the connection, too.
+                self._limit = max(1, self._limit // 2)
+                self._count(lost)
+                return
+            self._settle(piece)
+        except ZkgroupError:
+            raise
+        except BaseException:  # interrupted: the answer is on its way, and what it is decides what is told
+            with suppress(ZkgroupError):
+                if self._was_applied(piece, look, patience=0.0):
+                    self._settle(piece)
+                self._under_way = ()
+            raise
+        self._attempts = 0
+        log.info("group %s: %d offsets written, %d to do", self.group, len(self._written), len(self._todo))
+
+    def _settle(self, piece: Sequence[OffsetWrite]) -> None:
+        for write in piece:
+            self._written[write.partition] = None
+            self._todo.pop(write.partition, None)
+        self._under_way = ()
+
+    def _count(self, last: ZkgroupError) -> None:
+        self._attempts += 1
+        if self._attempts >= _ATTEMPTS:
+            raise last
+
+    def _operations(self, piece: Sequence[OffsetWrite], look: _Look) -> list[_Change]:
+        operations = [*self._parents(piece, look), *look.guard.operations()]
+        # Behind the guard, which itself makes an ``ids`` that is missing, and deletes it again.
+        beside = [path for path in self._beside if path in look.above and _is_missing(look.above[path])]
+        operations += [Create(path, acl=self.acls[path]) for path in beside]
+        deleted: dict[str, set[str]] = {}
+        for write in piece:
+            path, node = self._paths[write.partition], look.nodes[write.partition]
+            if write.data is None:
+                operations.append(Delete(path, -1 if node is None else node.stat.version))
+                deleted.setdefault(write.partition.topic, set()).add(str(write.partition.partition))
+            elif node is None:
+                operations.append(Create(path, write.data, acl=self._inherited(path, look)))
+            else:
+                operations.append(SetData(path, write.data, node.stat.version))
+        created = {write.partition.topic for write in piece if write.data is not None}
+        for topic, names in deleted.items():
+            if topic not in created and topic in look.siblings and look.siblings[topic] <= names:
+                operations.append(Delete(znodes.offset_topic(self.group, topic)))
+        return operations
+
+    def _parents(self, piece: Sequence[OffsetWrite], look: _Look) -> Iterator[_Change]:
+        new = (w.partition.topic for w in piece if w.data is not None and look.nodes[w.partition] is None)
+        for path in self._above(sorted(set(new))):
+            if path not in self._beside and (path not in look.above or _is_missing(look.above[path])):
+                yield Create(path, acl=self._inherited(path, look))
+
+    def _inherited(self, path: str, look: _Look) -> tuple[Acl, ...]:
+        """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
+        nearest node of the group above. The group's own node is then open, as the reference makes it."""
+        if (own := self.acls.get(path)) is not None:
+            return own
+        if (wanted := self._steady.registry.settings.acl) is not None:
+            return wanted
+        while path.startswith(znodes.group(self.group)):
+            if path in self.acls:
+                return self.acls[path]
+            result = look.above.get(path)
+            if result is not None and not _is_missing(result):
+                return readable_acl(path, result)
+            path = path.rpartition("/")[0]
+        return OPEN
+
+    # --- after a lost connection ------------------------------------------------------------------------------------
+
+    def _was_applied(self, piece: Sequence[OffsetWrite], look: _Look, patience: float | None = None) -> bool:
+        """Find out what became of a transaction whose answer was lost."""
+        paths = [self._paths[write.partition] for write in piece]
+        results = self._steady.read_back(paths, patience)
+        nodes = [_node(path, result) for path, result in zip(paths, results, strict=True)]
+        # All or nothing: one node that is untouched is enough to know.
+        if any(_same(look.nodes[write.partition], node) for write, node in zip(piece, nodes, strict=True)):
+            return False
+        return any(self._is_ours(write, look, node) for write, node in zip(piece, nodes, strict=True))
+
+    def _is_ours(self, write: OffsetWrite, look: _Look, node: Node | None) -> bool:
+        before = look.nodes[write.partition]
+        if node is None or write.data is None:
+            return node is None and write.data is None
+        version = 0 if before is None else before.stat.version + 1
+        return node.data == write.data and node.stat.version == version
+
+
+CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
+
+
+def not_allowed(what: str, failure: Failure) -> ZkgroupError:
+    """The error for what ZooKeeper did not do: refused where credentials are missing, else failed."""
+    kind = RefusedError if failure.code is Code.NO_AUTH else ZkgroupError
+    return kind(f"{what}: {failure.words}", CREDENTIALS)
+
+
+def _node(path: str, result: Result) -> Node | None:
+    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+        raise not_allowed(f"cannot read {path}", result)
+    return result if isinstance(result, Node) else None
+
+
+def _is_missing(result: Result) -> bool:
+    return isinstance(result, Failure) and result.code is Code.NO_NODE
+
+
+def _same(before: Node | None, after: Node | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return (before.stat.mzxid, before.stat.version) == (after.stat.mzxid, after.stat.version)
+
+
+def _is_as_seen(write: OffsetWrite, node: Node | None) -> bool:
+    if node is None or write.seen is None:
+        return node is None and write.seen is None
+    return (node.stat.version, node.stat.mzxid) == (write.seen.version, write.seen.mzxid)
+
+
+def _was(write: OffsetWrite) -> str:
+    if write.seen is None:
+        return "there was none"
+    return f"was {'unreadable' if write.seen.offset is None else write.seen.offset}"
+
+
+def _is(node: Node | None, value: int | None) -> str:
+    if node is None:
+        return "is gone"
+    return "is unreadable" if value is None else f"is {value}"

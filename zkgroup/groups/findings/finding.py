@@ -1,0 +1,51 @@
+"""Findings: what is wrong with a group, how bad it is, and what mends it.
+
+Pure: a snapshot and what explains its owners in, findings out. Each kind has a code, a severity and a page
+(``findings_kinds``); how old things are, and so whether a group is at rest, is told by the times of its nodes
+(``findings_scene``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zkgroup.groups.findings.cluster_findings import judge_cluster
+from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding, Kind, Severity
+from zkgroup.groups.findings.member_findings import judge_members
+from zkgroup.groups.findings.offset_findings import judge_offsets
+from zkgroup.groups.findings.owner_findings import judge_owners
+from zkgroup.groups.findings.scene import Scene
+from zkgroup.groups.group_model import GroupSnapshot
+
+if TYPE_CHECKING:
+    from zkgroup.groups.assignment.strategy_inference import Explanation
+
+__all__ = ["KINDS", "SEVERITIES", "Finding", "Kind", "Severity", "judge", "worst"]
+
+_RANKS = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+_ORDER = {code: place for place, code in enumerate(KINDS)}
+
+
+def judge(
+    snapshot: GroupSnapshot, explanation: Explanation | None, earlier: GroupSnapshot | None = None
+) -> list[Finding]:
+    """Everything that is to be said of a group, worst first; the same look gives the same list.
+
+    Without ``explanation`` nothing is said of strategies. ``earlier`` is a look at the same group before: it shows
+    lag that grows, and whether what is not settled now was not settled then.
+    """
+    scene = Scene(snapshot, explanation, earlier if earlier is not None and earlier.group == snapshot.group else None)
+    found: list[Finding] = []
+    for part in (judge_cluster, judge_members, judge_owners, judge_offsets):
+        found.extend(part(scene))
+    return sorted(found, key=_rank)
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """The severity of the worst; None where there are none."""
+    return min((finding.severity for finding in findings), key=_RANKS.__getitem__, default=None)
+
+
+def _rank(finding: Finding) -> tuple[int, int, str]:
+    return _RANKS[finding.severity], _ORDER[finding.code], finding.subject

@@ -1,0 +1,71 @@
+"""A group looked at, explained and judged; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from zkgroup.groups.assignment.strategy_inference import Explanation, explain
+from zkgroup.groups.findings.finding import judge
+from zkgroup.groups.findings.finding_kinds import SEVERITIES, Finding
+from zkgroup.groups.group_model import GroupSnapshot, Store
+from zkgroup.groups.snapshot.tables import (
+    GroupRow,
+    MemberRow,
+    PartitionRow,
+    group_row,
+    member_rows,
+    only_topics,
+    partition_rows,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A look at a group with what follows from it. ``store``: whose offsets are shown."""
+
+    snapshot: GroupSnapshot
+    explanation: Explanation
+    findings: tuple[Finding, ...]
+    store: Store
+
+    @property
+    def strategy(self) -> str | None:
+        """The strategy that explains the live owners best, or the one that Kafka tells; None where nothing is owned."""
+        if self.explanation.best is not None:
+            return self.explanation.best.strategy
+        return self.snapshot.coordinator.strategy if self.snapshot.coordinator is not None else None
+
+    @property
+    def summary(self) -> GroupRow:
+        """The group in one row."""
+        return group_row(self.snapshot, self.store)
+
+    def count(self, severity: str) -> int:
+        """How many findings are so severe."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+    def rows(
+        self, section: Literal["members", "partitions", "findings"]
+    ) -> Sequence[MemberRow] | Sequence[PartitionRow] | Sequence[Finding]:
+        """The rows of a part."""
+        if section == "members":
+            return member_rows(self.snapshot)
+        return partition_rows(self.snapshot, self.store) if section == "partitions" else self.findings
+
+    def only_topics(self, topics: Iterable[str]) -> Inspection:
+        """The same, but for partitions of other topics; findings are those of the whole group."""
+        return replace(self, snapshot=only_topics(self.snapshot, topics))
+
+
+def inspect(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None, store: Store | None = None) -> Inspection:
+    """Explain and judge a look. ``earlier``: a look at the same group before; ``store``: whose offsets to show."""
+    explanation = explain(snapshot)
+    findings = judge(snapshot, explanation, earlier)
+    return Inspection(snapshot, explanation, tuple(findings), store or snapshot.store)
+
+
+def worst_first(inspections: Iterable[Inspection]) -> list[Inspection]:
+    """By the number of critical findings, then of warnings, then of others; then by name."""
+    return sorted(inspections, key=lambda one: (*(-one.count(severity) for severity in SEVERITIES), one.snapshot.group))

@@ -1,0 +1,289 @@
+"""What is wrong with a group's registrations: pure judgements of its id nodes.
+
+Which defects stop which releases was seen on running members of 0.8.2.2, 0.10.2.2 and 1.1.1; the phrases of
+``protocol.znodes.registration_defects`` are sorted into kinds here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from zkgroup.errors import FilterSyntaxError, UsageError
+from zkgroup.groups.assignment.strategy_inference import Variant
+from zkgroup.groups.findings.finding_kinds import Finding, Remedy
+from zkgroup.groups.findings.scene import Scene, few, finding
+from zkgroup.groups.group_model import GroupMember
+from zkgroup.groups.shell_commands import quoted
+from zkgroup.groups.snapshot.registrations import stops_everyone
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import INTERNAL_TOPICS
+from zkgroup.text import counted, listed
+
+# How the phrases of registration_defects begin.
+_SOME_RELEASES: Final = (znodes.OTHER_NUMBERS, "pattern is null")
+_TOLD_BY_ANOTHER: Final = "timestamp is a number"  # where it is a large one, which stops members
+_CHANGES_MEANING: Final = (znodes.SEVERAL_EXPRESSIONS, "a filter without an expression", "a control character")
+
+
+def _stop_client(scene: Scene, member: GroupMember) -> Remedy:
+    """How to be rid of a registration: a node that is not ephemeral outlives its client."""
+    if member.session_id:
+        return Remedy("stop the client that wrote it: its node goes with its session")
+    return _release(scene, member)
+
+
+def judge_members(scene: Scene) -> Iterator[Finding]:
+    """All about registrations."""
+    for member in scene.snapshot.members:
+        yield from _readable(scene, member)
+        yield from _defects(scene, member)
+        yield from _subscription(scene, member)
+        if member.session_id == 0 and (member.registration is not None or member.data):
+            yield finding(
+                "persistent-member",
+                member.member,
+                "the registration is no ephemeral node: it stays when its client goes, and keeps its share from others",
+                _release(scene, member).after("make sure that its client is gone, then "),
+            )
+    yield from _foreign(scene)
+    yield from _disagreement(scene)
+    yield from _surplus(scene)
+
+
+def _release(scene: Scene, member: GroupMember) -> Remedy:
+    releasing = scene.command("release-owners", f"--member {quoted(member.member)} --execute")
+    return Remedy("remove the registration", (releasing,))
+
+
+def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
+    if member.error is None:
+        return
+    if member.registration is not None:
+        yield _unreadable_filter(scene, member, member.error)
+    elif stops_everyone(member):
+        yield finding(
+            "stopping-registration",
+            member.member,
+            f"the registration {member.error}; every reference member gives its partitions up at its next rebalance"
+            " and cannot finish it while this node is there",
+            _stop_client(scene, member).then(
+                Remedy(
+                    "the members rebalance by themselves when it goes: verify that they have",
+                    (scene.command("owners", "--verify"),),
+                ),
+                "; ",
+            ),
+        )
+    else:
+        yield finding(
+            "unreadable-node",
+            member.member,
+            f"the registration cannot be judged: {member.error}; what the member reads is not known, nor whether"
+            " others get past its registration",
+            "connect with credentials that the access list of the node admits; the member may be as healthy as any",
+        )
+
+
+def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding:
+    from zkgroup.protocol.topic_filter import TopicFilter  # brings ``regex``
+
+    expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
+    why: str | None = None  # matching takes too much work
+    try:
+        expression.encode()
+        TopicFilter("white_list", expression)
+    except FilterSyntaxError:
+        why = "Java refuses it as well: every reference member fails its rebalance while this node is there"
+    except UnicodeEncodeError:
+        why = "it is no text"
+    except UsageError:
+        why = None
+    if why is not None:
+        remedy = _stop_client(scene, member).after("correct the expression; ")
+        return finding("unreadable-filter", member.member, f"{error}; {why}", remedy)
+    return finding(
+        "unreadable-filter",
+        member.member,
+        f"{error}; which topics the member takes is not known here, and what it owns cannot be judged",
+        "write the expression more simply, if other tools than the reference are to read it",
+        "warning",
+    )
+
+
+def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
+    if member.registration is None:
+        return
+    doubled = [defect for defect in member.defects if defect == znodes.ESCAPED_TWICE]
+    some = [defect for defect in member.defects if defect.startswith(_SOME_RELEASES)]
+    rest = [defect for defect in member.defects if defect not in doubled and defect not in some]
+    if some:
+        rest = [defect for defect in rest if not defect.startswith(_TOLD_BY_ANOTHER)]
+        stuck = bool(scene.gaps)
+        yield finding(
+            "unportable-registration",
+            member.member,
+            f"{few(some, '; ')}" + (f"; {counted(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
+            _stop_client(scene, member).then(
+                Remedy("let it write what the reference writes (the timestamp as a string)"), "; "
+            ),
+            "critical" if stuck else "warning",
+        )
+    if doubled and member.error is None:
+        if member.registration.pattern == "black_list":
+            kept_out = [name for name in scene.snapshot.known_topics if name not in member.streams]
+            kept_out = [name for name in kept_out if name not in INTERNAL_TOPICS]
+            effect = f"excludes {counted(len(kept_out), 'topic')}" if kept_out else "excludes no topic"
+        else:
+            effect = f"matches {counted(len(member.streams), 'topic')}" if member.streams else "matches no topic"
+        yield finding(
+            "doubly-escaped-filter",
+            member.member,
+            f"every reader sees {_shown(member)}, which {effect}: members of 1.0.1 to 1.1.1 register backslashes so",
+            r"write the filter without a backslash: [.] for \., [0-9] for \d, [A-Za-z0-9_] for \w",
+        )
+    if rest:
+        meant = any(defect.startswith(_CHANGES_MEANING) for defect in rest)
+        yield finding(
+            "registration-defect",
+            member.member,
+            listed(rest, "; "),
+            "correct the client that wrote it, or upgrade it",
+            "warning" if meant else "info",
+        )
+
+
+def _shown(member: GroupMember) -> str:
+    expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
+    return f"'{expression}'" if len(expression) <= 60 else f"'{expression[:57]}...'"
+
+
+def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
+    registration = member.registration
+    if registration is None or member.error is not None:
+        return
+    if scene.snapshot.topics_hidden:
+        return  # what exists is not known
+    if registration.pattern != "static":
+        if not member.streams and znodes.ESCAPED_TWICE not in member.defects:
+            yield finding(
+                "filter-without-topics",
+                member.member,
+                f"the filter {_shown(member)} matches none of {counted(len(scene.snapshot.known_topics), 'topic')}",
+                "nothing, if the topics are still to come: the member joins in when they do; else correct the filter",
+            )
+        return
+    known = set(scene.snapshot.known_topics)
+    if not known and scene.snapshot.problems:
+        return  # the list of topics may be what could not be read
+    missing = sorted(name for name in registration.subscription if name not in known)
+    if missing:
+        yield finding(
+            "missing-topic",
+            member.member,
+            f"subscribes to {few(missing)}, which {'do' if len(missing) > 1 else 'does'} not exist",
+            "create the topic, or correct its name in the member's subscription",
+        )
+
+
+_LEAVE: Final = "leave the nodes to the client that wrote them: only delete-group and rename-group remove them"
+
+
+def _foreign(scene: Scene) -> Iterator[Finding]:
+    stopping: dict[str, list[str]] = {}
+    for member in scene.snapshot.members:
+        if member.foreign is not None:
+            stopping.setdefault(member.foreign, []).append(member.member)
+    names = [name for name in scene.members if name in scene.foreign and scene.members[name].foreign is None]
+    said = []
+    if names:
+        said.append(
+            f"not named as the reference names its members: {few(names)}; such clients may divide partitions by"
+            " rules of their own"
+        )
+    said += [
+        f"the registration of {few(them)}, which stops members of the Scala consumer, {why}"
+        for why, them in stopping.items()
+    ]
+    if scene.snapshot.foreign:
+        nodes, paths = counted(len(scene.snapshot.foreign), "node"), few(scene.snapshot.foreign)
+        said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
+    if said:
+        remedy = (
+            Remedy(_LEAVE)
+            if not (names or stopping)
+            else Remedy("start no member of the Scala consumer in this group")
+            if stopping
+            else Remedy(
+                "do not mix them with members of the reference in one group unless they compute the same plan: compare",
+                (scene.command("assign"),),
+            )
+        )
+        yield finding("foreign-client", scene.snapshot.group, "; ".join(said), remedy)
+
+
+def _disagreement(scene: Scene) -> Iterator[Finding]:
+    explanation = scene.explanation
+    if explanation is None or scene.settling:
+        return
+    why = next((text for (name, compat), text in explanation.refused.items() if (name, compat) == _STRICT), None)
+    if why is None or _LENIENT in explanation.refused:
+        return
+    held = any(partition.member is not None for partition in scene.partitions)
+    running = explanation.best is not None and explanation.best[0] == "roundrobin"
+    if scene.gaps and (running or not held):
+        effect, severity = f"{counted(len(scene.gaps), 'partition')} unread", "critical"
+    elif running or (scene.gaps and explanation.deviating):
+        effect, severity = "members of 0.8.2 to 0.10.1 would not rebalance", "warning"
+    else:
+        return
+    yield finding(
+        "subscription-disagreement",
+        scene.snapshot.group,
+        f"{why}; {effect}",
+        Remedy(
+            "subscribe all members to the same topics, with one number of streams for each, or set"
+            " partition.assignment.strategy=range for all; see that plan",
+            (scene.command("assign", "--strategy range"),),
+        ),
+        "critical" if severity == "critical" else "warning",
+    )
+
+
+# What the first refuses alone is subscriptions that differ; what the second refuses too is the number of streams.
+_STRICT: Final = ("roundrobin", "0.8.2")
+_LENIENT: Final = Variant("roundrobin", "1.1")
+
+
+def _surplus(scene: Scene) -> Iterator[Finding]:
+    """Streams that no plan can give anything to. For roundrobin all topics count together."""
+    streams: dict[str, int] = {}
+    for member in scene.snapshot.members:
+        for topic, number in member.streams.items():
+            streams[topic] = streams.get(topic, 0) + number
+    partitions: dict[str, int] = dict.fromkeys(streams, 0)
+    for partition in scene.partitions:
+        if partition.exists and partition.topic in partitions:
+            partitions[partition.topic] += 1
+    beyond = {topic: (streams[topic], there) for topic, there in partitions.items() if streams[topic] > there > 0}
+    if not beyond:
+        return
+    refused = scene.explanation.refused if scene.explanation is not None else {}
+    too_many = refused.get(_LENIENT)
+    if too_many is not None:
+        yield finding(
+            "surplus-streams", scene.snapshot.group, too_many, "correct the registration with so many streams"
+        )
+        return
+    remedy = "nothing, where spare members stand by on purpose; else fewer streams, or more partitions"
+    if len(beyond) > MANY_TOPICS:
+        topics = few(sorted(beyond))
+        message = f"{len(beyond)} topics have fewer partitions than the group has streams for them: {topics}"
+        yield finding("surplus-streams", scene.snapshot.group, message, remedy, "info")
+        return
+    for topic, (wanted, there) in sorted(beyond.items()):
+        message = f"{wanted} streams for {counted(there, 'partition')}: {wanted - there} will get none of it"
+        yield finding("surplus-streams", topic, message, remedy, "info")
+
+
+MANY_TOPICS: Final = 5

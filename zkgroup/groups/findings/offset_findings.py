@@ -1,0 +1,370 @@
+"""Where a group stands in its logs, and whether that can be: pure judgements of committed offsets.
+
+Offsets of groups without members are judged as those of others: a member that starts will go by them. What nobody has
+touched for a week, and what a console consumer left, is told of more quietly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from zkgroup.groups.changes.unregistered_committers import find_unregistered_commits
+from zkgroup.groups.findings.finding_kinds import Finding, Remedy, Severity
+from zkgroup.groups.findings.remedies import (
+    IN_KAFKA,
+    IN_ZOOKEEPER,
+    TO_EARLIEST,
+    is_gone,
+    is_outside,
+    is_stale,
+    mend,
+    offsets_of,
+    reset,
+)
+from zkgroup.groups.findings.scene import (
+    COMMITTED_BY_THEN,
+    Scene,
+    ago,
+    few,
+    finding,
+    per_topic,
+    rid_of,
+    stopped,
+    topic_option,
+    unsubscribe,
+)
+from zkgroup.groups.group_model import GroupPartition
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import counted
+
+_QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "info", "info": "info"}
+Said = list[tuple[TopicPartition, str]]
+
+
+def judge_offsets(scene: Scene) -> Iterator[Finding]:
+    """All about offsets."""
+    for found in _judge(scene):
+        if scene.debris:
+            yield replace(found, severity="info")
+        elif scene.abandoned:
+            yield replace(found, severity=_QUIETER[found.severity])
+        else:
+            yield found
+
+
+def _judge(scene: Scene) -> Iterator[Finding]:
+    yield from _unreadable(scene)
+    yield from _out_of_range(scene)
+    yield from _recreated(scene)
+    yield from _missing(scene)
+    yield from _without(scene)
+    yield from _without_subscriber(scene)
+    yield from _unregistered(scene)
+    yield from _contradicting(scene)
+    yield from _growing(scene)
+
+
+def _unregistered(scene: Scene) -> Iterator[Finding]:
+    """Members in Kafka may commit to both stores."""
+    if scene.active or any(p.session_id for p in scene.partitions):
+        return
+    before = scene.earlier
+    stored = {p.key: p.stored for p in scene.partitions if p.stored is not None and not p.stored.hidden}
+    earlier = None
+    if before is not None and not before.members:
+        earlier = {p.key: p.stored for p in before.partitions if p.stored is not None}
+    found = find_unregistered_commits(stored, scene.snapshot.ids_changed, scene.now, earlier)
+    if found is not None:
+        yield finding(
+            "unregistered-commits",
+            scene.snapshot.group,
+            f"{found.text}: kafka-node's Consumer, Flink 0.8, Spark and commits of version 0 to brokers leave no other"
+            " trace",
+            "stop that consumer before the group is changed: its commits alone tell whether it runs",
+        )
+
+
+def _unreadable(scene: Scene) -> Iterator[Finding]:
+    said: Said = []
+    spoilt: dict[TopicPartition, int] = {}
+    blanks: Said = []
+    for p in scene.partitions:
+        if p.stored is None or p.stored.hidden or is_gone(scene, p):
+            continue
+        if p.stored.error is not None:
+            said.append((p.key, p.stored.error))
+        elif p.stored.defect is not None:
+            if p.stored.offset is None:
+                said.append((p.key, p.stored.defect))
+            else:
+                spoilt[p.key] = p.stored.offset
+                blanks.append((p.key, p.stored.defect))
+    fails = "every member that is given it fails"
+    wrong = {key: {IN_ZOOKEEPER} for key, _ in (*said, *blanks)}
+
+    def anew(keys: Sequence[TopicPartition]) -> Remedy:
+        return mend(scene, keys, wrong).after(f"{fails}; ")
+
+    yield from per_topic("unreadable-offset", said, anew)
+
+    def rewrite(keys: Sequence[TopicPartition]) -> Remedy:
+        numbers = {spoilt[key] for key in keys}
+        target = f"--to-offset {numbers.pop()}" if len(numbers) == 1 else "--to-current"
+        return reset(scene, keys, "write the number alone", target, wrong).after(f"{fails}; ")
+
+    yield from per_topic("unreadable-offset", blanks, rewrite)
+
+
+def _out_of_range(scene: Scene) -> Iterator[Finding]:
+    before: Said = []
+    beyond: Said = []
+    lost_in: dict[TopicPartition, set[str]] = {}
+    over_in: dict[TopicPartition, set[str]] = {}
+    for p in scene.partitions:
+        of_former_log = is_stale(scene, p)
+        for where, offset in offsets_of(p):
+            if of_former_log and where != IN_KAFKA:
+                continue  # that it is out of range comes from what is told of the topic
+            if p.log_start is not None and offset < p.log_start:
+                lost = counted(p.log_start - offset, "message")
+                lost_in.setdefault(p.key, set()).add(where)
+                before.append((p.key, f"is committed at {offset}{where}, the log starts at {p.log_start}: {lost} lost"))
+            elif p.log_end is not None and offset > p.log_end:
+                over = offset - p.log_end
+                over_in.setdefault(p.key, set()).add(where)
+                beyond.append((p.key, f"is committed at {offset}{where}, {over} beyond the log's end {p.log_end}"))
+    yield from per_topic(
+        "offset-before-start",
+        before,
+        lambda keys: reset(scene, keys, "read on from the log's start", "--to-earliest", lost_in).after(
+            "a member starts here where auto.offset.reset says (largest, by default, skips all that is left); "
+        ),
+    )
+    yield from per_topic(
+        "offset-beyond-end",
+        beyond,
+        lambda keys: mend(scene, keys, over_in).after("was the topic made anew, or its log cut? "),
+    )
+
+
+def _recreated(scene: Scene) -> Iterator[Finding]:
+    """An offset of 0 does no harm: it is where the new topic begins as well. Kafka's cannot be dated, but one that is
+    the same was written with it."""
+    topics: dict[str, list[GroupPartition]] = {}
+    for p in scene.partitions:
+        if is_stale(scene, p) and not is_gone(scene, p):
+            topics.setdefault(p.topic, []).append(p)
+    for name, stale in topics.items():
+        keys = [p.key for p in stale]
+        offsets = few([f"{p.partition} at {p.stored.offset}" for p in stale if p.stored is not None])
+        yield finding(
+            "recreated-topic",
+            name,
+            f"was made anew after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
+            " messages of its predecessor",
+            reset(
+                scene,
+                keys,
+                "begin at the start of the new one",
+                "--to-earliest",
+                {p.key: {where for where, _ in offsets_of(p)} - {IN_KAFKA} for p in stale},
+            ),
+        )
+
+
+def _missing(scene: Scene) -> Iterator[Finding]:
+    topics: dict[str, list[TopicPartition]] = {}
+    for p in scene.partitions:
+        kept = (p.stored is not None and not p.stored.hidden) or (p.kafka is not None and p.kafka.offset is not None)
+        if kept and is_gone(scene, p):
+            topics.setdefault(p.topic, []).append(p.key)
+    for name, keys in topics.items():
+        topic = scene.snapshot.topics.get(name)
+        if topic is None or not topic.exists:
+            yield finding(
+                "offset-of-missing-topic",
+                name,
+                f"does not exist, and has offsets of {counted(len(keys), 'partition')}: if it comes back, members start"
+                " at them",
+                unsubscribe(scene, name),
+            )
+        else:
+            said = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
+            yield from per_topic("offset-of-missing-partition", said, lambda keys: _of_former_topic(scene, keys))
+
+
+def _of_former_topic(scene: Scene, gone: Sequence[TopicPartition]) -> Remedy:
+    """The other offsets stay: those in ZooKeeper tell by themselves if they are of the former topic (``_recreated``),
+    and nobody can tell it of Kafka's."""
+    others = [p for p in scene.partitions if p.topic == gone[0].topic and not is_gone(scene, p)]
+    doubt = any(p.kafka is not None and p.kafka.offset for p in others)
+    undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
+    return rid_of(scene, gone).after(f"was the topic made anew with fewer partitions{undated}? {stopped(scene.active)}")
+
+
+def _without(scene: Scene) -> Iterator[Finding]:
+    """A group that was never there has none; one that has just begun has not committed yet. Where Kafka did not tell,
+    it may have one."""
+    quiet: Said = []
+    loud: Said = []
+    held = {p.topic for p in scene.partitions if p.stored is not None or p.kafka is not None}
+    for p in scene.partitions:
+        if not p.exists or p.committed("both") is not None or p.kafka_unknown:
+            continue
+        if (p.stored is not None and p.stored.error is not None) or _is_unread(scene, p):
+            continue
+        empty = p.log_end is None or p.log_start == p.log_end
+        young = _young(scene, p)
+        there = counted((p.log_end or 0) - (p.log_start or 0), "message")
+        if not scene.active and p.topic in held:
+            more = "" if empty else f", and {there}"
+            loud.append((p.key, f"has no committed offset, others of its topic have{more}"))
+        elif empty or young:
+            quiet.append(
+                (p.key, "has no committed offset" + (", and is empty" if p.log_end is not None and empty else ""))
+            )
+        else:
+            loud.append((p.key, f"has no committed offset, and {there}"))
+
+    def remedy(keys: Sequence[TopicPartition]) -> Remedy:
+        why = (
+            "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose, "
+        )
+        return reset(scene, keys, TO_EARLIEST, "--to-earliest").after(why)
+
+    yield from per_topic("partition-without-offset", loud, remedy, "warning")
+    yield from per_topic("partition-without-offset", quiet, remedy, "info")
+
+
+def _is_unread(scene: Scene, p: GroupPartition) -> bool:
+    """Whether nobody reads the topic any more: see ``_without_subscriber``."""
+    group = scene.snapshot.coordinator
+    readers = scene.snapshot.members and not (group is not None and group.members)
+    return bool(readers) and p.owner is None and p.topic not in scene.snapshot.subscribed
+
+
+def _young(scene: Scene, p: GroupPartition) -> bool:
+    """Whether its reader may not have committed yet. When a member in Kafka was given a partition is not known."""
+    if scene.settling or p.hidden or (scene.active and p.owner is None and scene.snapshot.coordinator is not None):
+        return True
+    return p.since is not None and scene.now - p.since < COMMITTED_BY_THEN
+
+
+def _without_subscriber(scene: Scene) -> Iterator[Finding]:
+    members, group = scene.snapshot.members, scene.snapshot.coordinator
+    if not members or any(member.error is not None for member in members) or (group is not None and group.members):
+        return
+    if scene.snapshot.topics_hidden or scene.snapshot.kafka_members_unknown:
+        return  # a filter may take it, or a member in Kafka
+    topics: dict[str, int] = {}
+    for p in scene.partitions:
+        kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
+        if kept and p.exists and p.owner is None and not p.hidden and p.topic not in scene.snapshot.subscribed:
+            topics[p.topic] = topics.get(p.topic, 0) + 1
+    for name, number in topics.items():
+        yield finding(
+            "offset-without-subscriber",
+            name,
+            f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
+            " grows",
+            unsubscribe(scene, name).after("where it is not to be read again, "),
+        )
+
+
+def _contradicting(scene: Scene) -> Iterator[Finding]:
+    """Who commits to both writes one just after the other: for some seconds they may be one commit apart.
+
+    They contradict each other where nobody commits any more, or where ZooKeeper's offset has stood still for longer
+    than two commits are apart, or where one moved and the other did not between two looks as far apart.
+    """
+    before = scene.earlier
+    long_ago = before is not None and scene.now - before.taken_at >= COMMITTED_BY_THEN
+    former = {p.key: p for p in before.partitions} if before is not None and long_ago else {}
+    loud: Said = []
+    quiet: Said = []
+    for p in scene.partitions:
+        stored, kafka = p.stored, p.kafka
+        if stored is None or kafka is None or stored.offset is None or kafka.offset is None or is_gone(scene, p):
+            continue
+        if stored.defect or is_stale(scene, p) or is_outside(p, stored.offset) or is_outside(p, kafka.offset):
+            continue  # one of them is wrong: that is what is to be mended, with the other if that is right
+        ahead = kafka.offset - stored.offset
+        if ahead == 0:
+            continue
+        text = (
+            f"is at {stored.offset} in ZooKeeper (written {ago(scene.now - stored.changed_at)} ago) and at"
+            f" {kafka.offset} in Kafka, {abs(ahead)} {'ahead' if ahead > 0 else 'behind'}"
+        )
+        still = scene.now - stored.changed_at >= COMMITTED_BY_THEN
+        certain = not scene.active or still or _one_moved(former.get(p.key), p)
+        (loud if certain else quiet).append((p.key, text))
+    remedy = Remedy(
+        "members that keep offsets in both start at the larger one, all others at that of their own store; look at them"
+        " side by side",
+        (scene.command("offsets", "--store both"),),
+    )
+    yield from per_topic(
+        "contradicting-offsets",
+        loud,
+        lambda keys: remedy.then(_unite(scene, keys)),
+        "warning",
+    )
+    yield from per_topic(
+        "contradicting-offsets",
+        quiet,
+        remedy.after(f"one commit apart is normal while members are running: look again in {ago(COMMITTED_BY_THEN)}; "),
+        "info",
+    )
+
+
+def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
+    """How offsets in both stores become one; whose are right only the operator knows."""
+    options = f"--take source {topic_option(keys)} --execute"
+    return Remedy(
+        f"{stopped(scene.active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
+        tuple(scene.command("migrate-group", f"--to {store} {options}") for store in ("zookeeper", "kafka")),
+    )
+
+
+def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
+    if before is None or before.stored is None or before.kafka is None or now.stored is None or now.kafka is None:
+        return False
+    return (before.stored.offset != now.stored.offset) != (before.kafka.offset != now.kafka.offset)
+
+
+def _growing(scene: Scene) -> Iterator[Finding]:
+    """Two looks: messages came, none was committed. Within two intervals between commits that proves nothing."""
+    before = scene.earlier
+    if before is None:
+        return
+    apart = scene.now - before.taken_at
+    former = {p.key: p for p in before.partitions}
+    said: Said = []
+    for p in scene.partitions:
+        then = former.get(p.key)
+        if then is None or p.log_end is None or then.log_end is None or p.committed("both") is None:
+            continue
+        if p.kafka_unknown or then.kafka_unknown:
+            continue  # it may have been committed there
+        grown = p.log_end - then.log_end
+        if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
+            last = f" (last progress {ago(scene.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
+            said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
+    if not said:
+        return
+    if not scene.active:
+        what = f"in {ago(apart)}; the group has no members"
+        remedy = Remedy("start a member, if the group is still wanted")
+    elif apart < COMMITTED_BY_THEN:
+        what = f"in {ago(apart)}"
+        remedy = Remedy(f"look again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute")
+    else:
+        what = f"in {ago(apart)}"
+        remedy = Remedy(
+            "is the owner's process stuck, or failing over and over? find its host, and restart it",
+            (scene.command("owners"),),
+        )
+    severity: Severity = "warning" if scene.active and apart >= COMMITTED_BY_THEN else "info"
+    yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)

@@ -1,0 +1,116 @@
+"""What is wrong with single offsets, and the commands that set them: from the other store where that one's is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from zkgroup.groups.findings.finding_kinds import Remedy
+from zkgroup.groups.findings.scene import Scene, stopped, topic_option
+from zkgroup.groups.group_model import GroupPartition, GroupTopic, StoredOffset, in_store
+from zkgroup.protocol.names import TopicPartition
+
+#: How messages name the store of an offset, where there are two.
+IN_ZOOKEEPER: Final = in_store("zookeeper")
+IN_KAFKA: Final = in_store("kafka")
+
+
+def reset(
+    scene: Scene,
+    keys: Sequence[TopicPartition],
+    what: str,
+    target: str,
+    wrong: Mapping[TopicPartition, set[str]] | None = None,
+) -> Remedy:
+    """``what`` the commands do, and these; ``wrong``: in which stores the offsets are, of which the other's is to stay
+    as it is."""
+    parts: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        stores = wrong[key] if wrong is not None else set()
+        parts.setdefault(_alone(scene.by_key[key], stores), []).append(key)
+    commands = (
+        scene.command("reset-offsets", f"{topic_option(part)} {target}{option} --execute")
+        for option, part in parts.items()
+    )
+    return Remedy(f"{stopped(scene.active)}{what}", tuple(commands))
+
+
+#: What ``reset`` does with ``--to-earliest``.
+TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
+
+
+def mend(scene: Scene, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> Remedy:
+    """How to set offsets which are ``wrong`` in these stores: from the other store, where that one's is right, else to
+    where the log starts."""
+    right: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        right.setdefault(_taken_over(scene, scene.by_key[key], wrong[key]), []).append(key)
+    rest = right.pop("", [])
+    remedy = Remedy("")
+    if right:
+        commands = (
+            scene.command("migrate-group", f"--to {to} --take source {topic_option(part)} --execute")
+            for to, part in right.items()
+        )
+        remedy = Remedy(f"{stopped(scene.active)}take over the other store's offset", tuple(commands))
+    return remedy.then(reset(scene, rest, TO_EARLIEST, "--to-earliest", wrong), "; ") if rest else remedy
+
+
+def _taken_over(scene: Scene, p: GroupPartition, wrong: set[str]) -> str:
+    """The store in which alone the offset is wrong, if the other's lies within the log; else nothing."""
+    to, good = "", None
+    if wrong == {IN_ZOOKEEPER} and p.kafka is not None:
+        to, good = "zookeeper", p.kafka.offset
+    elif wrong == {IN_KAFKA} and p.stored is not None and p.stored.defect is None and not is_stale(scene, p):
+        to, good = "kafka", p.stored.offset
+    return "" if good is None or is_outside(p, good) else to
+
+
+def is_outside(p: GroupPartition, offset: int) -> bool:
+    """Whether it lies outside the log, as far as that is known."""
+    return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)
+
+
+def _alone(partition: GroupPartition, wrong: set[str]) -> str:
+    """The option that leaves the other store's offset alone; nothing where there is none, or it is wrong as well. One
+    that nobody has seen may be there, and right."""
+    if partition.kafka_unknown and wrong:
+        return " --store zookeeper"
+    if wrong == {IN_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
+        return " --store zookeeper"
+    if wrong == {IN_KAFKA} and partition.stored is not None:
+        return " --store kafka"
+    return ""
+
+
+def offsets_of(partition: GroupPartition) -> Iterable[tuple[str, int]]:
+    """Each offset with the place where it is kept, as far as that must be said: one that both agree on comes once."""
+    stored = partition.stored.offset if partition.stored is not None else None
+    kafka = partition.kafka.offset if partition.kafka is not None else None
+    if stored is not None:
+        yield "" if kafka in (None, stored) else IN_ZOOKEEPER, stored
+    if kafka is not None and kafka != stored:
+        yield IN_KAFKA, kafka
+
+
+def is_stale(scene: Scene, p: GroupPartition) -> bool:
+    """Whether ZooKeeper's was written before the topic was made."""
+    topic = scene.snapshot.topics.get(p.topic)
+    if topic is None or not topic.exists or p.stored is None or not p.stored.offset:
+        return False
+    return _older(p.stored, topic)
+
+
+def _older(stored: StoredOffset, topic: GroupTopic) -> bool:
+    """Transaction numbers tell it exactly; 0 where they were not read."""
+    if stored.mzxid and topic.czxid:
+        return stored.mzxid < topic.czxid
+    return topic.created_at is not None and 0 < stored.changed_at < topic.created_at
+
+
+def is_gone(scene: Scene, p: GroupPartition) -> bool:
+    """Whether it surely does not exist: then no member is given it, and no offset of it can be set."""
+    if p.exists or (not scene.snapshot.known_topics and scene.snapshot.problems):
+        return False  # the list of topics may be what could not be read
+    topic = scene.snapshot.topics.get(p.topic)
+    return topic is None or topic.error is None or not topic.exists

@@ -1,0 +1,62 @@
+"""What may not be read, and what is not known therefore; pure.
+
+An access list that keeps this connection out says nothing about the group: whatever depends on such a node is left
+unjudged everywhere, and said here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zkgroup.groups.findings.finding_kinds import Finding, Severity
+from zkgroup.groups.findings.scene import Scene, few, finding
+from zkgroup.protocol import znodes
+
+_REMEDY = "connect with credentials that the access list of {} admits: until then what it holds is not known from here"
+
+
+def judge_hidden(scene: Scene) -> Iterator[Finding]:
+    """A finding for each part of the group that may not be read; members are told of by themselves."""
+    alike: dict[tuple[str, bool], list[str]] = {}
+    for path, why in scene.snapshot.hidden.items():
+        effect, matters = _effect(scene.snapshot.group, path)
+        if effect is not None:
+            alike.setdefault((f"cannot be read: {why}; {effect}", matters), []).append(path)
+    for (message, matters), paths in alike.items():
+        severity: Severity = "warning" if matters else "info"
+        if len(paths) == 1:
+            yield finding("unreadable-node", paths[0], message, _REMEDY.format("this node"), severity)
+        else:
+            text = f"{len(paths)} nodes, of which each {message}: {few(paths)}"
+            yield finding("unreadable-node", scene.snapshot.group, text, _REMEDY.format("these nodes"), severity)
+
+
+def _effect(group: str, path: str) -> tuple[str | None, bool]:
+    """What is not known without a node, and whether that matters; None for what is told elsewhere."""
+    root = f"/consumers/{group}"
+    part, _, rest = path.removeprefix(f"{root}/").partition("/")
+    if path == root:
+        return "nothing of the group depends on it", False
+    if not path.startswith(f"{root}/"):
+        return _effect_of_cluster(path)
+    match part:
+        case "ids":
+            whose = "who is a member is not known, and nothing about members and owners was judged"
+            return (None if rest else whose), True
+        case "owners":
+            whose = "the partitions" if not rest else "partitions of the topic" if "/" not in rest else "the partition"
+            return f"who owns {whose} is not known, and was not judged", True
+        case _:
+            where = "of it" if not rest else "in the topic" if "/" not in rest else "in the partition"
+            where = "the group stands" if not rest else f"the group stands {where}"
+            return f"where {where} is not known, and was not judged", True
+
+
+def _effect_of_cluster(path: str) -> tuple[str, bool]:
+    if path == znodes.topics():
+        return "which topics exist is not known, nor which of them filters take", True
+    if path == znodes.broker_ids():
+        return "which brokers are up is not known", True
+    if path == znodes.delete_topics():
+        return "which topics are to be deleted is not known", False
+    return "which partitions the topic has is not known, and nothing about it was judged", True

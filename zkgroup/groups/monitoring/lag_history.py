@@ -1,0 +1,180 @@
+"""Looks at groups, kept in a local SQLite file: what a trend is seen in. Filled by whoever looks regularly."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.groups.group_model import GroupSnapshot, Store
+from zkgroup.groups.monitoring.burrow_status import Sample
+from zkgroup.protocol.names import TopicPartition
+
+#: How long looks are kept, in milliseconds.
+KEPT: Final = 7 * 24 * 3600 * 1000
+#: How far apart looks are that are judged together, at least, in milliseconds.
+APART: Final = 15_000
+#: How long to wait for another process that writes, in seconds.
+PATIENCE: Final = 5.0
+_VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE look (
+    id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, store TEXT NOT NULL, taken_at INTEGER NOT NULL
+);
+CREATE INDEX looks_of_group ON look (cluster, name, store, taken_at);
+CREATE INDEX looks_by_time ON look (taken_at);
+CREATE TABLE seen (
+    look INTEGER NOT NULL REFERENCES look (id) ON DELETE CASCADE, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    committed INTEGER, log_end INTEGER, changed_at INTEGER, PRIMARY KEY (look, topic, partition)
+) WITHOUT ROWID;
+"""
+
+
+class History:
+    """The looks in one file, which is made by the first that is kept. A context manager; several processes may use the
+    file at once. Raises ``ZkgroupError`` where the file cannot be used, ``UsageError`` where it is something else."""
+
+    def __init__(self, path: Path, kept: int = KEPT) -> None:
+        self._path = path
+        self._kept = kept
+        self._opened: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Self:
+        with self._told():
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._opened = sqlite3.connect(self._path, timeout=PATIENCE, isolation_level=None)
+            self._opened.execute("PRAGMA foreign_keys = ON")
+            self._prepare(self._opened)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def keep(self, cluster: str, snapshots: Iterable[GroupSnapshot]) -> None:
+        """Add looks, and drop those that are too old; all of it or nothing."""
+        with self._told(), self._transaction() as connection:
+            newest = 0
+            for snapshot in snapshots:
+                newest = max(newest, snapshot.taken_at)
+                row = (cluster, snapshot.group, snapshot.store, snapshot.taken_at)
+                look = connection.execute("INSERT INTO look (cluster, name, store, taken_at) VALUES (?, ?, ?, ?)", row)
+                connection.executemany(
+                    "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?)",
+                    (
+                        (look.lastrowid, *partition, sample.committed, sample.log_end, sample.changed_at)
+                        for partition, sample in samples_of(snapshot).items()
+                    ),
+                )
+            connection.execute("DELETE FROM look WHERE taken_at < ?", (newest - self._kept,))
+
+    def window(
+        self, cluster: str, group: str, store: Store, looks: int, until: int
+    ) -> dict[TopicPartition, list[Sample]]:
+        """What the last looks before ``until`` saw of each partition, in the order of time. Looks that came sooner than
+        ``APART`` after each other do not all count: a window of them would be too short to show anything."""
+        with self._told():
+            times = self._connection.execute(
+                "SELECT taken_at, id FROM look WHERE cluster = ? AND name = ? AND store = ? AND taken_at < ?"
+                " ORDER BY taken_at DESC",
+                (cluster, group, store, until),
+            )
+            chosen: list[tuple[int, int]] = []
+            for taken_at, look in times:
+                if (chosen[-1][0] if chosen else until) - taken_at >= APART:
+                    chosen.append((taken_at, look))
+                if len(chosen) == looks:
+                    break
+            rows = [
+                (taken_at, *row)
+                for taken_at, look in reversed(chosen)
+                for row in self._connection.execute(
+                    "SELECT topic, partition, committed, log_end, changed_at FROM seen WHERE look = ?", (look,)
+                )
+            ]
+        found: dict[TopicPartition, list[Sample]] = {}
+        for taken_at, topic, partition, committed, log_end, changed_at in rows:
+            numbers = (taken_at, partition, committed, log_end, changed_at)
+            if not isinstance(topic, str) or not all(isinstance(one, int | None) for one in numbers):
+                raise self._damaged()  # SQLite keeps a text in a column of numbers, too
+            sample = Sample(taken_at, committed, log_end, changed_at)
+            found.setdefault(TopicPartition(topic, partition), []).append(sample)
+        return found
+
+    def _damaged(self) -> ZkgroupError:
+        return ZkgroupError(f"the history {self._path} is damaged", "move it away: a new one is made")
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        assert self._opened is not None, "used outside of its context"
+        return self._opened
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        version = _version(connection)
+        if version == 0:
+            with self._transaction() as connection:
+                if _version(connection) == 0:  # another process may have come first
+                    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                        raise UsageError(f"{self._path} is a database of something else", "choose another file")
+                    for statement in _SCHEMA.split(";"):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {_VERSION}")
+        elif version != _VERSION:
+            raise UsageError(
+                f"{self._path} is of another release of zkgroup (version {version})", "move it away: a new one is made"
+            )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """SQLite's errors as ours."""
+        try:
+            yield
+        except UnicodeDecodeError:  # in the schema; in rows it is one of SQLite's errors
+            raise self._damaged() from None
+        except sqlite3.DatabaseError as error:
+            why = " ".join(str(error).split())  # it quotes what a damaged schema holds
+            if "not a database" in why:
+                raise UsageError(f"{self._path} is no history: {why}", "choose another file") from None
+            remedy = "move it away: a new one is made" if "malformed" in why else "choose another with --history"
+            raise ZkgroupError(f"the history {self._path} cannot be used: {why}", remedy) from None
+        except OSError as error:
+            raise ZkgroupError(
+                f"the history {self._path} cannot be made: {error.strerror}", "choose another with --history"
+            ) from None
+
+
+def samples_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, Sample]:
+    """Each partition as this look has it."""
+    store = snapshot.store
+    return {
+        one.key: Sample(
+            snapshot.taken_at,
+            one.committed(store),
+            one.log_end,
+            one.stored.changed_at if store == "zookeeper" and one.stored is not None else None,
+        )
+        for one in snapshot.partitions
+    }
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version

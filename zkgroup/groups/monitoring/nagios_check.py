@@ -1,0 +1,138 @@
+"""Groups as a monitoring system wants them judged: a state, why, and figures; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from zkgroup.groups.findings.finding_kinds import Finding
+from zkgroup.groups.findings.inspection import Inspection
+from zkgroup.groups.monitoring.burrow_status import (
+    MEANINGS,
+    GroupStatus,
+    Sample,
+    Status,
+    evaluate,
+    seconds_to_catch_up,
+    status_of_group,
+)
+from zkgroup.groups.snapshot.tables import GroupRow
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.text import counted, listed
+
+State: TypeAlias = Literal["OK", "WARNING", "CRITICAL", "UNKNOWN"]
+#: As plugins of Nagios end.
+EXIT_CODES: Final[Mapping[State, int]] = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
+#: Worst last. What could not be judged may be worse than a warning.
+_RANKS: Final[Sequence[State]] = ("OK", "WARNING", "UNKNOWN", "CRITICAL")
+_OF_SEVERITY: Final[Mapping[str, State]] = {"critical": "CRITICAL", "warning": "WARNING", "info": "OK"}
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From which lag on, of all partitions of a group together, it is a warning and critical; None: never."""
+
+    warn_lag: int | None = None
+    crit_lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCheck:
+    """A group judged. ``row``: its totals, the lag as far as it is known; ``max_lag``: the largest of one partition,
+    None where it is not known of all. ``unowned`` counts partitions of subscribed topics. ``progress`` and ``statuses``
+    are by Burrow's rules over ``looks`` looks, this one included; ``complete``: none is missing of a partition with an
+    offset. ``catch_up``: seconds until the lag is gone, infinity where it does not shrink, None where that is not
+    known. ``reasons``: why it is not OK, worst first."""
+
+    group: str
+    state: State
+    reasons: tuple[tuple[State, str], ...]
+    row: GroupRow
+    max_lag: int | None
+    unowned: int
+    progress: GroupStatus
+    statuses: Mapping[TopicPartition, Status]
+    looks: int
+    catch_up: float | None
+    complete: bool = True
+
+
+def check_group(
+    one: Inspection, windows: Mapping[TopicPartition, Sequence[Sample]], thresholds: Thresholds
+) -> GroupCheck:
+    """Judge a look. ``windows``: what looks before and this one saw of each partition, in the order of time."""
+    snapshot = one.snapshot
+    lags = {p.key: lag for p in snapshot.partitions if (lag := p.known_lag(one.store)) is not None}
+    row = one.summary
+    # Of what is not known now, Burrow's rules would say what was.
+    unknown = {p.key for p in snapshot.partitions if p.is_lag_unknown(one.store)}
+    doubtful = [p for p in snapshot.partitions if p.key in unknown and p.committed(one.store) is not None]
+    unread = [p for p in doubtful if p.log_end is None]
+    statuses = {p.key: evaluate(windows.get(p.key, ())) for p in snapshot.partitions if p.key not in unknown}
+    reasons = [
+        *_of_findings(one.findings),
+        *_of_lag(row.lag_at_least or 0, thresholds),
+        *_of_progress(statuses),
+    ]
+    if unread:
+        why = unread[0].log_error or "the log is not known"
+        names = spans(p.key for p in unread)
+        reasons.append(("UNKNOWN", f"lag of {counted(len(unread), 'partition')} not known ({names}): {why}"))
+    reasons.extend(("UNKNOWN", warning) for warning in snapshot.warnings if not unread)
+    if not snapshot.partitions and not snapshot.members:
+        reasons.append(("UNKNOWN", "has neither members nor offsets"))
+    if snapshot.hidden:
+        paths = sorted(snapshot.hidden)
+        reasons.append(("UNKNOWN", f"may not be read: {listed(paths, most=3)}"))
+    reasons.sort(key=lambda reason: -_RANKS.index(reason[0]))
+    return GroupCheck(
+        snapshot.group,
+        worst_state(state for state, _ in reasons),
+        tuple(reasons),
+        row,
+        None if row.lag is None else max([0, *lags.values()]),
+        sum(p.topic in snapshot.subscribed and p.owner is None and not p.hidden for p in snapshot.partitions),
+        status_of_group(statuses.values()),
+        statuses,
+        max((len(window) for window in windows.values()), default=0),
+        None if unknown else _catch_up([windows[key] for key in lags if key in windows]),
+        complete=not doubtful,
+    )
+
+
+def worst_state(states: Iterable[State]) -> State:
+    """The worst of them; OK without any."""
+    return max(states, key=_RANKS.index, default="OK")
+
+
+def _of_findings(findings: Iterable[Finding]) -> list[tuple[State, str]]:
+    return [
+        (_OF_SEVERITY[finding.severity], f"{finding.code}: {finding.subject}: {finding.message}")
+        for finding in findings
+        if finding.severity != "info"
+    ]
+
+
+def _of_lag(total: int, thresholds: Thresholds) -> list[tuple[State, str]]:
+    for state, limit in (("CRITICAL", thresholds.crit_lag), ("WARNING", thresholds.warn_lag)):
+        if limit is not None and total >= limit:
+            return [("CRITICAL" if state == "CRITICAL" else "WARNING", f"lag {total} (from {limit} on)")]
+    return []
+
+
+def _of_progress(statuses: Mapping[TopicPartition, Status]) -> list[tuple[State, str]]:
+    reasons: list[tuple[State, str]] = []
+    for status, meaning in MEANINGS.items():
+        keys = [key for key, of in statuses.items() if of == status]
+        if keys and status != "OK":
+            state: State = "WARNING" if status == "WARN" else "CRITICAL"
+            reasons.append((state, f"{status}: {listed(spans(keys).split(', '))}: {meaning}"))
+    return reasons
+
+
+def _catch_up(windows: Sequence[Sequence[Sample]]) -> float | None:
+    """The group has caught up when its slowest partition has."""
+    times = [seconds_to_catch_up(window) for window in windows]
+    known = [seconds for seconds in times if seconds is not None]
+    return max(known) if known and len(known) == len(times) else None

@@ -1,0 +1,133 @@
+"""What offset files of every format hold, and how whatever is wrong with one is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+
+from zkgroup.errors import UsageError
+from zkgroup.groups.group_model import Cluster
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.znode_json import INT32_MAX, excerpt
+
+FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]
+FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
+
+#: An offset, one of Spark's two places, or None where the file says that there is none.
+Wanted: TypeAlias = int | Literal["earliest", "latest"] | None
+
+#: Where something stands: a line's number, or which child of which child of a JSON document it is.
+Place: TypeAlias = int | tuple[int, ...]
+
+_NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
+_NONE = ("", "-", "null", "unknown")
+_MOST: Final = 2**63 - 1
+
+ELSEWHERE: Final = "see whether it is the right file"
+#: Kafka's clusters on ZooKeeper have up to 200,000 partitions; a file may have several groups.
+MAX_ENTRIES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFile:
+    """Offsets by group; the group is None where the file names none: then they are anybody's. ``clusters``: of which it
+    says that it is."""
+
+    name: str
+    format: FileFormat
+    groups: Mapping[str | None, Mapping[TopicPartition, Wanted]]
+    clusters: tuple[Cluster, ...] = ()
+
+    def offsets_of(self, group: str) -> Mapping[TopicPartition, Wanted]:
+        """The offsets for ``group``. Raises ``UsageError`` where the file names groups, and this is none of them."""
+        found = self.groups.get(group, self.groups.get(None))
+        if found is None:
+            named = sorted(str(name) for name in self.groups)
+            others = ", ".join(map(excerpt, named[:3])) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+            raise UsageError(
+                f"{self.name} has offsets of group {others}, not of {group}",
+                f"say whose are meant: --from-group {named[0]}",
+            )
+        return found
+
+
+class Entry(NamedTuple):
+    """One offset, and where it stands."""
+
+    offset: Wanted
+    place: Place
+
+
+class Entries:
+    """The entries of one file while it is read. ``name`` is the file's; ``line_of`` tells the line of a place."""
+
+    def __init__(self, name: str, line_of: Callable[[Place], object] = lambda place: place) -> None:
+        self.name = name
+        self._line_of = line_of
+        self.groups: dict[str | None, dict[TopicPartition, Entry]] = {}
+        self.clusters: list[Cluster] = []
+        self._count = 0
+        self._topics: set[str] = set()  # that were checked
+
+    def refuse_many(self, most: int, what: str) -> NoReturn:
+        """Refuse the file for its size."""
+        raise UsageError(f"{self.name} holds more than {most:,} {what}", ELSEWHERE)
+
+    def fail(self, place: Place, why: str, remedy: str | None = None) -> NoReturn:
+        """Refuse the file for what stands there."""
+        raise UsageError(f"{self.name}, line {self._line_of(place)}: {why}", remedy)
+
+    def add(self, place: Place, group: str | None, topic: str, partition: int, offset: Wanted) -> None:
+        """Take an entry; the same one twice is let pass, another offset for the same partition is not."""
+        self._count += 1
+        if self._count > MAX_ENTRIES:
+            self.refuse_many(MAX_ENTRIES, "offsets")
+        key = TopicPartition(topic, partition)
+        before = self.groups.setdefault(group, {}).setdefault(key, Entry(offset, place))
+        if before.offset != offset:
+            line = self._line_of(before.place)
+            self.fail(
+                place,
+                f"{key} is to have offset {_shown(offset)}, but {_shown(before.offset)} on line {line}",
+                "keep one of the two",
+            )
+
+    def topic(self, place: Place, name: str) -> str:
+        """A topic's name as far as it can be checked here: one that a znode can have."""
+        if name not in self._topics:
+            try:
+                znodes.offset_topic("group", name)
+            except UsageError:
+                self.fail(place, f"{excerpt(name)} cannot be a topic")
+            self._topics.add(name)
+        return name
+
+    def partition(self, place: Place, text: str) -> int:
+        """A partition's number."""
+        if not _NUMBER.fullmatch(text) or int(text) > INT32_MAX:
+            self.fail(place, f"{excerpt(text)} is no partition", "partitions are numbers from 0")
+        return int(text)
+
+    def offset(self, place: Place, text: str, *, none: bool) -> int | None:
+        """An offset's number; with ``none``, nothing, ``-``, ``null``, ``unknown`` and -1 say that there is none."""
+        if none and (text in _NONE or text == "-1"):
+            return None
+        if not _NUMBER.fullmatch(text) or int(text) > _MOST:
+            self.fail(place, f"{excerpt(text)} is no offset", "offsets are numbers from 0")
+        return int(text)
+
+    def finished(self, form: FileFormat) -> OffsetFile:
+        """What was read. Raises ``UsageError`` where that is nothing."""
+        if not any(self.groups.values()):
+            raise UsageError(f"{self.name} holds no offsets", ELSEWHERE)
+        groups = {
+            group: {key: entry.offset for key, entry in found.items()} for group, found in self.groups.items() if found
+        }
+        return OffsetFile(self.name, form, groups, tuple(self.clusters))
+
+
+def _shown(offset: Wanted) -> str:
+    return "none" if offset is None else str(offset)

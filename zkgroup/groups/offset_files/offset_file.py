@@ -1,0 +1,183 @@
+"""Offset files: read in every format that operators have, written in all of them.
+
+| format | a line, or the whole | from |
+|---|---|---|
+| zk | ``/consumers/G/offsets/T/P:123`` | Kafka's ExportZkOffsets and ImportZkOffsets (0.8.0 to 0.10.2) |
+| csv | ``T,P,123``; ``G,T,P,123``; with a head line, any order of columns | kafka-consumer-groups (KIP-122, KIP-222) |
+| json | ``{"groupid": "G", "offsets": {"T": {"0": 123}}}``; a list of rows | kafka-utils; ``zkgroup … --output json`` |
+| rpk | ``T P 123``; a table with a head line | ``rpk group seek --to-file``; ``zkgroup offsets``; describe |
+| spark | ``{"T": {"0": 123}}``; −2 is earliest, −1 latest | Spark's startingOffsets |
+
+A file is recognised by its content.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from zkgroup.errors import UsageError
+from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.offset_files.file_entries import ELSEWHERE, FORMATS, Entries, FileFormat, OffsetFile, Wanted
+from zkgroup.groups.offset_files.json_formats import CLUSTER_KEYS, line_of, read_cluster, read_json
+from zkgroup.groups.offset_files.line_formats import MAX_LINES, first_line, read_columns, read_csv, read_zk
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, validate_topic
+
+__all__ = [
+    "FORMATS",
+    "FileFormat",
+    "OffsetFile",
+    "Wanted",
+    "format_for",
+    "format_offsets",
+    "parse_offsets",
+    "read_offsets",
+]
+
+#: 100,000 partitions are some 10 MB: what is larger is no offset file, and may be a device without an end.
+MAX_BYTES: Final = 256 << 20
+STDIO: Final = "-"
+#: How what no text begins with begins: what packed it, and what prints what is in it.
+_PACKED: Final = (
+    (re.compile(rb"\x1f\x8b"), "gzip", "gunzip -c"),
+    (re.compile(rb"\x1f\x9d"), "compress", "gunzip -c"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd", "zstd -dc"),
+    (re.compile(rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18"), "lz4", "lz4 -dc"),  # today's frames, and those of "-l"
+    (re.compile(rb"\xfd7zXZ\x00"), "xz", "xz -dc"),
+    (re.compile(rb"\x5d\x00\x00"), "lzma", "xz -dc"),  # properties by default, and a dictionary of 64 KiB or more
+    (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), "zip", "unzip -p"),  # a file, or the end of what holds none
+    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), "bzip2", "bunzip2 -c"),  # a block, or the end without any
+)
+#: The line of a ``zk`` file that says of which cluster it is, below a blank one, at which Kafka's own tool stops.
+_CLUSTER: Final = re.compile(rf'^# (\{{"{CLUSTER_KEYS[0]}": .{{1,500}}\}})$', re.MULTILINE)
+#: What zstd and lz4 pass over: its length, 4 bytes, follows.
+_SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
+_MOST_SKIPPED: Final = 100
+
+
+def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> OffsetFile:
+    """Read the content of a file called ``name``; ``form`` forces a format.
+
+    Raises ``UsageError``, which names the file and the line, for whatever cannot be read as it was meant.
+    """
+    return _parse(_decode(data, name), name, form)
+
+
+def _parse(text: str, name: str, form: FileFormat | None) -> OffsetFile:
+    first = first_line(text)
+    looks_like_json = first[:1] in ("{", "[")
+    if form in ("json", "spark") or (form is None and looks_like_json):
+        entries = Entries(name, partial(line_of, text))
+        return entries.finished(read_json(text, entries, form))
+    entries = Entries(name)
+    if text.count("\n") > MAX_LINES:
+        entries.refuse_many(MAX_LINES, "lines")
+    if form is None:
+        is_zk = first.startswith("/") and "/offsets/" in first
+        form = "zk" if is_zk else "csv" if "," in first else "rpk"
+    {"zk": read_zk, "csv": read_csv, "rpk": read_columns}[form](text, entries)
+    for match in _CLUSTER.finditer(text):
+        read_cluster(match[1], entries)
+    return entries.finished(form)
+
+
+def read_offsets(path: str, form: FileFormat | None = None) -> OffsetFile:
+    """Read a file, or stdin for ``-``. Raises ``UsageError`` where it cannot be opened, or read as offsets."""
+    name = "standard input" if path == STDIO else path
+    try:
+        if path == STDIO:
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(path).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {error.strerror}", "check the name and the permissions") from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MiB", ELSEWHERE)
+    text = _decode(data, name)
+    del data  # it may be large
+    return _parse(text, name, form)
+
+
+def _decode(data: bytes, name: str) -> str:
+    """The text; a byte order mark is honoured, as Windows' tools write it."""
+    packed = _packed(data)
+    if packed is not None:
+        kind, tool = packed
+        raise UsageError(
+            f"{name} is compressed ({kind})", f"unpack it first: '{tool}' does, and --from-file - reads a pipe"
+        )
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        called = encoding.removesuffix("-sig").upper()
+        raise UsageError(f"{name}, line {line}: byte {error.start} is no {called}", "is it a text file?") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UsageError(f"{name}, line {line}: a zero byte, which no text has", "is it a text file?")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _packed(data: bytes) -> tuple[str, str] | None:
+    """What has packed this, and what unpacks it; None where that is not known."""
+    at = 0
+    for _ in range(_MOST_SKIPPED):
+        frame = _SKIPPABLE.match(data, at)
+        if frame is None:
+            break
+        at = frame.end() + int.from_bytes(frame[1], "little")
+    found = next(((kind, tool) for begins, kind, tool in _PACKED if begins.match(data, at)), None)
+    return found or (("zstd", "zstd -dc") if at else None)
+
+
+def format_for(path: str) -> FileFormat:
+    """The format to write a file of that name in, where none was chosen: by its ending, else ``zk``."""
+    ending = Path(path).suffix.lower()
+    return "csv" if ending == ".csv" else "json" if ending == ".json" else "zk"
+
+
+def format_offsets(
+    form: FileFormat, group: str, offsets: Mapping[TopicPartition, int], cluster: Cluster | None = None
+) -> str:
+    """A file's text, partitions in order; which ``cluster`` it is of is said where the format has a place for that.
+    Raises ``UsageError`` for a name that the format cannot hold."""
+    made = None if cluster is None or cluster.made is None else dict(zip(("czxid", "ctime"), cluster.made, strict=True))
+    origin = {} if cluster is None else dict(zip(CLUSTER_KEYS, (cluster.id, made), strict=True))
+    ordered = [(key, offsets[key]) for key in sorted(offsets)]
+    match form:
+        case "zk":
+            lines = "".join(f"{znodes.offset(group, key)}:{offset}\n" for key, offset in ordered)
+            return f"{lines}\n# {json.dumps(origin)}\n" if origin else lines
+        case "csv":
+            buffer = io.StringIO()
+            csv.writer(buffer, lineterminator="\n").writerows(
+                (_plain(key.topic, form), key.partition, offset) for key, offset in ordered
+            )
+            return buffer.getvalue()
+        case "rpk":
+            return "".join(f"{_plain(key.topic, form)} {key.partition} {offset}\n" for key, offset in ordered)
+    topics: dict[str, dict[str, int]] = {}
+    for key, offset in ordered:
+        topics.setdefault(key.topic, {})[str(key.partition)] = offset
+    document: Mapping[str, Any] = {"groupid": group, "offsets": topics, **origin} if form == "json" else topics
+    return json.dumps(document, indent=None if form == "spark" else 2) + "\n"
+
+
+def _plain(topic: str, form: FileFormat) -> str:
+    """A topic's name as Kafka takes it; foreign ones, which only ZooKeeper holds, could be taken for something else."""
+    try:
+        return validate_topic(topic)
+    except UsageError as error:
+        raise UsageError(
+            f"as {form} it cannot be written: {error.message}", "choose --file-format zk or json"
+        ) from None

@@ -1,0 +1,120 @@
+"""Whether a group's partitions are owned as they should be; pure."""
+
+from __future__ import annotations
+
+from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupSnapshot
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.text import short
+
+
+def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
+    """Why the group's partitions are not all owned as they should be; empty if they are.
+
+    Right is: every partition of every subscribed topic has an owner, a registered member that subscribes to the topic
+    with as many streams as the claim needs; nobody owns anything else; no node is broken. In Kafka: the group is
+    not rebalancing, and every partition of the topics that its members were assigned has one member. Where the group
+    has members in both, none of them reads what one of the other store reads.
+
+    What may not be read is neither right nor wrong: see ``not_judged``.
+    """
+    members = {member.member: member for member in snapshot.members}
+    defects = list(snapshot.problems)
+    defects += [f"member {m.member}: {m.error}" for m in snapshot.members if m.error and not m.hidden]
+    for partition in snapshot.partitions:
+        if partition.hidden:
+            continue
+        owned = f"{partition.name} is owned by {short(partition.owner or '')}"
+        if partition.error is not None:
+            defects.append(f"{partition.name}: {partition.error}")
+        elif partition.owner is None:
+            if partition.topic in snapshot.subscribed and partition.exists:
+                defects.append(f"{partition.name} has no owner")
+        elif partition.member is None:
+            if not snapshot.members_hidden:
+                defects.append(f"{owned}, which is not registered")
+        elif not _is_unclear(members[partition.member], snapshot):
+            streams = members[partition.member].streams.get(partition.topic, 0)
+            if streams == 0:
+                defects.append(f"{owned}, which does not subscribe to the topic")
+            elif partition.stream is not None and partition.stream >= streams:
+                defects.append(f"{owned}, whose member has {streams} streams")
+    twice = read_twice(snapshot)
+    if twice:
+        defects.append(f"{spans(twice)} {'is' if len(twice) == 1 else 'are'} read in ZooKeeper and in Kafka as well")
+    return defects + _in_kafka(snapshot)
+
+
+def not_judged(snapshot: GroupSnapshot) -> list[str]:
+    """What keeps it from being known whether the partitions are owned as they should be: nodes that may not be read."""
+    root = f"/consumers/{snapshot.group}"
+    concern = (f"{root}/ids", f"{root}/owners", znodes.topics())
+    return [
+        f"znode {path} cannot be read: {why}"
+        for path, why in snapshot.hidden.items()
+        if any(path == part or path.startswith(f"{part}/") for part in concern)
+    ]
+
+
+def _is_unclear(member: GroupMember, snapshot: GroupSnapshot) -> bool:
+    """Whether it is not known what the member may own."""
+    if member.hidden:
+        return True
+    return snapshot.topics_hidden and member.registration is not None and member.registration.pattern != "static"
+
+
+def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:
+    """What a member in ZooKeeper and one in Kafka read, who know nothing of each other; in order."""
+    if snapshot.coordinator is None or not snapshot.members:
+        return []
+    owned = {partition.key for partition in snapshot.partitions if partition.owner is not None}
+    return sorted({key for member in snapshot.coordinator.members for key in member.assigned} & owned)
+
+
+def _in_kafka(snapshot: GroupSnapshot) -> list[str]:
+    group = snapshot.coordinator
+    if group is None or not group.members:
+        return []
+    defects = [] if group.state == "Stable" else [f"in Kafka the group is {group.state}"]
+    holders: dict[tuple[str, int], list[str]] = {}
+    for member in group.members:
+        for key in member.assigned:
+            holders.setdefault(key, []).append(member.member)
+    for (topic, number), names in sorted(holders.items()):
+        if len(names) > 1:
+            defects.append(f"{topic}-{number} has {len(names)} members in Kafka: {', '.join(sorted(names))}")
+    for topic in sorted({topic for topic, _ in holders}):
+        there = snapshot.topics[topic].partitions if topic in snapshot.topics else ()
+        defects += [f"{topic}-{number} has no member in Kafka" for number in there if (topic, number) not in holders]
+    return defects
+
+
+def foreign_members(snapshot: GroupSnapshot) -> frozenset[str]:
+    """Members of other clients than the Scala consumer, whose ids begin with the group's name, whose owner nodes name a
+    stream, and whose registrations are read alike by all."""
+    bare = {p.member for p in snapshot.partitions if p.member is not None and p.stream is None}
+    return frozenset(
+        m.member
+        for m in snapshot.members
+        if not m.member.startswith(f"{snapshot.group}_") or m.member in bare or m.foreign is not None
+    )
+
+
+def failing_beside(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str]:
+    """The members that a broker's registration makes fail, as far as nothing shows that they do not: a claim since the
+    broker registered, or a commit where rebalances succeed. Members of zkgroup, for one, are named alike."""
+    coping = set()
+    for p in snapshot.partitions:
+        since = p.claimed
+        if broker.fault.rebalances:
+            since = p.stored.mzxid if p.stored is not None and p.stored.mzxid > p.claimed else 0
+        if p.member is not None and since > broker.czxid:
+            coping.add(p.member)
+    others = foreign_members(snapshot)
+    return [m.member for m in snapshot.members if m.member not in others and m.member not in coping and not m.hidden]
+
+
+def stops_rebalances(snapshot: GroupSnapshot, broker: FaultyBroker) -> bool:
+    """Whether members of the group would release what they own in a rebalance, and not finish it."""
+    fault = broker.fault
+    return not fault.rebalances and fault.releases is None and bool(failing_beside(snapshot, broker))

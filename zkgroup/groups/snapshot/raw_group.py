@@ -1,0 +1,299 @@
+"""What the nodes of a group, its topics and its offsets in Kafka mean together; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide, words_of
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
+from zkgroup.groups.snapshot.stored_offsets import hidden_offset, stored_offset
+from zkgroup.groups.snapshot.znode_reader import Nodes, World, below, foreign_children, paths_of
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, identify_owner
+from zkgroup.protocol.operations import Node
+from zkgroup.protocol.znodes import Registration
+
+# Partition nodes are plain numbers; pykafka and Kafka 0.7 put the broker's id before: ``0-3``.
+_OWNED: Final = re.compile(r"(?:[0-9]+-)?(0|[1-9][0-9]{0,8})", re.ASCII)
+# Members look for offsets under the plain number alone.
+_PLAIN: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+#: First and end offset of a log and the broker that told them, or why they are not known.
+Log = tuple[int, int, int | None] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """When the look was taken (milliseconds since 1970), how long it took (seconds), and what could not be asked."""
+
+    taken_at: int
+    took: float
+    warnings: tuple[str, ...] = ()
+    logs: Mapping[TopicPartition, Log] = field(default_factory=dict)
+    #: Whether logs were asked for at all.
+    logs_wanted: bool = False
+
+
+class Claim(NamedTuple):
+    """What an owner node says, as ``GroupPartition`` has it."""
+
+    owner: str | None = None
+    member: str | None = None
+    stream: int | None = None
+    since: int | None = None
+    session_id: int | None = None
+    error: str | None = None
+    claimed: int = 0
+    hidden: bool = False
+
+
+_NO_CLAIM: Final = Claim()
+_HIDDEN_CLAIM: Final = Claim(hidden=True)
+
+
+class Draft(NamedTuple):
+    """What a group's own nodes and its coordinator tell of a partition."""
+
+    claim: Claim
+    stored: StoredOffset | None
+    kafka: KafkaOffset | None
+    exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One group's nodes, read. ``problems``: nodes that are no partition's; ``hidden``: those that may not be read."""
+
+    group: str
+    members: tuple[GroupMember, ...]
+    side: KafkaSide
+    drafts: Mapping[TopicPartition, Draft]
+    problems: tuple[str, ...]
+    last_change: int | None
+    hidden: Mapping[str, str] = field(default_factory=dict)
+
+
+def concerned(group: str, nodes: Nodes, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
+    """The topics that concern a group."""
+    topics = {topic for member in members for topic in member.streams}
+    topics.update(*(nodes.names(parent) for parent in paths_of(group)[2:]))
+    topics.update(partition.topic for partition in side.offsets)
+    topics.update(partition.topic for partition in assigned(side))
+    return topics
+
+
+def read_topics(stored: Iterable[TopicPartition], side: KafkaSide) -> set[str]:
+    """The topics that the group has offsets of, in either store."""
+    return {key.topic for key in stored} | {key.topic for key in side.offsets}
+
+
+def assigned(side: KafkaSide) -> dict[TopicPartition, str]:
+    """Which member of the group in Kafka has which partition."""
+    members = side.group.members if side.group is not None else ()
+    return {partition: member.member for member in members for partition in member.assigned}
+
+
+def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: KafkaSide, world: World) -> Gathered:
+    """Which partitions concern a group, and what its nodes say of them. All its topics must be known to ``world``."""
+    problems: list[str] = []
+    paths = paths_of(group)
+    claims = _claims(group, nodes, {member.member for member in members}, problems)
+    members = tuple(_with_owned_topics(member, claims) for member in members)
+    stored = _stored(group, nodes, problems)
+    hidden = _hidden(group, nodes)
+    keys: set[TopicPartition] = {*claims, *stored, *side.offsets, *assigned(side)}
+    # A topic is read as a whole: partitions that have come since the group's last commit are behind, too.
+    for topic in {topic for member in members for topic in member.streams} | read_topics(stored, side):
+        keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
+    # One whose registration cannot be read may have any partition.
+    existing: dict[str, frozenset[int] | None] = {}
+    for topic in {key.topic for key in keys}:
+        found = world.topics[topic]
+        unknown = found.exists and found.error is not None and not found.passed_over
+        existing[topic] = None if unknown else frozenset(found.partitions)
+    drafts = {}
+    for key in keys:
+        there = existing[key.topic]
+        exists = there is None or key.partition in there
+        unclaimed = _HIDDEN_CLAIM if _is_below_hidden(paths.owners, key.topic, hidden) else _NO_CLAIM
+        offset = stored.get(key)
+        if offset is None and (list_ := _is_below_hidden(paths.offsets, key.topic, hidden)):
+            offset = hidden_offset(f"znode {list_} cannot be read: {hidden[list_]}")
+        drafts[key] = Draft(claims.get(key, unclaimed), offset, side.offsets.get(key), exists)
+    times = [node.stat.mtime for path in paths_of(group)[:2] if (node := nodes.node(path)) is not None]
+    times += [node.stat.mtime for path in below(paths_of(group).ids, nodes) if (node := nodes.node(path)) is not None]
+    times += [claim.since for claim in claims.values() if claim.since is not None]
+    times += [offset.changed_at for offset in stored.values()]
+    return Gathered(group, members, side, drafts, tuple(problems), max(times, default=None), hidden)
+
+
+def _hidden(group: str, nodes: Nodes) -> dict[str, str]:
+    """The group's nodes that may not be read, with the reason."""
+    if nodes.all_seen:
+        return {}
+    paths = paths_of(group)
+    below_lists = [path for parent in paths[2:] for path in below(parent, nodes)]
+    leaves = [path for parent in [paths.ids, *below_lists] for path in below(parent, nodes)]
+    return {path: why for path in [*paths, *below_lists, *leaves] if (why := nodes.hidden(path)) is not None}
+
+
+def _is_below_hidden(parent: str, topic: str, hidden: Mapping[str, str]) -> str | None:
+    """Which of the two lists above a partition's node may not be read; None where both may."""
+    if not hidden:
+        return None
+    return next((path for path in (parent, f"{parent}/{topic}") if path in hidden), None)
+
+
+def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> GroupSnapshot:
+    """Everything about one group."""
+    group, members, side = gathered.group, gathered.members, gathered.side
+    topics = {name: world.topics[name] for name in sorted(concerned(group, nodes, members, side))}
+    subscribed = frozenset(topic for member in members for topic in member.streams)
+    paths = paths_of(group)
+    ids = nodes.node(paths.ids)
+    stopping = [topics[name] for name in sorted(subscribed) if not topics[name].passed_over]
+    topic_problems = [topic.error for topic in stopping if topic.exists]
+    hidden = dict(gathered.hidden)
+    hidden |= {path: why for path, why in world.hidden.items() if _concerns(path, topics)}
+    return GroupSnapshot(
+        group,
+        members,
+        tuple(
+            _partition(key, gathered.drafts[key], world, look, kafka_unknown=not side.offsets_known)
+            for key in sorted(gathered.drafts)
+        ),
+        subscribed,
+        tuple(problem for problem in [*topic_problems, *gathered.problems] if problem and problem not in world.told),
+        topics=topics,
+        known_topics=world.known_topics,
+        taken_at=look.taken_at,
+        took=look.took,
+        in_zookeeper=nodes.exists(paths.group),
+        ids_version=ids.stat.version if ids is not None else None,
+        ids_czxid=ids.stat.czxid if ids is not None else None,
+        last_change=gathered.last_change,
+        coordinator=side.group,
+        broker_ids=world.broker_ids,
+        warnings=(*look.warnings, *words_of(group, side.untold)),
+        kafka_untold=side.untold,
+        ids_changed=ids.stat.pzxid if ids is not None else 0,
+        hidden=hidden,
+        kafka_members_unknown=not side.members_known,
+        kafka_offsets_unknown=not side.offsets_known,
+        foreign=foreign_children(group, nodes),
+        faulty_brokers=world.faulty_brokers,
+    )
+
+
+def _concerns(path: str, topics: Mapping[str, object]) -> bool:
+    """Whether a node of the cluster is of use to a group: lists are to all, a topic to those that know of it."""
+    parent, _, name = path.rpartition("/")
+    return parent != znodes.topics() or name in topics
+
+
+def _partition(key: TopicPartition, draft: Draft, world: World, look: Look, *, kafka_unknown: bool) -> GroupPartition:
+    log: Log | None = None
+    if look.logs_wanted:
+        log = why_not_asked(key, draft, world) or look.logs.get(key)
+    start, end, leader = log if isinstance(log, tuple) else (None, None, None)
+    claim = draft.claim
+    return GroupPartition(
+        key.topic,
+        key.partition,
+        claim.owner,
+        claim.member,
+        claim.stream,
+        claim.since,
+        claim.session_id,
+        claim.error,
+        draft.exists,
+        world.leaders.get(key, leader),
+        draft.stored,
+        draft.kafka,
+        start,
+        end,
+        log if isinstance(log, str) else None,
+        claim.claimed,
+        claim.hidden,
+        key not in world.leaders and leader is None and key in world.unknown_leaders,
+        kafka_unknown or (draft.kafka is not None and draft.kafka.error is not None),
+    )
+
+
+def why_not_asked(key: TopicPartition, draft: Draft, world: World) -> str | None:
+    """Why no broker can tell a partition's log; None where one may."""
+    if not world.topics[key.topic].exists:
+        return f"topic {key.topic} does not exist"
+    if world.topics[key.topic].passed_over:
+        return world.topics[key.topic].error
+    if not draft.exists:
+        return f"topic {key.topic} has no partition {key.partition}"
+    if world.leaders.get(key, 0) is None:
+        return "no broker leads it"
+    return None
+
+
+def _claims(group: str, nodes: Nodes, members: set[str], problems: list[str]) -> dict[TopicPartition, Claim]:
+    found: dict[TopicPartition, Claim] = {}
+    for topic, parent in nodes.children(paths_of(group).owners):
+        # Plain numbers first: they are what members of the reference look at.
+        for name, path in sorted(nodes.children(parent), key=lambda entry: (not entry[0].isdecimal(), entry[0])):
+            match = _OWNED.fullmatch(name)
+            if match is None:
+                problems.append(f"znode {path} is not named by a partition")
+                continue
+            key = TopicPartition(topic, int(match[1]))
+            if key in found:
+                problems.append(f"znode {path} is a second owner node of {key}")
+                continue
+            node = nodes.node(path)
+            if node is not None:
+                found[key] = _claim(node, members)
+            elif why := nodes.failure(path):
+                found[key] = Claim(error=why, hidden=True)
+    return found
+
+
+def _claim(node: Node, members: set[str]) -> Claim:
+    owner = node.data.decode("utf-8", "backslashreplace")
+    identity = identify_owner(owner, members)
+    return Claim(
+        owner or None,
+        identity and identity.consumer_id,
+        identity and identity.index,
+        node.stat.ctime,
+        node.stat.owner,
+        None if owner else "the owner node is empty",
+        node.stat.czxid,
+    )
+
+
+def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, Claim]) -> GroupMember:
+    """A member of another client whose registration does not name its topics: it has those that it owns."""
+    if member.foreign is None or member.registration is not None:
+        return member
+    streams: dict[str, int] = {}
+    for key, claim in claims.items():
+        if claim.member == member.member:
+            streams[key.topic] = max(streams.get(key.topic, 1), (claim.stream or 0) + 1)
+    registration = Registration("static", streams, version=None) if streams else None
+    return replace(member, registration=registration, streams=streams)
+
+
+def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
+    found: dict[TopicPartition, StoredOffset] = {}
+    for topic, parent in nodes.children(paths_of(group).offsets):
+        for name, path in nodes.children(parent):
+            if _PLAIN.fullmatch(name) is None:
+                problems.append(f"znode {path} is not named by a partition")
+                continue
+            key = TopicPartition(topic, int(name))
+            node = nodes.node(path)
+            if node is not None:
+                found[key] = stored_offset(path, node)
+            elif why := nodes.failure(path):
+                found[key] = hidden_offset(why)
+    return found

@@ -1,0 +1,137 @@
+"""Registered members out of their id nodes; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from zkgroup.errors import MalformedZnodeError, ZkgroupError
+from zkgroup.groups.group_model import GroupMember
+from zkgroup.protocol import znodes
+from zkgroup.protocol.operations import Node
+from zkgroup.protocol.znodes import Registration
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class TopicSelections:
+    """What filters take of the topics that exist; a filter that many members share, in any group, is run once."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = tuple(topics)
+        self._selected: dict[tuple[str, str], tuple[str, ...] | ZkgroupError] = {}
+
+    def streams(self, registration: Registration) -> dict[str, int]:
+        """Topic → streams. Raises ``UsageError`` for an expression that Java would not take, or that explodes."""
+        if registration.pattern == "static":
+            return dict(registration.subscription)
+        ((expression, streams),) = registration.subscription.items()
+        key = (registration.pattern, expression)
+        if key not in self._selected:
+            from zkgroup.protocol.assignors import resolve  # Java's regular expressions take 20 ms to load
+
+            try:
+                self._selected[key] = tuple(resolve(registration, self.topics))
+            except ZkgroupError as error:
+                self._selected[key] = error
+        found = self._selected[key]
+        if isinstance(found, ZkgroupError):
+            raise found
+        return dict.fromkeys(found, streams)
+
+
+def decode_member(group: str, name: str, path: str, node: Node, selections: TopicSelections) -> GroupMember:
+    """A member out of its id node. What cannot be read stands in ``error``."""
+    registration, streams, registered_at, error = None, {}, node.stat.ctime, None
+    try:
+        registration = znodes.decode_registration(path, node.data)
+        if registration.timestamp is not None:
+            registered_at = registration.timestamp
+        streams = selections.streams(registration)
+    except MalformedZnodeError as malformed:
+        error = malformed.why
+    except ZkgroupError as unreadable:  # the expression
+        error = unreadable.message
+    defects = znodes.registration_defects(node.data) if registration is not None else ()
+    return GroupMember(
+        name,
+        host_of(group, name),
+        node.stat.owner,
+        registered_at,
+        registration,
+        streams,
+        error,
+        defects,
+        node.data,
+        node.stat.ctime,
+        node.stat.czxid,
+    )
+
+
+def read_foreign(group: str, members: Sequence[GroupMember], selections: TopicSelections) -> tuple[GroupMember, ...]:
+    """The members, where none is of the Scala consumer: a registration that would stop it harms nobody there, and means
+    what its own client means by it. Which topics a node does not name, its owners tell later."""
+    if any(_is_scala(group, member) for member in members):
+        return tuple(members)
+    return tuple(_as_its_client_reads(member, selections) for member in members)
+
+
+def _is_scala(group: str, member: GroupMember) -> bool:
+    """Whether a member may be one of the Scala consumer. kafka-node calls its members ``GROUP_UUID``."""
+    registration = member.registration
+    if not member.member.startswith(f"{group}_") or (registration is None and not member.hidden):
+        return False
+    if (
+        registration is not None
+        and registration.pattern == "white_list"
+        and _UUID.fullmatch(member.member, len(group) + 1)
+    ):
+        return False
+    return not {znodes.SEVERAL_EXPRESSIONS, znodes.OTHER_NUMBERS}.intersection(member.defects)
+
+
+def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> GroupMember:
+    if not member.session_id:
+        return member  # no client stands behind it
+    if not stops_everyone(member):
+        if znodes.OTHER_NUMBERS in member.defects:
+            member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS)
+        if znodes.SEVERAL_EXPRESSIONS not in member.defects:
+            return member
+    registration = znodes.decode_foreign_registration(member.data, selections.topics)
+    try:
+        streams = {} if registration is None else selections.streams(registration)
+    except ZkgroupError:  # the expression
+        registration, streams = None, {}
+    why = member.error or znodes.SEVERAL_EXPRESSIONS
+    return replace(member, registration=registration, streams=streams, error=None, defects=(), foreign=why)
+
+
+def host_of(group: str, consumer_id: str) -> str | None:
+    """The host that a consumer id names, None where it names none.
+
+    The reference: ``GROUP_HOST-MILLIS-HEX``. pykafka and Go's kazoo: ``HOST:UUID``. Ruby's poseidon_cluster:
+    ``GROUP-HOST-PID-SECONDS-N``.
+    """
+    for pattern in (
+        rf"{re.escape(group)}_(.+)-[0-9]{{10,}}-[0-9a-f]{{1,8}}",
+        r"([^:]+):[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+        rf"{re.escape(group)}-(.+)-[0-9]+-[0-9]+-[0-9]+",
+    ):
+        match = re.fullmatch(pattern, consumer_id)
+        if match is not None:
+            return match[1]
+    return None
+
+
+def stops_everyone(member: GroupMember) -> bool:
+    """Whether no member of the reference gets past this one's registration."""
+    if member.error is None or member.hidden or member.registration is not None:
+        return False
+    try:
+        znodes.decode_registration("", member.data)
+    except MalformedZnodeError:
+        return True
+    return False

@@ -1,0 +1,51 @@
+"""An offset out of its node, as those read it who share the group; pure.
+
+Members of the reference take the whole text for a number (``Long.parseLong``, through Scala's ``toLong``; seen with
+0.8.2.2 and 1.1.1): a blank or a line break beside it fails every attempt of their rebalance, while decimal digits of
+any script are numbers to them.
+"""
+
+from __future__ import annotations
+
+from zkgroup.errors import MalformedZnodeError
+from zkgroup.groups.group_model import StoredOffset
+from zkgroup.protocol import znodes
+from zkgroup.protocol.operations import Node
+
+_SHOWN = 20
+
+
+def stored_offset(path: str, node: Node) -> StoredOffset:
+    """What an offset node holds, or why that is no offset."""
+    offset, error, defect = None, None, None
+    number = java_long(node.data)
+    try:
+        offset = znodes.decode_offset(path, node.data)
+        if number is None:
+            shown = node.data.decode("utf-8", "replace")
+            shown = repr(shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…")
+            what = -1 if offset is None else offset
+            defect = f"{shown} has more than the number {what}, which no member of the reference can read"
+    except MalformedZnodeError as malformed:
+        if number is None:
+            error = malformed.why
+        else:
+            offset = number if number >= 0 else None
+    stat = node.stat
+    return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error, defect)
+
+
+def hidden_offset(why: str) -> StoredOffset:
+    """An offset that may be there, and may not be read."""
+    return StoredOffset(None, -1, 0, 0, 0, why, hidden=True)
+
+
+def java_long(data: bytes) -> int | None:
+    """The number as ``Long.parseLong`` reads it: a sign, and decimal digits of any script; None where it refuses."""
+    text = data.decode("utf-8", "replace")
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    # It goes by UTF-16 units, so that digits beyond the first plane are none.
+    if not digits or not all(one.isdecimal() and ord(one) < 0x10000 for one in digits) or len(digits) > 4000:
+        return None
+    value = int(digits) if text[0] != "-" else -int(digits)
+    return value if -(2**63) <= value < 2**63 else None

@@ -1,0 +1,325 @@
+"""What is shown of groups, row by row; pure. The rows' fields are the columns of the commands.
+
+A committed offset is that of the store that is looked at. Where both are, it is the larger one, where a member that
+commits to both would start, and the two stand beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from zkgroup.clients.kafka.responses import words_of
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, State, Store
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.text import counted, listed
+
+#: How long the names of partitions in a line may get.
+NAMES_LENGTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group at a glance.
+
+    ``lag``: the sum over all partitions, None where it is not known of each of them. ``lag_at_least``: the sum over
+    those where it is known, None where it is for none; ``lag_unknown``: how many the others are, with an offset or a
+    log's end that is not known, an offset beyond the log's end, or messages and nothing committed.
+
+    ``partitions`` are all that concern the group: of topics that it is subscribed to or has offsets of, or owned.
+    """
+
+    group: str
+    store: Store
+    state: State
+    members: int
+    topics: int
+    partitions: int
+    lag: int | None
+    lag_at_least: int | None
+    lag_unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRow:
+    """A member. ``subscription``: what it registered, topics or the expression of a filter, each with its number of
+    streams; for a member in Kafka the topics of its share. ``streams``: how many it has in all, of all topics together
+    (a stream of a filter reads all topics); ``owned``: partitions.
+    """
+
+    member: str
+    host: str | None
+    registered_at: int | None
+    subscription: dict[str, int] | list[str] | None
+    pattern: str | None
+    streams: int | None
+    owned: int
+    session_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A partition. ``committed_at`` is when the offset node was written; of offsets in Kafka it is not known."""
+
+    topic: str
+    partition: int
+    owner: str | None
+    member: str | None
+    committed: int | None
+    committed_at: int | None
+    log_start: int | None
+    log_end: int | None
+    lag: int | None
+    leader: int | None
+    committed_zookeeper: int | None
+    committed_kafka: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRow:
+    """Who owns a partition, and in which ``store`` it is so. ``registered`` is None where that is not known: the
+    owner, or the list of members, may not be read."""
+
+    topic: str
+    partition: int
+    owner: str | None
+    member: str | None
+    host: str | None
+    registered: bool | None
+    since: int | None
+    store: Store
+
+
+def group_row(snapshot: GroupSnapshot, store: Store | None = None) -> GroupRow:
+    """A group in one row. ``store``: whose offsets count, by default those of the group's own."""
+    store = store or snapshot.store
+    lags = [lag for partition in snapshot.partitions if (lag := partition.known_lag(store)) is not None]
+    unknown = sum(partition.is_lag_unknown(store) for partition in snapshot.partitions)
+    known = sum(lags) if lags or unknown < len(snapshot.partitions) else None
+    in_kafka = snapshot.coordinator.members if snapshot.coordinator is not None else ()
+    return GroupRow(
+        snapshot.group,
+        snapshot.store,
+        snapshot.state,
+        len(snapshot.members) + len(in_kafka),
+        len({partition.topic for partition in snapshot.partitions} | snapshot.subscribed),
+        len(snapshot.partitions),
+        None if unknown else known,
+        known,
+        unknown,
+    )
+
+
+def half_seen(snapshots: Iterable[GroupSnapshot]) -> list[str]:
+    """A warning, where access lists hide what the rows of groups count: that is only what may be seen."""
+    groups = [
+        one.group for one in snapshots if any(path.startswith(f"{znodes.group(one.group)}/") for path in one.hidden)
+    ]
+    if not groups:
+        return []
+    return [f"a part of {listed(groups)} may not be read, and is not counted: connect as one whom its list admits"]
+
+
+def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
+    """The warnings of all looks, each once; what the coordinator of many groups did not tell of any, in one line for
+    each cause."""
+    lines: dict[str, None] = {}
+    alike: dict[tuple[str, str], list[str]] = {}
+    for snapshot in snapshots:
+        own = words_of(snapshot.group, snapshot.kafka_untold)
+        lines |= dict.fromkeys(warning for warning in snapshot.warnings if warning not in own)
+        for why in dict.fromkeys(snapshot.kafka_untold.values()):
+            what = " and ".join(half for half, reason in snapshot.kafka_untold.items() if reason == why)
+            alike.setdefault((what, why), []).append(snapshot.group)
+    for (what, why), names in alike.items():
+        whose = f"group {names[0]} in Kafka" if len(names) == 1 else f"{len(names)} groups in Kafka ({listed(names)})"
+        lines[f"{what} of {whose} are not known: {why}"] = None
+    return list(lines)
+
+
+def member_rows(snapshot: GroupSnapshot) -> list[MemberRow]:
+    """The members in ZooKeeper, then those in Kafka."""
+    owned: dict[str, int] = {}
+    for partition in snapshot.partitions:
+        if partition.member is not None:
+            owned[partition.member] = owned.get(partition.member, 0) + 1
+    rows = [_member_row(member, owned.get(member.member, 0)) for member in snapshot.members]
+    for member in snapshot.coordinator.members if snapshot.coordinator is not None else ():
+        topics = sorted({partition.topic for partition in member.assigned})
+        rows.append(MemberRow(member.member, member.host or None, None, topics, None, None, len(member.assigned), None))
+    return rows
+
+
+def _member_row(member: GroupMember, owned: int) -> MemberRow:
+    registration = member.registration
+    subscription = dict(registration.subscription) if registration is not None else None
+    return MemberRow(
+        member.member,
+        member.host,
+        member.registered_at,
+        subscription,
+        registration.pattern if registration is not None else None,
+        member.streams_wanted,
+        owned,
+        member.session_id or None,
+    )
+
+
+def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
+    """The partitions that the group owns, and all of topics that it reads or has offsets of in ``store``, in order."""
+    in_kafka = kafka_members(snapshot)
+    known = {partition.topic for partition in snapshot.partitions if _is_kept(partition, store)}
+    rows = []
+    for partition in snapshot.partitions:
+        if not _is_shown(partition, snapshot, store, in_kafka, known):
+            continue
+        stored = partition.stored if store != "kafka" else None
+        kept = partition.kafka if store != "zookeeper" else None
+        member = in_kafka.get(partition.key) if partition.owner is None else None
+        committed = partition.committed(store)
+        by_zookeeper = stored is not None and stored.offset is not None and stored.offset == committed
+        rows.append(
+            PartitionRow(
+                partition.topic,
+                partition.partition,
+                partition.owner if member is None else member,
+                partition.member if member is None else member,
+                committed,
+                stored.changed_at if stored is not None and by_zookeeper else None,
+                partition.log_start,
+                partition.log_end,
+                partition.lag(store),
+                partition.leader,
+                stored.offset if stored is not None else None,
+                kept.offset if kept is not None else None,
+            )
+        )
+    return rows
+
+
+def _is_shown(
+    partition: GroupPartition,
+    snapshot: GroupSnapshot,
+    store: Store,
+    in_kafka: dict[TopicPartition, str],
+    known: set[str],
+) -> bool:
+    if partition.owner is not None or partition.error is not None or partition.key in in_kafka:
+        return True
+    if partition.exists and (partition.topic in snapshot.subscribed or partition.topic in known):
+        return True
+    return _is_kept(partition, store)
+
+
+def _is_kept(partition: GroupPartition, store: Store) -> bool:
+    """Whether there is something for it in ``store``, an offset or what should be one."""
+    return (store != "kafka" and partition.stored is not None) or (store != "zookeeper" and partition.kafka is not None)
+
+
+def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
+    """Every partition of every topic that is subscribed to, and every other one that somebody owns.
+
+    Where a group has members in ZooKeeper and in Kafka, a partition may stand there twice.
+    """
+    hosts = {member.member: member.host for member in snapshot.members}
+    in_kafka = kafka_members(snapshot)
+    kafka_hosts = {m.member: m.host for m in snapshot.coordinator.members} if snapshot.coordinator is not None else {}
+    rows = []
+    for partition in snapshot.partitions:
+        holder = in_kafka.get(partition.key)
+        held = partition.owner is not None or partition.error is not None
+        wanted = partition.exists and partition.topic in snapshot.subscribed
+        if held or (wanted and (holder is None or snapshot.members)):
+            unknown = partition.hidden or (snapshot.members_hidden and partition.member is None)
+            rows.append(
+                OwnerRow(
+                    partition.topic,
+                    partition.partition,
+                    partition.owner,
+                    partition.member,
+                    hosts.get(partition.member or ""),
+                    None if unknown else partition.member is not None,
+                    partition.since,
+                    "zookeeper",
+                )
+            )
+        if holder is not None:
+            host = kafka_hosts.get(holder) or None
+            rows.append(OwnerRow(partition.topic, partition.partition, holder, holder, host, True, None, "kafka"))
+    return rows
+
+
+def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
+    """Which member in Kafka has which partition."""
+    members = snapshot.coordinator.members if snapshot.coordinator is not None else ()
+    return {partition: member.member for member in members for partition in member.assigned}
+
+
+def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
+    """What could not be read or asked, one line each; partitions with the same trouble share a line."""
+    lines = [*snapshot.warnings, *snapshot.problems]
+    lines += foreign_note(snapshot.foreign, "no offsets")
+    lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
+    lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
+    lines += alike([(p, p.error) for p in snapshot.partitions if p.error])
+    if store != "kafka":
+        offsets = [(p, p.stored) for p in snapshot.partitions if p.stored is not None]
+        lines += alike([(p, stored.error) for p, stored in offsets if stored.error], "its offset: ")
+        lines += alike([(p, stored.defect) for p, stored in offsets if stored.defect], "its offset: ")
+    if store != "zookeeper":
+        lines += alike([(p, p.kafka.error) for p in snapshot.partitions if p.kafka and p.kafka.error], "in Kafka: ")
+    told = "\n".join(snapshot.warnings)
+    lines += alike([(p, p.log_error) for p in snapshot.partitions if p.log_error and p.log_error not in told])
+    return lines
+
+
+def foreign_note(paths: Sequence[str], fate: str) -> list[str]:
+    """What becomes of nodes of a group that no consumer makes, in one line; nothing where there are none."""
+    if not paths:
+        return []
+    return [
+        f"{counted(len(paths), 'node')} of another client {'is' if len(paths) == 1 else 'are'} {fate}: {listed(paths)}"
+    ]
+
+
+def _is_shared(path: str) -> bool:
+    """Whether a node that may not be read is told of by itself, and not with a member or a partition."""
+    parts = path.split("/")
+    return not (len(parts) == 5 and parts[3] == "ids") and not (len(parts) == 6 and parts[1] == "consumers")
+
+
+# How errors name the partition that they are about; without it they are the same for the next.
+_OF_IT: Final = (
+    ("the brokers know no partition {}", "the brokers do not know it"),
+    ("partition {}: ", ""),
+    ("broker of {} at", "its broker at"),
+    ("{}", "it"),
+)
+
+
+def alike(said: Iterable[tuple[GroupPartition, str]], prefix: str = "") -> list[str]:
+    """What is said of partitions, a line for all of which the same is said; of very many only some are named."""
+    found: dict[str, list[TopicPartition]] = {}
+    for partition, text in said:
+        for named, plain in _OF_IT:
+            if (name := named.format(partition.name)) in text:
+                text = text.replace(name, plain)
+                break
+        text = text.replace(f"/{partition.topic}/{partition.partition} ", "/… ")
+        found.setdefault(text, []).append(partition.key)
+    return [f"{_shortened(keys)}: {prefix}{text}" for text, keys in found.items()]
+
+
+def _shortened(keys: Sequence[TopicPartition]) -> str:
+    text = spans(keys)
+    if len(text) <= NAMES_LENGTH:
+        return text
+    return f"{text[:NAMES_LENGTH].rpartition(', ')[0] or text[:NAMES_LENGTH]} … ({len(keys)} partitions)"
+
+
+def only_topics(snapshot: GroupSnapshot, topics: Iterable[str]) -> GroupSnapshot:
+    """The same, but for partitions of other topics."""
+    kept = frozenset(topics)
+    return replace(snapshot, partitions=tuple(p for p in snapshot.partitions if p.topic in kept))

@@ -1,0 +1,323 @@
+"""What ZooKeeper holds of groups, read in a few pipelined rounds, however many groups there are.
+
+Here is only decided which nodes to ask for. Nothing is ever created, no watch is left, and what vanishes between two
+rounds counts as gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import MalformedZnodeError, UsageError
+from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupTopic
+from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, host_of, read_foreign
+from zkgroup.protocol import znodes
+from zkgroup.protocol.broker_znodes import broker_fault, decode_broker, decode_partition_state, partitions_to_read
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, Result
+
+_BROKER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+class GroupPaths(NamedTuple):
+    """Where a group's nodes are. All empty for a name that no znode can have: such a group lives in Kafka alone."""
+
+    group: str = ""
+    ids: str = ""
+    owners: str = ""
+    offsets: str = ""
+
+
+def paths_of(group: str) -> GroupPaths:
+    """The paths of a group's nodes."""
+    if child_path(znodes.consumers(), group) is None:
+        return GroupPaths()
+    return GroupPaths(znodes.group(group), znodes.ids(group), znodes.owners(group), znodes.offsets(group))
+
+
+def group_names(registry: Registry | None) -> tuple[str, ...]:
+    """The groups in ZooKeeper; none without a registry, or where their list cannot be read."""
+    (listed,) = registry.read([Children(znodes.consumers())]) if registry is not None else (None,)
+    return listed if isinstance(listed, tuple) else ()
+
+
+class Nodes:
+    """What was read so far: children and nodes by path. A missing node is a ``Failure`` with ``NO_NODE``."""
+
+    def __init__(self) -> None:
+        self._lists: dict[str, Result] = {}
+        self._nodes: dict[str, Result] = {}
+        self._children: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._hidden: dict[str, str] = {}
+
+    def ask(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
+        """One round: read what was not read yet. Raises ``UnreachableError``."""
+        new_lists = [path for path in dict.fromkeys(lists) if path and path not in self._lists]
+        new_nodes = [path for path in dict.fromkeys(nodes) if path and path not in self._nodes]
+        ops: list[Op] = [Children(path) for path in new_lists]
+        ops += [Get(path) for path in new_nodes]
+        results = registry.read(ops) if ops else []
+        self._children.clear()
+        self._lists.update(zip(new_lists, results[: len(new_lists)], strict=True))
+        self._nodes.update(zip(new_nodes, results[len(new_lists) :], strict=True))
+        for path, result in zip([*new_lists, *new_nodes], results, strict=True):
+            if isinstance(result, Failure) and result.code is not Code.NO_NODE:
+                self._hidden.setdefault(path, str(result.code.value))
+
+    @property
+    def all_seen(self) -> bool:
+        """Whether whatever was asked for could be read, or is not there."""
+        return not self._hidden
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names below a node; none where it is missing, unreadable, or was not asked for."""
+        found = self._lists.get(path)
+        return found if isinstance(found, tuple) else ()
+
+    def children(self, path: str) -> tuple[tuple[str, str], ...]:
+        """The names below a node, each with its path. A name that no znode can have is left out."""
+        found = self._children.get(path)
+        if found is None:
+            pairs = ((name, child_path(path, name)) for name in self.names(path))
+            found = self._children[path] = tuple((name, child) for name, child in pairs if child is not None)
+        return found
+
+    def node(self, path: str) -> Node | None:
+        """A node; None where it is missing, unreadable, or was not asked for."""
+        found = self._nodes.get(path)
+        return found if isinstance(found, Node) else None
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a node, readable or not."""
+        found = self._nodes.get(path)
+        return isinstance(found, Node) or (isinstance(found, Failure) and found.code is not Code.NO_NODE)
+
+    def hidden(self, path: str) -> str | None:
+        """Why a node, or what is below it, could not be read, briefly; None where it could, or there is none."""
+        return self._hidden.get(path)
+
+    def failure(self, path: str) -> str | None:
+        """The same as a sentence."""
+        why = self.hidden(path)
+        return None if why is None else f"znode {path} cannot be read: {why}"
+
+
+class World:
+    """What does not belong to one group: topics, leaders, brokers, the topics that are marked for deletion.
+
+    ``topics`` has those that were asked for; ``leaders`` the partitions whose state was: None where nobody leads.
+    ``unknown_leaders``: partitions whose state cannot be read. ``hidden``: nodes that may not be read, with the reason;
+    ``told`` are the sentences that say so.
+    """
+
+    def __init__(
+        self, known_topics: Iterable[str], broker_ids: Iterable[int], to_be_deleted: Collection[str] = ()
+    ) -> None:
+        self.known_topics = tuple(sorted(known_topics))
+        self.broker_ids = tuple(sorted(broker_ids))
+        self.topics: dict[str, GroupTopic] = {}
+        self.leaders: dict[TopicPartition, int | None] = {}
+        self.unknown_leaders: set[TopicPartition] = set()
+        self.hidden: dict[str, str] = {}
+        self.told: set[str] = set()
+        self.selections = TopicSelections(self.known_topics)
+        self.faulty_brokers: tuple[FaultyBroker, ...] = ()
+        self._marked = frozenset(to_be_deleted)
+
+    @classmethod
+    def of_registry(cls, nodes: Nodes) -> World:
+        """As ZooKeeper's lists tell it."""
+        brokers = [int(name) for name in nodes.names(znodes.broker_ids()) if _BROKER.fullmatch(name)]
+        world = cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
+        for path in (znodes.topics(), znodes.broker_ids(), znodes.delete_topics()):
+            world._note_hidden(path, nodes)
+        return world
+
+    def _note_hidden(self, path: str, nodes: Nodes) -> None:
+        why = nodes.hidden(path)
+        if why is not None:
+            self.hidden[path] = why
+            self.told.add(nodes.failure(path) or why)
+
+    @classmethod
+    def of_brokers(cls, leaders: Mapping[str, Mapping[int, int | None]], broker_ids: Iterable[int]) -> World:
+        """As brokers tell it: topic → partition → leader."""
+        world = cls(leaders, broker_ids)
+        for name, partitions in leaders.items():
+            world.topics[name] = GroupTopic(name, True, tuple(sorted(partitions)))
+            world.leaders.update({TopicPartition(name, number): leader for number, leader in partitions.items()})
+        return world
+
+    def add_brokers(self, nodes: Nodes) -> None:
+        """Take up the brokers whose registrations were read."""
+        found = [(path, nodes.node(path)) for path in below(znodes.broker_ids(), nodes) if _is_broker(path)]
+        faults = [(path, broker_fault(node.data), node.stat.czxid) for path, node in found if node is not None]
+        self.faulty_brokers = tuple(
+            FaultyBroker(path, fault, czxid) for path, fault, czxid in faults if fault is not None
+        )
+
+    def add_topics(self, nodes: Nodes, names: Iterable[str]) -> None:
+        """Take up the topics whose nodes were read."""
+        for name in names:
+            if name not in self.topics:
+                self.topics[name] = self._topic(name, nodes)
+
+    def _topic(self, name: str, nodes: Nodes) -> GroupTopic:
+        path = topic_path(name)
+        if path is None:
+            return GroupTopic(name, exists=False, error="no topic can have this name")
+        marked = name in self._marked
+        node = nodes.node(path)
+        if node is None:
+            self._note_hidden(path, nodes)
+            return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
+        stat = node.stat
+        try:
+            partitions, error = partitions_to_read(path, node.data)
+        except MalformedZnodeError as malformed:
+            return GroupTopic(name, True, (), stat.czxid, stat.ctime, marked, malformed.message, stat.mtime)
+        passed_over = error is not None
+        return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime, passed_over)
+
+    def add_leaders(self, nodes: Nodes, partitions: Iterable[TopicPartition]) -> None:
+        """Take up the partitions whose states were read. One without a state has no leader yet."""
+        for partition in partitions:
+            path = znodes.partition_state(partition)
+            node = nodes.node(path)
+            if node is None:
+                if nodes.exists(path):
+                    self.unknown_leaders.add(partition)
+                else:
+                    self.leaders[partition] = None
+                continue
+            try:
+                leader = decode_partition_state(path, node.data).leader
+            except MalformedZnodeError:
+                self.unknown_leaders.add(partition)  # the brokers may tell
+                continue
+            self.leaders[partition] = leader if leader >= 0 else None
+
+
+def read_names(registry: Registry, groups: Sequence[str], nodes: Nodes | None = None) -> Nodes:
+    """The first round: the groups themselves, the topics, the brokers; into ``nodes``, if there are some already."""
+    nodes = Nodes() if nodes is None else nodes
+    nodes.ask(
+        registry,
+        lists=[
+            *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
+            *(path for group in groups for path in paths_of(group)),
+        ],
+        nodes=[path for group in groups for path in paths_of(group)[:2]],
+    )
+    return nodes
+
+
+def read_members(registry: Registry, nodes: Nodes, groups: Sequence[str]) -> None:
+    """The second round: registrations, of brokers too, and which partitions have an owner node or an offset node."""
+    nodes.ask(
+        registry,
+        lists=[path for group in groups for parent in paths_of(group)[2:] for path in below(parent, nodes)],
+        nodes=[
+            *(path for group in groups for path in below(paths_of(group).ids, nodes)),
+            *below(znodes.broker_ids(), nodes),
+        ],
+    )
+
+
+def oldest_broker(nodes: Nodes) -> int | None:
+    """The lowest version among the brokers' registrations (3 stands for 0.10.0 and 0.10.1, 4 for what came next)."""
+    versions = []
+    for path in below(znodes.broker_ids(), nodes):
+        node = nodes.node(path)
+        try:
+            versions.append(decode_broker(path, node.data if node is not None else b"").version)
+        except MalformedZnodeError:
+            continue  # whoever needs to reach this broker says so
+    return min(versions, default=None)
+
+
+def read_partitions(
+    registry: Registry, nodes: Nodes, groups: Sequence[str], members: Mapping[str, Sequence[GroupMember]], world: World
+) -> None:
+    """The third round: owner nodes, offset nodes, and the registrations of all topics that matter."""
+    topics = {
+        topic
+        for group in groups
+        for topic in (
+            *(topic for parent in paths_of(group)[2:] for topic in nodes.names(parent)),
+            *(topic for member in members[group] for topic in member.streams),
+        )
+    }
+    nodes.ask(
+        registry,
+        nodes=[
+            *(
+                path
+                for group in groups
+                for parent in paths_of(group)[2:]
+                for topic in below(parent, nodes)
+                for path in below(topic, nodes)
+            ),
+            *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
+        ],
+    )
+    world.add_brokers(nodes)
+    world.add_topics(nodes, topics)
+
+
+def read_topics(registry: Registry, nodes: Nodes, topics: Iterable[str], world: World) -> None:
+    """The registrations of topics that were heard of elsewhere: in Kafka."""
+    heard = [topic for topic in dict.fromkeys(topics) if topic not in world.topics]
+    nodes.ask(registry, nodes=[path for topic in heard if (path := topic_path(topic)) is not None])
+    world.add_topics(nodes, heard)
+
+
+def read_states(registry: Registry, nodes: Nodes, partitions: Iterable[TopicPartition], world: World) -> None:
+    """The last round: who leads each partition that exists."""
+    existing = [partition for partition in dict.fromkeys(partitions) if partition not in world.leaders]
+    nodes.ask(registry, nodes=[znodes.partition_state(partition) for partition in existing])
+    world.add_leaders(nodes, existing)
+
+
+def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[GroupMember, ...]:
+    """The registered members, in the order of their names."""
+    found = []
+    ids = paths_of(group).ids
+    for name, path in sorted(nodes.children(ids)):
+        node = nodes.node(path)
+        if node is not None:
+            found.append(decode_member(group, name, path, node, selections))
+        elif why := nodes.failure(path):
+            found.append(GroupMember(name, host_of(group, name), 0, None, error=why, hidden=True))
+    return read_foreign(group, found, selections)
+
+
+def foreign_children(group: str, nodes: Nodes) -> tuple[str, ...]:
+    """The paths below a group's node that neither consumers nor zkgroup make."""
+    known = {*paths_of(group), f"{znodes.group(group)}/zkgroup"} if paths_of(group).group else set()
+    return tuple(sorted(path for path in below(paths_of(group).group, nodes) if path not in known))
+
+
+def _is_broker(path: str) -> bool:
+    return _BROKER.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def below(parent: str, nodes: Nodes) -> list[str]:
+    """The paths of the children that were listed."""
+    return [path for _, path in nodes.children(parent)]
+
+
+def child_path(parent: str, name: str) -> str | None:
+    """The path of a child, None for a name that no znode can have."""
+    try:
+        return znodes.child(parent, name)
+    except UsageError:
+        return None
+
+
+def topic_path(topic: str) -> str | None:
+    """The path of a topic's registration; None for what cannot be one: a subscription may name anything."""
+    return child_path(znodes.topics(), topic)

@@ -1,0 +1,168 @@
+"""Asking brokers again and again about one group: where its logs end, and what its coordinator keeps of it.
+
+Brokers that are away are waited for, each time for as long as the time-out allows. So there is a thread for it: what
+ZooKeeper tells meanwhile is not held up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from zkgroup.clients.kafka.responses import KafkaSide, words_of
+from zkgroup.errors import ZkgroupError
+from zkgroup.groups.snapshot.broker_queries import read_logs
+from zkgroup.groups.snapshot.raw_group import Log, assigned
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.clients.kafka.group_coordinator import Coordinators
+
+log = logging.getLogger(__name__)
+
+#: How long a group that Kafka does not know is not asked for again, in seconds.
+UNKNOWN_FOR: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask. ``brokers``: the ids of those that are registered, as they are looked up again when these change.
+    ``topics``: all that exist. ``by_partition``: as ``Coordinators.sides`` has it."""
+
+    partitions: Collection[TopicPartition]
+    brokers: tuple[int, ...]
+    topics: Collection[str]
+    by_partition: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What brokers told; ``error``: why they told nothing, in words, else None."""
+
+    side: KafkaSide = field(default_factory=KafkaSide)
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Poller:
+    """A thread that asks brokers about ``group``, one question after the other; ``close`` it.
+
+    ``find`` tells how to reach the brokers; ``done`` hears each answer, on the thread. ``timeout``: seconds, for each
+    of a question's parts. ``coordinator``: whether the group may be in Kafka.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        find: Callable[[], KafkaSettings],
+        done: Callable[[Answer | BaseException], object],
+        timeout: float,
+        *,
+        coordinator: bool = True,
+    ) -> None:
+        self._group = group
+        self._find = find
+        self._done = done
+        self._timeout = timeout
+        self._wants_side = coordinator
+        self._condition = threading.Condition()
+        self._question: Question | None = None
+        self._busy = False
+        self._closing = False
+        self._brokers: tuple[int, ...] | None = None
+        self._settings: KafkaSettings | None = None
+        self._coordinators: Coordinators | None = None
+        self._side = KafkaSide()
+        self._unknown_since: float | None = None
+        self._thread = threading.Thread(target=self._run, name="zkgroup-poll", daemon=True)
+
+    def start(self) -> None:
+        """Begin to wait for questions."""
+        self._thread.start()
+
+    def ask(self, question: Question) -> bool:
+        """Ask; False where the last question is not answered yet."""
+        with self._condition:
+            if self._busy or self._question is not None:
+                return False
+            self._question = question
+            self._condition.notify()
+        return True
+
+    def close(self, timeout: float = 0.5) -> None:
+        """End. Who waits for a broker that is away is not waited for: the thread ends with its answer."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while self._question is None and not self._closing:
+                    self._condition.wait(1.0)
+                if self._closing:
+                    return
+                question, self._question, self._busy = self._question, None, True
+            assert question is not None
+            try:
+                answer: Answer | BaseException = self._answer(question)
+            except BaseException as error:  # noqa: BLE001  # handed on: who asks raises it
+                answer = error
+            with self._condition:
+                self._busy = False
+                if self._closing:
+                    return
+            self._done(answer)
+
+    def _answer(self, question: Question) -> Answer:
+        try:
+            self._settle(question.brokers)
+            self._ask_side(question)
+            wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
+            return Answer(self._side, self._logs(wanted), "; ".join(words_of(self._group, self._side.untold)) or None)
+        except ZkgroupError as error:
+            self._settings = self._coordinators = None
+            return Answer(self._side, {}, error.message)
+
+    def _settle(self, brokers: tuple[int, ...]) -> None:
+        """Find the brokers, where they may be others than last time."""
+        if self._settings is not None and brokers == self._brokers:
+            return
+        settings = self._find()
+        if settings != self._settings:
+            self._settings, self._coordinators = settings, None
+        self._brokers = brokers
+
+    def _ask_side(self, question: Question) -> None:
+        # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
+        if not self._wants_side or OFFSETS_TOPIC not in question.topics or self._settings is None:
+            return
+        since = self._unknown_since
+        if since is not None and time.monotonic() - since < UNKNOWN_FOR:
+            return
+        coordinators = self._asked_of(self._settings)
+        side = coordinators.sides([self._group], by_partition=question.by_partition)[self._group]
+        self._side = side
+        nothing = side.group is None and not side.offsets and not side.untold
+        self._unknown_since = time.monotonic() if nothing else None
+
+    def _asked_of(self, settings: KafkaSettings) -> Coordinators:
+        from zkgroup.clients.kafka.group_coordinator import (
+            Coordinators,  # confluent-kafka, which not every import needs
+        )
+
+        if self._coordinators is None:
+            self._coordinators = Coordinators(settings, self._timeout)
+        return self._coordinators
+
+    def _logs(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Log]:
+        if not wanted or self._settings is None:
+            return {}
+        return read_logs(self._asked_of(self._settings), sorted(wanted), lambda: self._timeout)

@@ -1,0 +1,198 @@
+"""What a watch sees of a group: looks, and the events between them, as data.
+
+A look is a ``GroupSnapshot`` cut down to what is shown, compared and recorded. Times are milliseconds since 1970,
+offsets are the *next* offset to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+
+from zkgroup.groups.group_model import GroupSnapshot, Store, is_lag_unknown, lag_between
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import short
+
+Kind: TypeAlias = Literal[
+    "watching",
+    "zookeeper-away",
+    "zookeeper-back",
+    "brokers-away",
+    "brokers-back",
+    "group-gone",
+    "group-came",
+    "broker-gone",
+    "broker-came",
+    "topic-gone",
+    "topic-added",
+    "topic-recreated",
+    "partition-gone",
+    "partition-added",
+    "member-left",
+    "member-joined",
+    "member-changed",
+    "session-renewed",
+    "rebalance-started",
+    "partition-released",
+    "partition-claimed",
+    "partition-moved",
+    "offset-back",
+    "offset-removed",
+    "offset-set",
+    "offset-before-start",
+    "log-truncated",
+    "rebalance-ended",
+]
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+
+
+class WatchedMember(NamedTuple):
+    """A member: what it subscribes to (``orders:2``, or a filter), and under which session."""
+
+    subscription: str
+    session: int = 0
+    host: str | None = None
+
+
+class WatchedPartition(NamedTuple):
+    """A partition. ``owner`` is what the owner node says, ``member`` the registered member it means, ``claimed`` the
+    transaction of the claim (0 in Kafka). ``judged``: whether it counts for a rebalance: its topic is subscribed to, it
+    exists, and its owner may be seen."""
+
+    owner: str | None = None
+    member: str | None = None
+    claimed: int = 0
+    judged: bool = True
+    committed: int | None = None
+    log_start: int | None = None
+    log_end: int | None = None
+    leader: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """High watermark less committed; None where it is unknown, as of an offset beyond the log's end."""
+        return lag_between(self.committed, self.log_end)
+
+    @property
+    def is_lag_unknown(self) -> bool:
+        """Whether messages may wait that no number counts. What nobody leads and nobody is to read does not exist."""
+        there = self.judged or self.leader is not None or self.log_end is not None
+        return there and is_lag_unknown(self.committed, self.log_start, self.log_end)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A group at one time, ``at``.
+
+    ``topics``: those that concern it → the transaction that made them (0: not known), only those that exist. ``phase``:
+    Kafka's word for a group that rebalances there. ``ids_changed``: the transaction in which a member came or went
+    last.
+    ``zookeeper`` and ``kafka``: why they are away, else None; the rest then is what was seen last.
+    ``measured``: whether offsets and logs were looked at for this look; between those only members and owners are.
+    ``hidden``: how many nodes may not be read; what they hold is not known. ``noticed``: when the first of the changes
+    was told that this look has seen, None where nobody tells.
+    """
+
+    at: int
+    group: str = ""
+    members: Mapping[str, WatchedMember] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, WatchedPartition] = field(default_factory=dict)
+    topics: Mapping[str, int] = field(default_factory=dict)
+    brokers: tuple[int, ...] = ()
+    exists: bool = True
+    phase: str | None = None
+    ids_changed: int = 0
+    zookeeper: str | None = None
+    kafka: str | None = None
+    measured: bool = True
+    hidden: int = 0
+    noticed: int | None = field(default=None, compare=False)
+
+    @property
+    def lag(self) -> int | None:
+        """The sum of all lags that are known; None where none is."""
+        known = [lag for partition in self.partitions.values() if (lag := partition.lag) is not None]
+        return sum(known) if known else None
+
+
+def told_lag(partitions: Collection[WatchedPartition], unknown: str = "unknown") -> str:
+    """The sum of their lags for people: with ``≥`` where it is not known of all, ``unknown`` where it is of none."""
+    known = [lag for partition in partitions if (lag := partition.lag) is not None]
+    without = sum(partition.is_lag_unknown for partition in partitions)
+    if without == len(partitions):
+        return unknown
+    return f"{'≥' if without else ''}{sum(known)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened. ``before`` and ``after``: owners, subscriptions, offsets, counts, by ``kind``;
+    ``seconds``: how long it took. ``message`` is for people, and is whole without the rest."""
+
+    at: int
+    kind: Kind
+    message: str
+    member: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    before: str | int | None = None
+    after: str | int | None = None
+    seconds: float | None = None
+
+
+def subscription_words(pattern: str, streams: Mapping[str, int]) -> str:
+    """A subscription in words: ``orders:2, payments:1``; a filter after its kind."""
+    words = ", ".join(f"{name}:{number}" for name, number in sorted(streams.items()))
+    return short(words if pattern == "static" else f"{pattern} {words}")
+
+
+def look_of(snapshot: GroupSnapshot, store: Store, at: int, *, measured: bool, kafka: str | None = None) -> Look:
+    """A look out of a snapshot."""
+    members = {
+        member.member: WatchedMember(
+            "?"
+            if member.registration is None
+            else subscription_words(member.registration.pattern, member.registration.subscription),
+            member.session_id,
+            member.host,
+        )
+        for member in snapshot.members
+    }
+    owners: dict[TopicPartition, str] = {}
+    phase = None
+    group = snapshot.coordinator
+    if group is not None and group.members:
+        for one in group.members:
+            members[one.member] = WatchedMember("", 0, one.host)
+            owners |= dict.fromkeys(one.assigned, one.member)
+        phase = None if group.state.lower() in ("stable", "unknown") else group.state
+    wanted = snapshot.subscribed | {key.topic for key in owners}
+    partitions = {}
+    for p in snapshot.partitions:
+        in_kafka = owners.get(p.key) if p.owner is None else None
+        partitions[p.key] = WatchedPartition(
+            p.owner if p.owner is not None else in_kafka,
+            p.member if p.owner is not None else in_kafka,
+            p.claimed,
+            p.topic in wanted and p.exists and not p.hidden,
+            p.committed(store),
+            p.log_start,
+            p.log_end,
+            p.leader,
+        )
+    topics = {name: topic.czxid for name, topic in snapshot.topics.items() if topic.exists}
+    return Look(
+        at,
+        snapshot.group,
+        members,
+        partitions,
+        topics,
+        snapshot.broker_ids,
+        snapshot.in_zookeeper or group is not None or any(p.kafka for p in snapshot.partitions),
+        phase,
+        snapshot.ids_changed,
+        kafka=kafka,
+        measured=measured,
+        hidden=len(snapshot.hidden),
+    )

@@ -1,0 +1,292 @@
+"""A picture of a timeline: partitions by time, coloured by who owned them, as SVG. Pure.
+
+It is drawn on a grid, so that its size has an end, however long was watched and however many partitions there are.
+Readable on a light and on a dark ground, by what the reader's screen prefers.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+from zkgroup.groups.watch.recording import Entry
+from zkgroup.groups.watch.timeline import Event, Look, WatchedPartition
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import counted
+
+#: Steps of time in the picture, and units of its width.
+COLUMNS: Final = 1000
+#: Rows at most; where there are more partitions several share a row.
+ROWS: Final = 1000
+#: Rectangles at most: with more the steps of time get wider.
+RECTANGLES: Final = 20_000
+#: Members that the legend names.
+NAMED: Final = 48
+_MARGIN: Final = 16
+_LABELS: Final = 180
+_HEIGHT: Final = 1000
+_LEGEND_LINE: Final = 18
+_LEGEND_COLUMNS: Final = 2
+_MIXED: Final = 0xFFFF
+_COLOURS: Final = (
+    *("#4c8dd6", "#e0803c", "#3fa66b", "#b068c9", "#c9a227", "#d65f7a"),
+    *("#3aa6a6", "#8a6d5a", "#7a86e0", "#8aa63a", "#d66fb8", "#6b8f9c"),
+)
+_STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+# What XML cannot hold, or a reader would obey: control characters, bidirectional marks, halves of surrogates.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+_STYLE: Final = """\
+text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.dim{fill:#656d76}.small{font-size:10px}
+.ground{fill:#fff}.none{fill:#e4e7eb}.grid{stroke:#9aa4af;stroke-opacity:.35}.mark{fill:#d1242f;fill-opacity:.28}
+.flag{fill:#d1242f}.mixed{fill:#8b949e}
+@media (prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.ground{fill:#0d1117}.none{fill:#262c36}
+.mark{fill:#ff7b72;fill-opacity:.35}.flag{fill:#ff7b72}}"""
+
+
+class _Held(NamedTuple):
+    """Who holds a partition (by number, 0 is nobody), and from which column on."""
+
+    owner: int
+    column: int
+
+
+def picture(entries: Iterable[Entry], begin: int, end: int, group: str) -> str:
+    """The timeline between the two times (milliseconds since 1970) as an SVG document."""
+    canvas = _Canvas(begin, max(end, begin + 1), group)
+    for entry in entries:
+        canvas.add(entry.look, entry.events)
+    return "".join(canvas.document())
+
+
+class _Canvas:
+    def __init__(self, begin: int, end: int, group: str) -> None:
+        self._begin, self._end, self._group = begin, end, group
+        self._members: dict[str, int] = {}  # their numbers, from 1 on
+        self._present: dict[str, list[int]] = {}  # first and last time
+        self._rows: dict[TopicPartition, array[int]] = {}
+        self._held: dict[TopicPartition, _Held] = {}
+        self._last: Mapping[TopicPartition, WatchedPartition] | None = None
+        self._marks = bytearray(COLUMNS)
+        self._since: int | None = None
+        self._rebalances = 0
+        self._longest = 0.0
+
+    def _column(self, at: int) -> int:
+        return min(COLUMNS - 1, max(0, (at - self._begin) * COLUMNS // (self._end - self._begin)))
+
+    def add(self, look: Look, events: Iterable[Event]) -> None:
+        """Take up the next look."""
+        column = self._column(look.at)
+        for name in look.members:
+            self._present.setdefault(name, [look.at, look.at])[1] = look.at
+            self._number(name)
+        if look.partitions is not self._last:
+            for key in self._held.keys() - look.partitions.keys():
+                self._hold(key, 0, column)
+            for key, p in look.partitions.items():
+                owner = p.member or p.owner
+                self._hold(key, 0 if owner is None else self._number(owner), column)
+            self._last = look.partitions
+        for event in events:
+            if event.kind == "rebalance-started":
+                self._since = event.at
+            elif event.kind == "rebalance-ended":
+                seconds = event.seconds or 0.0
+                self._mark(event.at - round(seconds * 1000) if self._since is None else self._since, event.at)
+                self._longest = max(self._longest, seconds)
+                self._since = None
+
+    def _number(self, owner: str) -> int:
+        return self._members.setdefault(owner, min(len(self._members) + 1, _MIXED - 1))
+
+    def _hold(self, key: TopicPartition, owner: int, column: int) -> None:
+        held = self._held.get(key)
+        if held is None:
+            self._rows[key] = array("H", bytes(2 * COLUMNS))
+        elif held.owner == owner:
+            return
+        else:
+            self._fill(key, held, column)
+        self._held[key] = _Held(owner, column)
+
+    def _fill(self, key: TopicPartition, held: _Held, end: int) -> None:
+        if held.owner and end > held.column:
+            self._rows[key][held.column : end] = array("H", [held.owner]) * (end - held.column)
+
+    def _mark(self, start: int, end: int) -> None:
+        self._rebalances += 1
+        first, last = self._column(start), self._column(end)
+        self._marks[first : last + 1] = b"\1" * (last + 1 - first)
+
+    def document(self) -> Iterator[str]:
+        """The picture, piece by piece."""
+        for key, held in self._held.items():
+            self._fill(key, held, COLUMNS)
+        if self._since is not None:
+            self._mark(self._since, self._end)
+        keys, grid = self._shared_rows()
+        step, found = 1, _rectangles(grid)
+        while sum(map(len, found.values())) > RECTANGLES and step < COLUMNS:
+            step *= 2
+            grid = [row[1::2] or row for row in grid]
+            found = _rectangles(grid)
+        height = max(1.0, min(16.0, _HEIGHT / max(1, len(grid))))
+        top = _MARGIN + 44
+        plot = round(height * max(1, len(grid)), 2)
+        named = list(self._members)[:NAMED]
+        more = len(self._members) - len(named)
+        lines = -(-(len(named) + 1 + bool(more)) // _LEGEND_COLUMNS)
+        width, total = _LABELS + COLUMNS + 2 * _MARGIN, round(top + plot + 34 + lines * _LEGEND_LINE + _MARGIN)
+        title = f"Group {_words(self._group)}: who owned what"
+        yield (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{total}" viewBox="0 0 {width} {total}"'
+            f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n'
+            f'<rect class="ground" width="{width}" height="{total}"/>\n'
+            f'<text x="{_MARGIN}" y="{_MARGIN + 8}" font-weight="bold">{escape(title)}</text>\n'
+            f'<text x="{_MARGIN}" y="{_MARGIN + 26}" class="dim">{escape(self._summary())}</text>\n'
+        )
+        left = _MARGIN + _LABELS
+        yield f'<g transform="translate({left},{top})">\n<rect class="none" width="{COLUMNS}" height="{plot:g}"/>\n'
+        for name, number in self._members.items():
+            if rectangles := found.get(number):
+                path = "".join(_path(one, step, height) for one in rectangles)
+                yield f'<path fill="{colour(number)}" d="{path}"><title>{escape(_words(name))}</title></path>\n'
+        if mixed := found.get(_MIXED):
+            yield f'<path class="mixed" d="{"".join(_path(one, step, height) for one in mixed)}"/>\n'
+        for first, last in _spans(self._marks):
+            yield f'<rect class="mark" x="{first}" y="0" width="{last - first}" height="{plot:g}"/>'
+            yield f'<path class="flag" d="M{first - 3} -6h7l-3.5 6z"/>\n'
+        yield from self._axis(plot)
+        yield "</g>\n"
+        yield from _labels(keys, height, top)
+        yield from self._legend(named, more, top + plot + 34, lines)
+        yield "</svg>\n"
+
+    def _summary(self) -> str:
+        words = f"{_time(self._begin, '%Y-%m-%d %H:%M:%S')} to {_time(self._end, '%Y-%m-%d %H:%M:%S')} UTC"
+        words += f", {counted(len(self._rows), 'partition')}, {counted(len(self._present), 'member')}"
+        words += f", {counted(self._rebalances, 'rebalance')}"
+        return words + (f", the longest {self._longest:.1f} s" if self._longest else "")
+
+    def _shared_rows(self) -> tuple[list[Sequence[TopicPartition]], list[array[int]]]:
+        """The rows, in order: a partition each, or some neighbours, which are mixed where they do not agree."""
+        keys = sorted(self._rows)
+        each = -(-len(keys) // ROWS) or 1
+        shared = [keys[n : n + each] for n in range(0, len(keys), each)]
+        if each == 1:
+            return list(shared), [self._rows[key] for key in keys]
+        grid = []
+        for some in shared:
+            rows = [self._rows[key] for key in some]
+            cells = zip(*rows, strict=True)
+            grid.append(array("H", (one[0] if len(set(one)) == 1 else _MIXED for one in cells)))
+        return list(shared), grid
+
+    def _axis(self, plot: float) -> Iterator[str]:
+        seconds = (self._end - self._begin) / 1000
+        step = next((one for one in _STEPS if seconds / one <= 10), 86_400 * max(1, round(seconds / 864_000)))
+        at = -(-self._begin // (step * 1000)) * step * 1000
+        while at <= self._end:
+            x = round((at - self._begin) * COLUMNS / (self._end - self._begin), 1)
+            form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86_400 else "%m-%d"
+            yield f'<path class="grid" d="M{x} 0V{plot + 4:g}"/>'
+            yield f'<text x="{x}" y="{plot + 16:g}" class="dim small" text-anchor="middle">{_time(at, form)}</text>\n'
+            at += step * 1000
+
+    def _legend(self, named: Sequence[str], more: int, top: float, lines: int) -> Iterator[str]:
+        entries = []
+        for name in named:
+            times = self._present.get(name)
+            when = (
+                f" ({_time(times[0], '%H:%M:%S')} to {_time(times[1], '%H:%M:%S')})" if times else " (not registered)"
+            )
+            entries.append((f'fill="{colour(self._members[name])}"', _words(name) + when))
+        entries.append(('class="none"', "no owner"))
+        if more:
+            entries.append(('class="mixed"', f"and {more} more members"))
+        wide = (_LABELS + COLUMNS) / _LEGEND_COLUMNS
+        for index, (look, words) in enumerate(entries):
+            x, y = _MARGIN + index // lines * wide, top + index % lines * _LEGEND_LINE
+            yield f'<rect {look} x="{x:g}" y="{y:g}" width="12" height="12" rx="2"/>'
+            yield f'<text x="{x + 18:g}" y="{y + 10:g}">{escape(words)}</text>\n'
+
+
+def colour(number: int) -> str:
+    """The colour of the member with this number, from 1 on: no two have the same, as long as there are colours."""
+    if number <= len(_COLOURS):
+        return _COLOURS[number - 1]
+    # Around the circle by the golden angle, in rings of lightness; the number itself keeps them apart.
+    red, green, blue = colorsys.hls_to_rgb(number * 0.381966 % 1, 0.42 + number % 5 * 0.06, 0.35 + number % 7 * 0.07)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{(round(blue * 255) & 0xF0) | (number & 0x0F):02x}"
+
+
+def _rectangles(grid: Sequence[array[int]]) -> dict[int, list[tuple[int, int, int, int]]]:
+    """Owner → (column, row, width, height); neighbouring rows that are alike are one."""
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    open_: dict[tuple[int, int, int], int] = {}
+    for number in range(len(grid) + 1):
+        runs = set(_runs(grid[number])) if number < len(grid) else set()
+        for run in [run for run in open_ if run not in runs]:
+            row = open_.pop(run)
+            found.setdefault(run[0], []).append((run[1], row, run[2], number - row))
+        for run in runs:
+            open_.setdefault(run, number)
+    return found
+
+
+def _runs(row: array[int]) -> Iterator[tuple[int, int, int]]:
+    """(owner, first column, width) of each stretch of one owner."""
+    start = 0
+    for column in range(1, len(row) + 1):
+        if column == len(row) or row[column] != row[start]:
+            if row[start]:
+                yield row[start], start, column - start
+            start = column
+
+
+def _path(one: tuple[int, int, int, int], step: int, height: float) -> str:
+    column, row, wide, rows = one
+    x, wide = column * step, min(wide * step, COLUMNS - column * step)
+    return f"M{x} {row * height:.5g}h{wide}v{rows * height:.5g}h-{wide}z"
+
+
+def _spans(marks: bytearray) -> Iterator[tuple[int, int]]:
+    for match in re.finditer(b"\1+", marks):
+        yield match.start(), match.end()
+
+
+def _labels(keys: Sequence[Sequence[TopicPartition]], height: float, top: int) -> Iterator[str]:
+    """The topic's name at its first row, and partitions' numbers where there is room for them."""
+    last, room = None, -100.0
+    for number, some in enumerate(keys):
+        key = some[0]
+        y = top + number * height + min(height, 12) * 0.8
+        if last is not None and key.topic != last and height >= 4:
+            x, line = _MARGIN, top + number * height
+            yield f'<path class="grid" d="M{x} {line:.5g}H{x + _LABELS + COLUMNS}"/>\n'
+        if key.topic != last and y - room >= 11:
+            yield f'<text x="{_MARGIN}" y="{y:.5g}">{escape(_words(key.topic, 22))}</text>\n'
+            last, room = key.topic, y
+        if height >= 10:
+            x = _MARGIN + _LABELS - 6
+            yield f'<text x="{x}" y="{y:.5g}" class="dim small" text-anchor="end">{key.partition}</text>\n'
+
+
+def _words(name: str, most: int = 60) -> str:
+    """A name as XML can hold it: whatever anybody wrote to ZooKeeper."""
+    name = name if len(name) <= most else name[: most - 1] + "…"
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", name)
+
+
+def _time(millis: int, form: str) -> str:
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC).strftime(form)
+    except (OverflowError, ValueError, OSError):
+        return "?"

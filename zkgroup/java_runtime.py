@@ -1,0 +1,155 @@
+"""Finding a Java that can run Spark and the servers, and the line to type where there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from zkgroup.child_environment import childs_environment
+from zkgroup.errors import UsageError
+
+MINIMUM = 17
+
+_RELEASE_FILE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
+_VERSION_LINE = re.compile(r'version "([^"]+)"')
+
+# Releases that Spark 4 and all the servers run on, the best tried first.
+_WANTED = (17, 21, 25)
+_PACKAGES = {
+    "apt-get": "openjdk-{}-jre-headless",
+    "dnf": "java-{}-openjdk-headless",
+    "yum": "java-{}-openjdk-headless",
+    "apk": "openjdk{}-jre-headless",
+    "zypper": "java-{}-openjdk-headless",
+    "pacman": "jre{}-openjdk-headless",
+    "brew": "openjdk@{}",
+}
+_INSTALL = {
+    "apt-get": ("apt-get", "install", "-y", "--no-install-recommends"),
+    "dnf": ("dnf", "install", "-y"),
+    "yum": ("yum", "install", "-y"),
+    "apk": ("apk", "add"),
+    "zypper": ("zypper", "--non-interactive", "install"),
+    "pacman": ("pacman", "-S", "--noconfirm"),
+    "brew": ("brew", "install"),
+}
+
+# Small, quick to start, and not worth a compiler thread's second: these servers live for minutes.
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+# For a server under load, whose speed is measured: the whole compiler, as in production.
+UNDER_LOAD = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+
+
+def find_java() -> Path:
+    """The first Java of ``JAVA_HOME`` and ``PATH`` that is recent enough.
+
+    Raises ``UsageError`` with the command that installs one where there is none.
+    """
+    too_old: list[str] = []
+    for candidate in _candidates():
+        version = java_version(candidate)
+        if version is not None and version >= MINIMUM:
+            return candidate
+        too_old.append(f"{candidate} is {'not usable' if version is None else f'Java {version}'}")
+    found = f" ({'; '.join(too_old)})" if too_old else ""
+    raise UsageError(f"Java {MINIMUM} or later is needed{found}", install_hint())
+
+
+def _candidates() -> list[Path]:
+    places: list[Path] = []
+    if home := os.environ.get("JAVA_HOME"):
+        places.append(Path(home) / "bin" / "java")
+    if on_path := shutil.which("java"):
+        places.append(Path(on_path))
+    return [place for place in dict.fromkeys(places) if place.is_file()]
+
+
+def java_version(java: Path) -> int | None:
+    """The feature release of ``java`` (8, 11, 17 …), or None where it does not run."""
+    release = java_release(java)
+    return _feature(release) if release is not None else None
+
+
+def java_release(java: Path) -> str | None:
+    """The release of ``java`` as it calls itself (``17.0.12``), or None where it does not run."""
+    try:
+        release = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
+    except OSError:
+        release = ""
+    if match := _RELEASE_FILE.search(release):
+        return match[1]
+    try:
+        told = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=childs_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION_LINE.search(told.stderr + told.stdout)
+    return match[1] if match else None
+
+
+def first_java() -> str | None:
+    """The release of the Java that would be run: the first that is recent enough, else the first that there is."""
+    releases = [release for place in _candidates() if (release := java_release(place)) is not None]
+    return next((release for release in releases if (_feature(release) or 0) >= MINIMUM), next(iter(releases), None))
+
+
+def _feature(version: str) -> int | None:
+    numbers = [int(part) for part in re.findall(r"\d+", version)]
+    if not numbers:
+        return None
+    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]  # 1.8.0_392 is Java 8
+
+
+def install_words() -> tuple[str, ...] | None:
+    """The command that installs packages with this machine's package manager, without their names; None if none is
+    known."""
+    return next((words for tool, words in _INSTALL.items() if shutil.which(tool)), None)
+
+
+def install_command() -> tuple[str, ...] | None:
+    """The command (without sudo) that installs a Java with this machine's package manager; None if none is known."""
+    for tool, words in _INSTALL.items():
+        if shutil.which(tool):
+            offered = [number for number in _WANTED if tool != "apt-get" or _apt_knows(_PACKAGES[tool].format(number))]
+            return (*words, _PACKAGES[tool].format((offered or _WANTED)[0]))
+    return None
+
+
+def _apt_knows(package: str) -> bool:
+    """Whether apt can install ``package``: each Debian has one or two of them."""
+    try:
+        told = subprocess.run(
+            ["apt-cache", "show", "--no-all-versions", package],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            timeout=30,
+            check=False,
+            env=childs_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return told.returncode == 0
+
+
+def needs_sudo(command: tuple[str, ...]) -> bool:
+    """Whether this user must be another one to run an installing command."""
+    return command[0] != "brew" and os.geteuid() != 0
+
+
+def install_hint() -> str:
+    """The one line to type that installs a Java, as far as this machine's package manager is known."""
+    command = install_command()
+    if command is None:
+        return f"install a Java runtime {MINIMUM} or later, and set JAVA_HOME or PATH to it"
+    return "install one with: " + " ".join((*(("sudo",) if needs_sudo(command) else ()), *command))

@@ -1,0 +1,181 @@
+"""A member's talk with ZooKeeper: requests and replies, interruptions, and the lease on what may be written.
+
+Pure: requests leave as ``Send`` actions, replies come in as events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.events import Reply, Send
+from zkgroup.protocol.lease import Lease
+from zkgroup.protocol.offset_versions import Procedure
+from zkgroup.protocol.operations import Code, Failure, Op, Result, Sync, writes
+
+T = TypeVar("T")
+_Then: TypeAlias = Callable[[Sequence[Result]], None]
+
+#: When to begin again after a connection was lost of which nothing was heard yet. (Usually that is heard first.)
+RESTART_PAUSE: Final = 0.1
+_LOST: Final = (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)
+
+
+class Conversation:
+    """One procedure at a time, begun again from its start when the connection was lost in the middle.
+
+    ``now`` is set by the machine before it calls. ``emit`` takes the actions.
+    """
+
+    def __init__(self, emit: Callable[[Send], None]) -> None:
+        self.lease = Lease()
+        self.now = 0.0
+        self.connected = False
+        self._emit = emit
+        self._epoch = 0
+        self._connections = 0
+        self._requests = 0
+        self._waiting: dict[int, tuple[tuple[Op, ...], _Then]] = {}
+        self._holding = False  # the procedure wants to write, and waits for a proof that the session lives
+        self._procedure: Procedure[Any] | None = None
+        self._begin: Callable[[], None] | None = None  # begins the procedure that is under way, or interrupted
+        self._restart_at = float("inf")
+
+    @property
+    def idle(self) -> bool:
+        """Whether no procedure is under way, or interrupted."""
+        return self._begin is None
+
+    @property
+    def wake_at(self) -> float:
+        """When ``tick`` has something to do."""
+        return min(self.lease.beat_at, self._restart_at)
+
+    # ------------------------------------------------------------ the session
+
+    def connect(self, epoch: int, timeout: float) -> None:
+        """The session numbered ``epoch`` is connected, for the first time or again."""
+        self.connected = True
+        self._epoch = epoch
+        self._connections += 1
+        self.lease.begin(timeout, self.now)
+        if self._procedure is None:
+            self._restart()
+
+    def disconnect(self) -> None:
+        """The connection dropped: what is under way begins again when it is back."""
+        self.connected = False
+        self.lease.pause()
+        self._restart_at = float("inf")
+        if self._holding:
+            self._interrupt()  # it has not been sent, and what it was decided on may be outdated by then
+
+    def end(self) -> None:
+        """The session is over: what was asked under it is forgotten, and never asked in another."""
+        self.connected = False
+        self.lease.end()
+        self.drop()
+        self._waiting.clear()
+
+    def drop(self) -> None:
+        """Give up the procedure that is under way."""
+        self._interrupt()
+        self._begin = None
+        self._restart_at = float("inf")
+
+    def tick(self) -> None:
+        """Ask for a new proof that the session lives, when it is time to."""
+        if self.connected and self.lease.due(self.now):
+            self._sync()
+        if self._restart_at <= self.now:
+            self._restart()
+
+    # ------------------------------------------------------------ requests
+
+    def reply(self, event: Reply) -> None:
+        """Results came in."""
+        if (waiting := self._waiting.pop(event.request, None)) is None:
+            return
+        ops, then = waiting
+        self.lease.renew(ops, event.results, event.sent_at)
+        if self._holding and self.lease.holds(self.now):
+            # As after a reconnect: what it wanted to write was decided on by answers that may be as old as the lease.
+            self._interrupt()
+            self._restart()
+        then(event.results)
+
+    def _ask(self, ops: tuple[Op, ...], then: _Then) -> None:
+        """Send now. What writes, where the lease has run out, is not sent: once a sync has shown that the session lives
+        the procedure begins again."""
+        if not self.connected:
+            self._interrupt()
+        elif self.lease.holds(self.now) or not writes(ops):
+            self._send(ops, then)
+        else:
+            self._holding = True
+            self._sync()
+
+    def _send(self, ops: tuple[Op, ...], then: _Then) -> None:
+        self._requests += 1
+        self._waiting[self._requests] = (ops, then)
+        self._emit(Send(self._requests, self._epoch, ops))
+
+    def _sync(self) -> None:
+        self._send((Sync(znodes.consumers()),), lambda _: None)
+
+    # ------------------------------------------------------------ procedures
+
+    def run(
+        self, begin: Callable[[], Procedure[T]], done: Callable[[T], None], failed: Callable[[ZkgroupError], None]
+    ) -> None:
+        """Run a procedure to its end; ``done`` gets what it returns, ``failed`` what it raises. One that is under way
+        is given up."""
+        self.drop()
+        self._begin = lambda: self._start(begin, done, failed)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._restart_at = float("inf")
+        if self.connected and self._begin is not None:
+            self._begin()
+
+    def _start(
+        self, begin: Callable[[], Procedure[T]], done: Callable[[T], None], failed: Callable[[ZkgroupError], None]
+    ) -> None:
+        procedure = begin()
+        connection = self._connections
+        self._procedure = procedure
+
+        def proceed(results: Sequence[Result] | None) -> None:
+            try:
+                ops = next(procedure) if results is None else procedure.send(results)
+            except StopIteration as stop:
+                self._procedure = self._begin = None
+                done(stop.value)
+            except ZkgroupError as error:
+                self._procedure = self._begin = None
+                failed(error)
+            else:
+                self._ask(ops, replied)
+
+        def replied(results: Sequence[Result]) -> None:
+            if self._procedure is not procedure:
+                return  # given up meanwhile
+            if not any(isinstance(result, Failure) and result.code in _LOST for result in results):
+                proceed(results)
+                return
+            self._interrupt()
+            if connection != self._connections:
+                self._restart()  # down and up again before the results came in
+            elif self.connected:
+                self._restart_at = self.now + RESTART_PAUSE
+
+        proceed(None)
+
+    def _interrupt(self) -> None:
+        if self._procedure is not None:
+            self._procedure.close()
+        self._procedure = None
+        self._holding = False

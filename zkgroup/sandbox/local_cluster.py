@@ -1,0 +1,401 @@
+"""A sandbox: a real ZooKeeper and real Kafka brokers on free loopback ports, with a folder of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from zkgroup.child_watchdog import Guard
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config import parse_chroot
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.java_runtime import find_java
+from zkgroup.protocol import znodes
+from zkgroup.protocol.acls import CREATOR
+from zkgroup.protocol.operations import OPEN, Create, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox import server_configuration
+from zkgroup.sandbox.certificates import Authority
+from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
+from zkgroup.sandbox.owned_processes import POLL, current_process
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
+from zkgroup.sandbox.sandbox_security import LISTENERS, Security, check_release, registry_settings
+from zkgroup.sandbox.sandbox_state import SandboxState, ServerState, lock_file, locked, read_state, write_state
+from zkgroup.sandbox.scala_member import MemberOptions, ReferenceMember
+from zkgroup.sandbox.server_probe import HOST, free_port, known_brokers, zookeeper_data
+from zkgroup.sandbox.server_process import Server
+
+START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
+
+#: ZooKeeper keeps itself here: ``config`` is a node that nobody else may change, and that brokers need to make.
+ZOOKEEPERS_OWN = "/zookeeper"
+
+
+class Sandbox:
+    """A ZooKeeper and ``brokers`` brokers of one Kafka release, started by ``start`` and ended by ``stop``.
+
+    ``owned``: everything ends with this process, however it ends, and the folder goes too. Otherwise the servers run
+    on by themselves, and ``zkgroup.sandbox.lifecycle.stop`` ends them. ``zookeeper``: the address (host:port, no
+    chroot) of a ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives.
+    ``tick_ms``: ZooKeeper grants session time-outs of 2 to 20 ticks. ``properties`` are added to every broker's.
+    Ports that are not given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``:
+    the servers make their class archives when they are stopped (``zkgroup.sandbox.class_data_sharing``).
+    ``secure``: with TLS, users and access lists (``zkgroup.sandbox.sandbox_security``), beside what every sandbox has.
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        *,
+        kafka: str = DEFAULT_RELEASE,
+        brokers: int = 1,
+        zookeeper: str | None = None,
+        chroot: str = "",
+        tick_ms: int = 500,
+        owned: bool = True,
+        folder: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        zookeeper_port: int | None = None,
+        broker_port: int | None = None,
+        heap_mb: int = 256,
+        record: bool = False,
+        under_load: bool = False,
+        secure: bool = False,
+    ) -> None:
+        if not 0 <= brokers <= 9:
+            raise UsageError(f"a sandbox of {brokers} brokers is not to be had", "ask for 1 to 9")
+        if chroot and not chroot.startswith("/"):
+            raise UsageError(f"chroot {chroot!r} is no path", "begin it with a slash")
+        self.name = name
+        self.release = release(kafka)
+        if secure:
+            check_release(self.release)
+            if zookeeper is not None:
+                raise UsageError("a secured sandbox has a ZooKeeper of its own", "name none")
+        self.chroot = parse_chroot(chroot, f"sandbox {name}")
+        if f"{self.chroot}/".startswith(f"{ZOOKEEPERS_OWN}/"):
+            raise UsageError(
+                f"sandbox {name}: {chroot!r} cannot be a chroot: it is ZooKeeper's own", "take another path"
+            )
+        self.folder = sandbox_folder(name) if folder is None else folder
+        self.owned = owned
+        self._tick_ms = tick_ms
+        self._count = brokers
+        self._properties = dict(properties or {})
+        self._zookeeper_address = zookeeper
+        self._zookeeper_port = zookeeper_port
+        self._broker_port = broker_port
+        self._heap_mb = heap_mb
+        self._archive_classes = record
+        self._under_load = under_load
+        self._guard = Guard()
+        self.security = Security(self.folder / "secure") if secure else None
+        #: Of a secured sandbox that was started here.
+        self.authority: Authority | None = None
+        #: The ports that a secured server has beside its own: ZooKeeper's by the name ``tls``, listeners' by theirs.
+        self._more_ports: dict[str, tuple[int, dict[str, int]]] = {}
+        self._zookeeper: Server | None = None
+        self._brokers: dict[int, Server] = {}
+        self._members: list[ReferenceMember] = []
+        self._started = False
+
+    # What others connect to
+
+    @property
+    def zookeeper(self) -> Server:
+        """The ZooKeeper. Raises ``ZkgroupError`` where the sandbox uses that of another, or is not started."""
+        if self._zookeeper is None:
+            raise ZkgroupError(f"sandbox {self.name} has no ZooKeeper of its own running", "start it first")
+        return self._zookeeper
+
+    @property
+    def address(self) -> str:
+        """The ZooKeeper's host and port."""
+        return self._zookeeper_address or f"{HOST}:{self.zookeeper.port}"
+
+    @property
+    def connect(self) -> str:
+        """The ZooKeeper connect string, with the chroot."""
+        return self.address + self.chroot
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers, as a bootstrap list."""
+        return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
+
+    @property
+    def secured_connect(self) -> str:
+        """The connect string of ZooKeeper's port with TLS. Raises ``ZkgroupError`` where there is none."""
+        if self.security is None:
+            raise ZkgroupError(f"sandbox {self.name} is not secured", "start it with --secure")
+        return f"{HOST}:{self._ports('ZooKeeper', self.zookeeper.port, ['tls'])['tls']}{self.chroot}"
+
+    def listener(self, name: str, broker_id: int = 1) -> str:
+        """The address of a listener of a secured sandbox's broker."""
+        ports = self._ports(str(broker_id), self.broker(broker_id).port, [known for known, _ in LISTENERS])
+        return f"{HOST}:{ports[name]}"
+
+    def _ports(self, server: str, port: int, names: Sequence[str]) -> dict[str, int]:
+        """Ports by their names. They are kept as long as the server keeps its own, ``port``."""
+        kept, ports = self._more_ports.get(server, (0, {}))
+        if kept != port:
+            ports = {name: free_port() for name in names} | {"PLAINTEXT": port}
+            self._more_ports[server] = port, ports
+        return ports
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The brokers' ids: 1, 2, …"""
+        return tuple(self._brokers)
+
+    def broker(self, broker_id: int = 1) -> Server:
+        """A broker by its id."""
+        try:
+            return self._brokers[broker_id]
+        except KeyError:
+            raise ZkgroupError(f"sandbox {self.name} has no broker {broker_id} running", "start it first") from None
+
+    @property
+    def guard(self) -> Guard | None:
+        """What ends processes that belong to the sandbox when its owner dies; None where they run on."""
+        return self._guard if self.owned else None
+
+    def registry(self, timeout: float = 10.0) -> Registry:
+        """A registry on the sandbox's ZooKeeper, to be used as a context manager."""
+        return Registry(registry_settings(self.connect, self.security, timeout))
+
+    def member(self, group: str, subscription: str, **options: Any) -> ReferenceMember:
+        """A reference member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
+        java = tuple(self.security.java_options(member=True)) if self.security else ()
+        wanted = MemberOptions(self.connect, group, subscription, java_options=java, **options)
+        folder = self.folder / "members" / wanted.name
+        member = ReferenceMember(wanted, folder, self.guard, record=self._archive_classes)
+        self._members.append(member)
+        return member
+
+    # Starting and stopping
+
+    def start(self) -> Self:
+        """Start everything and wait until the brokers serve. What was begun is ended again where something fails."""
+        try:
+            return self._start()
+        except OSError as error:
+            place = error.filename or self.folder
+            raise ZkgroupError(
+                f"cannot write {place}: {error.strerror}", f"make room, or set {STATE_VARIABLE} to another folder"
+            ) from error
+
+    def _start(self) -> Self:
+        with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
+            left = read_state(self.folder)
+            if left is not None and left.alive:
+                raise RefusedError(f"sandbox {self.name} runs already", "stop it first, or give another --name")
+            if left is None and self.folder != sandbox_folder(self.name) and self.folder.exists():
+                raise UsageError(f"{self.folder} exists, and no sandbox made it", "name a folder that does not exist")
+            shutil.rmtree(self.folder, ignore_errors=True)  # what a crash left
+            self.folder.mkdir(parents=True, mode=0o700)
+            self._guard.start()
+            self._guard.say(f"rm {self.folder}")
+            if self.security is not None:
+                self.authority = self.security.make(self.name)
+            if self.folder == sandbox_folder(self.name):
+                self._guard.say(f"unlock {lock_file(self.name)}")
+            try:
+                self._start_servers()
+                self._started = True
+                self._record()
+            except BaseException:
+                self._end_everything()
+                raise
+            if not self.owned:
+                self._guard.close(release=True)
+        return self
+
+    def _start_servers(self) -> None:
+        java = find_java()
+        zookeeper_jars = zookeeper_class_path()
+        kafka_jars = kafka_class_path(self.release.version) if self._count else ""
+        if self._zookeeper_address is None:
+            self._zookeeper = self._zookeeper_server(java, zookeeper_jars)
+            self._zookeeper.launch()
+            self._record()
+            self._zookeeper.wait(START_TIMEOUT)
+        if self.security is not None:
+            self._make_users(self.security)
+        for broker_id in range(1, self._count + 1):
+            self._brokers[broker_id] = self._broker_server(java, kafka_jars, broker_id)
+        for broker in self._brokers.values():
+            broker.launch()
+        self._record()
+        for broker in self._brokers.values():
+            broker.wait(START_TIMEOUT)
+        self._wait_for_all()
+
+    def _make_users(self, security: Security) -> None:
+        """What brokers learn of users from ZooKeeper is there before the first starts, and nobody else's. Groups are
+        kept where everybody may make some, as by brokers to 1.0; 1.1.1 would keep that to itself."""
+        with self.registry(START_TIMEOUT) as registry:
+            for path, data in security.scram_users().items():
+                made = [
+                    registry.write(Ensure(path.rpartition("/")[0])),
+                    registry.write(Create(path, data, acl=CREATOR)),
+                ]
+                made.append(registry.write(Create(znodes.consumers(), acl=OPEN)))
+                if any(isinstance(one, Failure) for one in made):
+                    raise ZkgroupError(f"cannot make {path}: {made}", f"see the log {self.zookeeper.log}")
+        security.write_profile(self.secured_connect)
+
+    def _zookeeper_server(self, java: Path, class_path: str) -> Server:
+        folder = self.folder / "zookeeper"
+
+        def prepare(port: int) -> Sequence[str]:
+            properties = server_configuration.zookeeper_properties(port, folder / "data", self._tick_ms)
+            options: Sequence[str] = ()
+            if self.security is not None:
+                properties |= self.security.zookeeper_properties(self._ports("ZooKeeper", port, ["tls"])["tls"])
+                options = self.security.java_options()
+            (folder / "zoo.cfg").write_text(server_configuration.properties_file(properties), encoding="utf-8")
+            (folder / "log4j2.properties").write_text(
+                server_configuration.LOG4J2.format(level="INFO"), encoding="utf-8"
+            )
+            return server_configuration.zookeeper_command(
+                java, class_path, folder, 256, *options, record=self._archive_classes
+            )
+
+        def serves(port: int) -> bool:
+            data = zookeeper_data(port)
+            return data is not None and data.resolve() == (folder / "data").resolve()
+
+        return Server("ZooKeeper", folder, prepare, serves, self._guard, self._zookeeper_port)
+
+    def _broker_server(self, java: Path, class_path: str, broker_id: int) -> Server:
+        folder = self.folder / f"broker-{broker_id}"
+
+        def prepare(port: int) -> Sequence[str]:
+            own = server_configuration.broker_properties(
+                self.release, broker_id, port, folder / "data", self.connect, self._count
+            )
+            options: Sequence[str] = ()
+            if self.security is not None:
+                ports = self._ports(str(broker_id), port, [name for name, _ in LISTENERS])
+                own |= self.security.broker_properties(ports)
+                options = self.security.java_options()
+            file = server_configuration.properties_file(own | self._properties)
+            (folder / "server.properties").write_text(file, encoding="utf-8")
+            log4j = server_configuration.LOG4J1.format(level="INFO", target="System.out")
+            (folder / "log4j.properties").write_text(log4j, encoding="utf-8")
+            return server_configuration.broker_command(
+                java,
+                class_path,
+                folder,
+                self._heap_mb,
+                *options,
+                record=self._archive_classes,
+                under_load=self._under_load,
+            )
+
+        def serves(port: int) -> bool:
+            known = known_brokers(port)
+            if known is None or (self.release.tells_brokers and broker_id not in known):
+                return False
+            return server_configuration.STARTED in server.new_log()  # or another broker of this number would do
+
+        port = None if self._broker_port is None else self._broker_port + broker_id - 1
+        server = Server(f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._guard, port)
+        return server
+
+    def _wait_for_all(self) -> None:
+        """Each broker must know all others: until then a client may be told of half a cluster."""
+        if not self.release.tells_brokers:
+            return
+        deadline = time.monotonic() + START_TIMEOUT
+        for broker in self._brokers.values():
+            while known_brokers(broker.port) != frozenset(self._brokers):
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(f"{broker.name} does not know all brokers", f"see its log {broker.log}")
+                time.sleep(POLL)
+
+    def start_broker(self, broker_id: int = 1) -> None:
+        """Start a broker that was stopped or killed, on its port and data.
+
+        The registration of one that was killed lives as long as its session (6 s): it is waited for, as the broker
+        itself would refuse to start.
+        """
+        broker = self.broker(broker_id)
+        if broker.running:
+            return
+        deadline = time.monotonic() + START_TIMEOUT
+        with self.registry() as registry:
+            while isinstance(registry.read([Exists(znodes.broker(broker_id))])[0], Stat):
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(f"{broker.name} is still registered", "is it started elsewhere?")
+                time.sleep(POLL)
+        broker.start(START_TIMEOUT)
+        self._record()
+
+    def start_zookeeper(self) -> None:
+        """Start the ZooKeeper that was stopped or killed, on its port and data."""
+        self.zookeeper.start(START_TIMEOUT)
+        self._record()
+
+    def stop(self) -> None:
+        """End every process and remove the folder. May be called again, and after a failed start."""
+        if self._started:
+            with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
+                self._end_everything()
+
+    def run_on(self) -> None:
+        """Leave the servers running by themselves, as if they had not been owned."""
+        self.owned = False
+        self._record()
+        self._guard.close(release=True)
+        self._started = False
+
+    def _end_everything(self) -> None:
+        for member in self._members:
+            member.kill()
+        for server in (*self._brokers.values(), *([self._zookeeper] if self._zookeeper else [])):
+            server.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._guard.close()
+        self._started = False
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # What is written down
+
+    @property
+    def state(self) -> SandboxState:
+        """The sandbox as it is written down for other processes."""
+        running = [(None, self._zookeeper), *self._brokers.items()]
+        servers = tuple(
+            ServerState(server.name, HOST, server.port, server.id, str(server.log), broker_id)
+            for broker_id, server in running
+            if server is not None and server.id is not None
+        )
+        return SandboxState(
+            name=self.name,
+            kafka=self.release.version,
+            connect=self.connect,
+            bootstrap=self.bootstrap,
+            folder=str(self.folder),
+            servers=servers,
+            owner=current_process() if self.owned else None,
+            ready=self._started,
+            secure=str(self.security.folder) if self.security else None,
+        )
+
+    def _record(self) -> None:
+        before = read_state(self.folder)
+        write_state(replace(self.state, members=before.members if before else ()))

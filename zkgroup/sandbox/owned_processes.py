@@ -1,0 +1,178 @@
+"""Processes that can be found again, are never mistaken for another, and end with their owner if they should."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zkgroup.child_environment import childs_environment
+from zkgroup.child_watchdog import REPORT, Guard
+from zkgroup.child_watchdog.watchdog_script import start_token
+from zkgroup.errors import ZkgroupError
+
+POLL = 0.02  # seconds between looks at something that is about to happen
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process id and when the process started, so that a recycled id is never taken for it."""
+
+    pid: int
+    started: str
+
+    def alive(self) -> bool:
+        """Whether this very process is there (a zombie is not)."""
+        return start_token(self.pid) == self.started
+
+    def signal(self, number: int) -> bool:
+        """Send a signal; False if the process is gone."""
+        if not self.alive():
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def wait_gone(self, timeout: float) -> bool:
+        """Wait until the process is gone; False if it still is there after ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL)
+        return True
+
+    def end(self, patience: float) -> None:
+        """Ask the process to end, and after ``patience`` seconds make it."""
+        if self.signal(signal.SIGTERM):
+            self.signal(signal.SIGCONT)  # a paused one hears nothing
+            if not self.wait_gone(patience):
+                self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, and wait until it is gone."""
+        if self.signal(signal.SIGKILL):
+            self.wait_gone(10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A server or member that was found by its command line. ``place`` is where in its sandbox's folder it works, such
+    as ``broker-1``."""
+
+    process: ProcessId
+    place: Path
+
+
+def find_by_folder(folder: Path) -> list[Found]:
+    """Java processes whose command line names a file below ``folder``, as those of servers and members of a sandbox do.
+
+    Raises ``ZkgroupError`` where the system does not tell of processes.
+    """
+    found = []
+    for pid, words in _command_lines():
+        below = next((word for word in words[1:] if f"{folder}{os.sep}" in word), None)
+        token = start_token(pid) if below is not None and Path(words[0]).name == "java" else None
+        if below is not None and token is not None:
+            place = below.partition(f"{folder}{os.sep}")[2].partition(os.pathsep)[0]
+            found.append(Found(ProcessId(pid, token), Path(place).parent))
+    return found
+
+
+def _command_lines() -> Iterator[tuple[int, list[str]]]:
+    if sys.platform == "linux":
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):  # it has ended meanwhile
+                    words = (entry / "cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
+                    yield int(entry.name), words
+        return
+    try:
+        shown = subprocess.run(
+            ["ps", "-axww", "-o", "pid=,command="], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ZkgroupError(f"ps does not tell which processes there are: {error}", "end them by hand") from error
+    for line in shown.stdout.splitlines():
+        pid, _, command = line.strip().partition(" ")
+        yield int(pid), command.split()
+
+
+class Process:
+    """A child process with its log."""
+
+    def __init__(self, child: subprocess.Popen[bytes], guard: Guard | None) -> None:
+        self._child = child
+        self._guard = guard
+        # The start time is read before anything can reap the child, so it is there even if the child has ended.
+        self.id = ProcessId(child.pid, start_token(child.pid) or "ended")
+
+    def alive(self) -> bool:
+        """Whether the process runs (or is paused)."""
+        return self._child.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._child.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if the process still is there."""
+        self._child.send_signal(number)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until the process is gone; False if it still is there after ``timeout`` seconds."""
+        try:
+            self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        if self._guard is not None:
+            self._guard.say(f"-{self._child.pid}")
+        return True
+
+    def end(self, patience: float) -> None:
+        """Ask the process to end, and after ``patience`` seconds make it."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a paused one hears nothing
+        if not self.wait(patience):
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait(30.0)
+
+
+def spawn(
+    command: Sequence[str], *, folder: Path, log: Path, guard: Guard | None, output: Path | None = None
+) -> Process:
+    """Start ``command`` in ``folder`` in a session of its own.
+
+    Its errors are appended to ``log``, its output to ``output`` (the log, if not given). With a ``guard`` the process
+    ends when its owner does.
+    """
+    output = output or log
+    with log.open("ab") as errors, output.open("ab") as printed:
+        child = subprocess.Popen(
+            list(command) if guard is None else ["sh", "-c", REPORT, "sh", str(output), *command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=printed if guard is None else guard.fileno(),
+            stderr=errors,
+            start_new_session=True,
+            env=childs_environment(),
+        )
+    return Process(child, guard)
+
+
+def current_process() -> ProcessId:
+    """This process."""
+    return ProcessId(os.getpid(), start_token(os.getpid()) or "")

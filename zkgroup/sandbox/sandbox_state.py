@@ -1,0 +1,182 @@
+"""What is written down of a sandbox, so that other processes find it, use it and end it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.sandbox.owned_processes import ProcessId
+from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
+
+STATE_FILE = "state.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One server: a ZooKeeper (``broker_id`` None) or a broker."""
+
+    name: str
+    host: str
+    port: int
+    process: ProcessId
+    log: str
+    broker_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """One reference member that runs detached."""
+
+    name: str
+    group: str
+    release: str
+    process: ProcessId
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxState:
+    """A sandbox as its state file tells.
+
+    ``connect`` is the ZooKeeper connect string with the chroot, ``bootstrap`` the brokers' list. ``owner`` is the
+    process with which everything ends, None where the servers run detached. It is written down as soon as its first
+    server is launched; ``ready`` tells whether all serve. ``secure`` is the folder of its secrets, if it is secured.
+    """
+
+    name: str
+    kafka: str
+    connect: str
+    bootstrap: str
+    folder: str
+    servers: tuple[ServerState, ...]
+    members: tuple[MemberState, ...] = ()
+    owner: ProcessId | None = None
+    ready: bool = False
+    secure: str | None = None
+
+    @property
+    def zookeeper(self) -> ServerState | None:
+        """The ZooKeeper, None where the sandbox uses that of another."""
+        return next((server for server in self.servers if server.broker_id is None), None)
+
+    @property
+    def brokers(self) -> tuple[ServerState, ...]:
+        """The brokers, by id."""
+        return tuple(server for server in self.servers if server.broker_id is not None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether any of the servers runs."""
+        return any(server.process.alive() for server in self.servers)
+
+
+class DamagedStateError(ZkgroupError):
+    """A state file that cannot be read. Its servers may run."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.parent.name
+        super().__init__(f"{path} is damaged", f"end what runs of the sandbox: zkgroup sandbox stop --name {self.name}")
+
+
+def write_state(state: SandboxState) -> None:
+    """Write the state file, whole or not at all."""
+    folder = Path(state.folder)
+    handle, temporary = tempfile.mkstemp(prefix=".state-", dir=folder)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(asdict(state), file, indent=1)
+    Path(temporary).replace(folder / STATE_FILE)
+
+
+def read_state(folder: Path) -> SandboxState | None:
+    """The state written in ``folder``, None where there is none. Raises ``DamagedStateError``."""
+    path = folder / STATE_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SandboxState)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        why = f"cannot read {path}: {error.strerror}"
+        raise ZkgroupError(why, f"set {STATE_VARIABLE} to another folder") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise DamagedStateError(path) from error
+
+
+def find(name: str = "default") -> SandboxState | None:
+    """The running sandbox called ``name``; None where there is none, it is not ready, or all its servers are gone."""
+    state = read_state(sandbox_folder(name))
+    return state if state is not None and state.ready and state.alive else None
+
+
+def all_states() -> list[SandboxState]:
+    """Every sandbox that is written down and can be read, running or not, by name."""
+    return [state for state in looks() if isinstance(state, SandboxState)]
+
+
+def looks() -> Iterator[SandboxState | DamagedStateError]:
+    """As ``all_states``, with those between that are damaged."""
+    for name in sandbox_names():
+        try:
+            state = read_state(sandbox_folder(name))
+        except DamagedStateError as damaged:
+            yield damaged
+        else:
+            if state is not None:
+                yield state
+
+
+def lock_file(name: str) -> Path:
+    """The file by which the sandbox called ``name`` is locked."""
+    return state_dir() / "sandbox" / f".{name}.lock"
+
+
+@contextlib.contextmanager
+def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
+    """Hold the sandbox called ``name``: who starts, stops or changes it waits for the other.
+
+    The lock's file goes when the sandbox is gone.
+    """
+    path = lock_file(name)
+    deadline = time.monotonic() + timeout
+    while (file := _try_lock(path)) is None:
+        if time.monotonic() > deadline:
+            raise ZkgroupError(
+                f"sandbox {name} is being started or stopped by another process", "wait for it, or end it"
+            ) from None
+        time.sleep(0.05)
+    with file:
+        try:
+            yield
+        finally:
+            if not sandbox_folder(name).exists():
+                path.unlink(missing_ok=True)
+
+
+def _try_lock(path: Path) -> TextIO | None:
+    """The locked file; None while another process has it, or had it and removed it after we opened it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = path.open("w")
+    except OSError as error:
+        raise ZkgroupError(
+            f"cannot write to the state folder {path.parent}: {error.strerror}",
+            f"set {STATE_VARIABLE} to another folder",
+        ) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.close()
+    return None

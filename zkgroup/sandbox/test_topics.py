@@ -1,0 +1,194 @@
+"""Making, widening and deleting topics through ZooKeeper, which works on every release, and filling them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, Message, producer
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.broker_znodes import BrokerRegistration, decode_broker, decode_topic
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Children, Code, Create, Ensure, Exists, Failure, Get, Node, Result, SetData
+from zkgroup.sandbox.owned_processes import POLL
+from zkgroup.sandbox.server_probe import led_partitions
+
+
+def plan_replicas(partitions: range, brokers: Sequence[int], replication: int) -> dict[str, list[int]]:
+    """Replicas of each partition, preferred leader first, the leaders dealt out in turn."""
+    return {str(p): [brokers[(p + i) % len(brokers)] for i in range(replication)] for p in partitions}
+
+
+def create_topic(
+    registry: Registry, topic: str, partitions: int = 1, *, replication: int = 1, timeout: float = 30.0
+) -> None:
+    """Make ``topic`` by writing its registration: the controller does the rest. Waits until every partition is led.
+
+    Raises ``ZkgroupError`` if the topic exists or the brokers do not take it up in ``timeout`` seconds.
+    """
+    replicas = plan_replicas(range(partitions), _brokers(registry), replication)
+    data = json.dumps({"version": 1, "partitions": replicas}, separators=(",", ":")).encode()
+    _done(registry.write(Create(znodes.topic(topic), data)), f"cannot create topic {topic}")
+    wait_until_led(registry, topic, range(partitions), timeout)
+
+
+def add_partitions(registry: Registry, topic: str, total: int, *, timeout: float = 30.0) -> None:
+    """Widen ``topic`` to ``total`` partitions, and wait until the new ones are led."""
+    path = znodes.topic(topic)
+    node = registry.read([Get(path)])[0]
+    if not isinstance(node, Node):
+        raise NotFoundError(f"no topic {topic}")
+    registration = json.loads(node.data)
+    there = len(registration["partitions"])
+    replication = len(registration["partitions"]["0"])
+    registration["partitions"] |= plan_replicas(range(there, total), _brokers(registry), replication)
+    data = json.dumps(registration, separators=(",", ":")).encode()
+    _done(registry.write(SetData(path, data, node.stat.version)), f"cannot widen topic {topic}")
+    wait_until_led(registry, topic, range(there, total), timeout)
+
+
+def delete_topic(registry: Registry, topic: str, *, timeout: float = 30.0) -> None:
+    """Ask the controller to delete ``topic``, and wait until no broker knows of it."""
+    _done(registry.write(Ensure(f"{znodes.delete_topics()}/{topic}")), f"cannot delete topic {topic}")
+    _wait(lambda: registry.read([Exists(znodes.topic(topic))])[0] is None, timeout, f"topic {topic} was not deleted")
+    endpoints = [broker.endpoints[0] for broker in _registrations(registry)]
+    _wait(
+        lambda: not any(led_partitions(end.host, end.port, topic) for end in endpoints),
+        timeout,
+        f"topic {topic} is still known to a broker",
+    )
+
+
+def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
+    """Wait until every broker knows a leader for each of ``partitions``: whichever a client asks, it is told of all."""
+    wanted = set(partitions)
+    endpoints = [broker.endpoints[0] for broker in _registrations(registry)]
+
+    def known() -> bool:
+        return all(wanted <= led_partitions(end.host, end.port, topic) for end in endpoints)
+
+    _wait(known, timeout, f"topic {topic}: not every broker knows a leader for every partition")
+
+
+def _brokers(registry: Registry) -> list[int]:
+    answer = registry.read([Children(znodes.broker_ids())])[0]
+    if not isinstance(answer, tuple) or not answer:
+        raise UnreachableError("no broker is registered", "wait until one is, or start one")
+    return sorted(int(name) for name in answer)
+
+
+def _registrations(registry: Registry) -> list[BrokerRegistration]:
+    paths = [znodes.broker(broker) for broker in _brokers(registry)]
+    nodes = registry.read([Get(path) for path in paths])
+    return [decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
+
+
+def _done(result: Result, what: str) -> None:
+    if isinstance(result, Failure):
+        why = "it exists" if result.code is Code.NODE_EXISTS else f"{result.code.value} {result.detail}"
+        raise ZkgroupError(f"{what}: {why}")
+
+
+def _wait(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ZkgroupError(f"{otherwise} within {timeout:g} s", "see the brokers' logs")
+        time.sleep(POLL)
+
+
+#: Messages that are produced at one go.
+CHUNK = 50_000
+
+
+def fill_topic(
+    registry: Registry, topic: str, messages: int, *, partitions: int | None = None, size: int = 0
+) -> dict[TopicPartition, LogRange]:
+    """Add numbered messages to ``topic``, which is made if it is missing (with three partitions); returns its logs.
+
+    Message *n* (the count goes on where the topic ends) is ``message n``, filled up to ``size`` bytes, with the key
+    ``key-n``, in partition *n* modulo their number. Raises ``RefusedError`` where the topic has another number of
+    partitions than was asked for.
+    """
+    kafka = Brokers(registry.read, {}).settings()
+    node = registry.read([Get(znodes.topic(topic))])[0]
+    if isinstance(node, Node):
+        count = len(decode_topic(znodes.topic(topic), node.data).partitions)
+        if partitions not in (None, count):
+            raise RefusedError(
+                f"topic {topic} has {count} partitions, not {partitions}",
+                "leave --partitions out, or name another topic",
+            )
+    else:
+        count = partitions or 3
+        create_topic(registry, topic, count)
+    wanted = [TopicPartition(topic, number) for number in range(count)]
+    first = sum(log.end for log in _logs(kafka, wanted).values())
+    for start in range(first, first + messages, CHUNK):
+        chunk = range(start, min(start + CHUNK, first + messages))
+        produce(
+            kafka,
+            topic,
+            [Record((b"message %d" % n).ljust(size, b"."), b"key-%d" % n, n % count) for n in chunk],
+        )
+    return _logs(kafka, wanted)
+
+
+def _logs(kafka: KafkaSettings, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LogRange]:
+    found = {}
+    for partition, log in log_offsets(kafka, partitions, 30.0).items():
+        if not isinstance(log, LogRange):
+            raise log
+        found[partition] = log
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message to produce. ``partition`` None: librdkafka chooses; ``timestamp_ms`` None: now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def produce(settings: KafkaSettings, topic: str, records: Sequence[Record], *, timeout: float = 60.0) -> None:
+    """Send ``records`` and wait until the brokers have them all. Raises ``ZkgroupError`` if one was not taken."""
+    refused: list[KafkaError] = []
+
+    def heard(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    client = producer(settings, linger_ms=5, acks=-1, queue_buffering_max_messages=1_000_000)
+    deadline = time.monotonic() + timeout
+    for record in records:
+        while True:
+            try:
+                client.produce(
+                    topic,
+                    record.value,
+                    record.key,
+                    partition=-1 if record.partition is None else record.partition,
+                    timestamp=record.timestamp_ms or 0,
+                    on_delivery=heard,
+                    headers=list(record.headers),
+                )
+                break
+            except BufferError:
+                client.poll(0.1)
+                if time.monotonic() > deadline:
+                    raise ZkgroupError(f"topic {topic} did not take its messages in {timeout:g} s") from None
+    left = client.flush(max(1.0, deadline - time.monotonic()))
+    if refused:
+        raise ZkgroupError(f"{len(refused)} messages to {topic} were not taken: {refused[0].str()}")
+    if left:
+        raise ZkgroupError(f"topic {topic} did not take its messages in {timeout:g} s")
