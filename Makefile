@@ -37,20 +37,20 @@ package: setup ## build sdist and wheel, and run them where nothing of this chec
 	@$(BIN)/python scripts/prepare_servers.py $(DEMO_RELEASES)
 	@$(BIN)/python scripts/check_package.py $(if $(PYTHON),--python $(PYTHON))
 
-releases: setup ## the small suite that every release of the broker has to stand: docs/releases.md
+releases: setup ## the small suite that every release of the broker has to stand: docs/reference/releases.md
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
 	@$(BIN)/python -m pytest --long tests/releases
 
-sim: setup ## a million faults in virtual time, all mutants, ten thousand traces of ZooKeeper: docs/simulation.md
+sim: setup ## a million faults in virtual time, all mutants, ten thousand traces of ZooKeeper: docs/explanation/simulation.md
 	@PYTHONPATH=tests $(BIN)/python -m sim run --faults 1000000
 	@PYTHONPATH=tests $(BIN)/python -m sim mutants
 	@$(BIN)/python -m pytest --long tests/clients/test_zookeeper_traces.py
 
-faults: setup ## kill, stop, cut and restart under real members, and fifty cycles beside the reference: docs/guarantees.md
+faults: setup ## kill, stop, cut and restart under real members, and fifty cycles beside the reference: docs/explanation/guarantees.md
 	@PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
 	@PYTHONPATH=tests $(BIN)/python -m faults --cycles 50 --mix "roundrobin of 1.1"
 
-steady: setup ## the tests that docs/guarantees.md names, twenty times in a row: RUNS=3 for fewer
+steady: setup ## the tests that docs/explanation/guarantees.md names, twenty times in a row: RUNS=3 for fewer
 	@$(BIN)/python scripts/prepare_servers.py $(TEST_RELEASES)
 	@$(BIN)/python scripts/repeat_tests.py $(or $(RUNS),20)
 

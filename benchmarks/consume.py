@@ -17,7 +17,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_configuration import LOG4J1
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 PARTITIONS = 4
 TOPIC = "bench"

@@ -13,7 +13,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure, Exists, Failure, Op
 from zkgroup.protocol.znodes import Registration, encode_offset, encode_registration
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 MEMBERS = 4
 STAMP = 1411294187842

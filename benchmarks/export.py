@@ -22,7 +22,7 @@ from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.config.state_folders import cache_dir
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 PEER = "3.5.7"
 PARTITIONS, MANY, TOPICS = 4, 200, 60

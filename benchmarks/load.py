@@ -28,7 +28,7 @@ from zkgroup.protocol.operations import Create, Ensure, Exists, Get, Node, Op, R
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.scala_member import member_class_path
 from zkgroup.sandbox.server_configuration import LOG4J1, properties_file
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 HOSTS: Final = 2  # processes that members live in
 QUIET: Final = 1.5  # seconds without a change of owner nodes, then it is looked whether the group is at rest

@@ -25,7 +25,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import DEFAULT_RELEASE
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.owned_processes import spawn
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 from ._demo_checks import Ranges, export_defects, judge_reading, messages, parse_printed
 from ._demo_parts import GROUP, LEAVE, PARTITIONS, TOPICS, Member, demo_message, until, zkgroup_command

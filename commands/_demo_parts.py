@@ -13,7 +13,7 @@ from typing import Final
 from zkgroup.errors import ZkgroupError
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.owned_processes import POLL, spawn
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 GROUP: Final = "shop"
 TOPICS: Final = ("orders", "payments")

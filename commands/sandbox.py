@@ -245,7 +245,7 @@ def fill(
         from zkgroup.protocol.names import validate_topic
         from zkgroup.sandbox.lifecycle import running
         from zkgroup.sandbox.sandbox_security import Security, registry_settings
-        from zkgroup.sandbox.test_topics import fill_topic
+        from zkgroup.sandbox.topic_admin import fill_topic
 
     validate_topic(topic)
     # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.

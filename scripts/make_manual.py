@@ -1,4 +1,4 @@
-"""Make ``docs/reference.md`` and the man pages in ``docs/man/`` out of the app's own help.
+"""Make ``docs/reference/commands.md`` and the man pages in ``docs/man/`` out of the app's own help.
 
 Usage: ``make_manual.py`` writes them; ``make_manual.py --check`` says which of them are not what it would write, and
 then ends with 1. Nothing else is read than the commands, so the same app gives the same files.
@@ -20,7 +20,7 @@ from zkgroup.commands import COMMANDS, app
 from zkgroup.commands._command_group import help_sections
 
 ROOT = Path(__file__).resolve().parents[1]
-REFERENCE = ROOT / "docs" / "reference.md"
+REFERENCE = ROOT / "docs" / "reference" / "commands.md"
 MAN = ROOT / "docs" / "man"
 
 EXIT_CODES = (

@@ -37,7 +37,7 @@ def run_once(version: str) -> None:
     """Run a ZooKeeper, a broker and a member through what they usually do, and end each in an orderly way."""
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.sandbox.local_cluster import Sandbox  # pays for the client libraries
-    from zkgroup.sandbox.test_topics import Record, create_topic, produce
+    from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
     sys.stderr.write("running each server once, to make it start faster from now on\n")
     with (

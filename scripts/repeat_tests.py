@@ -1,4 +1,4 @@
-"""The tests that ``docs/guarantees.md`` names, again and again: ``repeat_tests.py RUNS``. A line for each run, with the
+"""The tests that ``docs/explanation/guarantees.md`` names, repeated: ``repeat_tests.py RUNS``. One line a run, with the
 tests that failed; nothing is tried again. The two minutes of faults are left out: ``make faults`` has its own account.
 """
 
@@ -17,7 +17,7 @@ _LEFT_OUT = "tests/connector/test_faults_run.py"
 
 def main(runs: int) -> int:
     """Return 0 if every test passed in every run."""
-    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
     tests = [test for test in dict.fromkeys(_NAMED.findall(page)) if not test.startswith(_LEFT_OUT)]
     command = [sys.executable, "-m", "pytest", "-q", "--numprocesses", "2", "--dist", "worksteal", *tests]
     failures = 0

@@ -20,7 +20,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, delete_topic, produce
 
 STAMP: Final = 1411294187842
 #: How many messages each partition of ``orders`` holds.

@@ -28,7 +28,7 @@ from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, G
 from zkgroup.sandbox.jars import kafka_jars
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

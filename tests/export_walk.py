@@ -46,7 +46,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Exists, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.session_expiry import expire_session
-from zkgroup.sandbox.test_topics import Record, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, delete_topic, produce
 
 PARTITIONS: Final = 2
 POINTS: Final = (

@@ -30,7 +30,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic, delete_topic
 
 #: What a reader is told where topics look like numbers: see ``zkgroup.export.destination.run_log``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")

@@ -17,7 +17,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.test_topics import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic, delete_topic
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 T = TypeVar("T")
 _numbers = itertools.count(1)

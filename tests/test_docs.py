@@ -25,7 +25,7 @@ from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MESSAGES = 3000
@@ -126,7 +126,7 @@ def test_what_is_typed_now_works(
     names |= {"G1": group, "G2": unique("other")}
     assert run("offsets", group, "--save", str(saved), "-z", cluster.connect).returncode == 0
     plans: set[tuple[str, ...]] = set()
-    for line in now_column((DOCS / "operations.md").read_text(encoding="utf-8")):
+    for line in now_column((DOCS / "how-to" / "coming-from-other-tools.md").read_text(encoding="utf-8")):
         _, *typed = shlex.split(line)
         words = [re.sub(r"^(\w+)(?=$|:)", lambda word: names.get(word[1], word[1]), word) for word in typed]
         if words[0] != "consume" and not {"--watch", "--undo", "--all"} & set(words):
@@ -152,11 +152,11 @@ def test_the_how_to_pages(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         messages = [Record(b"order %d" % number, None, number % PARTITIONS) for number in range(MESSAGES)]
         produce(KafkaSettings(sandbox.bootstrap), TOPIC, messages)
         Scenes(registry, living, former).all()
-        assert run_examples(DOCS / "howto.md", work) > 15
+        assert run_examples(DOCS / "how-to" / "recipes.md", work) > 15
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("own_state")
 def test_the_tutorial(work: Path) -> None:
     """From the first sandbox to its end, as it is told."""
-    assert run_examples(DOCS / "tutorial.md", work) > 15
+    assert run_examples(DOCS / "tutorial" / "first-half-hour.md", work) > 15

@@ -16,7 +16,7 @@ from zkgroup.commands import COMMANDS, app
 from zkgroup.groups.findings.finding import KINDS
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "docs" / "findings"
+FOLDER = ROOT / "docs" / "reference" / "findings"
 INDEX = (FOLDER / "README.md").read_text(encoding="utf-8")
 HEADINGS = ["What it means", "How to see it", "Why it happens", "What mends it"]
 

@@ -1,4 +1,4 @@
-"""``docs/guarantees.md`` names tests that exist, and the phases and promises that there are."""
+"""``docs/explanation/guarantees.md`` names tests that exist, and the phases and promises that there are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from faults.run import WEIGHTS
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "guarantees.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -27,13 +27,13 @@ def test_named_files_and_pages_exist() -> None:
     """What it refers to is there."""
     for path in re.findall(r"`(tests/[\w/]+(?:\.py)?)`", PAGE):
         assert (ROOT / path).exists(), path
-    for link in re.findall(r"\]\(([\w-]+\.md)\)", PAGE):
-        assert (ROOT / "docs" / link).exists(), link
+    for link in re.findall(r"\]\(([\w./-]+\.md)\)", PAGE):
+        assert (ROOT / "docs" / "explanation" / link).exists(), link
 
 
 def test_promises_of_the_simulation_are_its_invariants() -> None:
     """The words in italics are what the simulation says when they are broken."""
-    simulation = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
+    simulation = (ROOT / "docs" / "explanation" / "simulation.md").read_text(encoding="utf-8")
     promises = PAGE.partition("## What is promised")[2].partition("## Under which faults")[0]
     for words in re.findall(r"(?<!\*)\*([^*|]+)\*(?!\*)", promises):
         assert f"`{words}`" in simulation, words

@@ -130,4 +130,4 @@ def test_man_shows_every_page_without_a_warning() -> None:
 
 def test_the_reference_is_part_of_the_documentation() -> None:
     """Whoever reads the README finds it."""
-    assert "docs/reference.md" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "docs/reference/commands.md" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 def test_a_wheel_has_everything(tmp_path: Path) -> None:
     """The commands, the pages that explain findings, man pages, and the reference's member for the sandbox."""
     tree = tmp_path / "tree"
-    for name in ("zkgroup", "commands", "docs/findings", "docs/man"):
+    for name in ("zkgroup", "commands", "docs/reference/findings", "docs/man"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
@@ -50,10 +50,10 @@ def test_the_sources_need_the_python_that_is_declared() -> None:
 
 
 def test_the_pythons_that_are_named_were_run() -> None:
-    """The classifiers name the versions that docs/developing.md says were run, from the lowest on."""
+    """The classifiers name the versions that docs/how-to/developing.md says were run, from the lowest on."""
     prefix = "Programming Language :: Python :: 3."
     named = [line.removeprefix(prefix) for line in PROJECT["classifiers"] if line.startswith(prefix)]
-    text = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "developing.md").read_text(encoding="utf-8")
     run = re.findall(r"^\| 3\.(\d+)\.\d+ \|", text, re.MULTILINE)
     assert run == named
     assert PROJECT["requires-python"] == f">=3.{named[0]}"

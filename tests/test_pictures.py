@@ -11,7 +11,7 @@ from documented import parsed
 from take_pictures import FOLDER, PICTURES, Picture
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 
 
 def words_of(picture: Picture) -> str:

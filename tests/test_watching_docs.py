@@ -1,4 +1,4 @@
-"""``docs/watching.md`` lists the events, the keys and the columns that there are, and its pictures can be shown."""
+"""``docs/reference/watching.md`` lists all events, keys and columns, and its pictures are valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zkgroup.groups.watch.recording import _EVENT, _SCALARS, _changes
 from zkgroup.groups.watch.timeline import KINDS, Look
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGE = (DOCS / "watching.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "reference" / "watching.md").read_text(encoding="utf-8")
 
 
 def rows(head: str) -> list[str]:
@@ -45,7 +45,7 @@ def test_columns_and_keys_of_files_are_listed() -> None:
 
 def test_pictures_are_xml() -> None:
     """The page's pictures can be shown."""
-    pictures = re.findall(r"\]\(([a-z-]+\.svg)\)", PAGE)
+    pictures = re.findall(r"pictures/([a-z-]+\.svg)\)", PAGE)
     assert len(pictures) == 2
     for name in pictures:
-        assert ElementTree.parse(DOCS / name).getroot().tag.endswith("svg")
+        assert ElementTree.parse(DOCS / "pictures" / name).getroot().tag.endswith("svg")

@@ -27,7 +27,7 @@ from zkgroup.protocol.broker_znodes import Endpoint
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node, Op, Result, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 
 def endpoint(port: int, host: str = "127.0.0.1") -> Endpoint:

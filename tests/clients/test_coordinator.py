@@ -18,7 +18,7 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.test_topics import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic, delete_topic
 
 P = TopicPartition
 

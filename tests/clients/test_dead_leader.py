@@ -15,7 +15,7 @@ from zkgroup.protocol.broker_znodes import decode_controller
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 TIMEOUT = 5.0
 

@@ -17,7 +17,7 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.range_reader import Hole, RangeReader, range_consumer
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Reader = Callable[..., list[tuple[int, bytes | None]]]
 

@@ -27,7 +27,7 @@ from zkgroup.export.planning.group_state import _resolve
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 DAY = 86_400_000
 #: When the messages of these tests were made: brokers take files for younger.

@@ -23,7 +23,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 FOLDER = Path(__file__).resolve().parents[2] / "completions"
 BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")

@@ -22,7 +22,7 @@ from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import produce
+from zkgroup.sandbox.topic_admin import produce
 
 Unique = Callable[[str], str]
 Jars = Callable[[list[str]], list[str]]

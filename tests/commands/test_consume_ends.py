@@ -30,7 +30,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -25,7 +25,7 @@ from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Get, Nod
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
 from zkgroup.sandbox.session_expiry import expire_session
-from zkgroup.sandbox.test_topics import Record, create_topic, fill_topic
+from zkgroup.sandbox.topic_admin import Record, create_topic, fill_topic
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

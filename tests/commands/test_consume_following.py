@@ -12,7 +12,7 @@ from consuming import consuming
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, add_partitions, create_topic, delete_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -17,7 +17,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure, Exists
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 MESSAGES = 3000
 NEVER = ["-X", "auto.commit.interval.ms=60000"]

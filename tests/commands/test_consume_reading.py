@@ -26,7 +26,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

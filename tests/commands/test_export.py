@@ -26,7 +26,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 MESSAGES = 120_000
 COLUMNS = ["topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late"]

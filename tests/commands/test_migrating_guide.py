@@ -1,4 +1,4 @@
-"""The guide that docs/migrating.md gives, followed block by block on real servers."""
+"""The guide that docs/how-to/migrating.md gives, followed block by block on real servers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import produce
+from zkgroup.sandbox.topic_admin import produce
 
-GUIDE = Path(__file__).parents[2] / "docs" / "migrating.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "migrating.md"
 Unique = Callable[[str], str]
 
 

@@ -19,7 +19,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Ensure, Exists, Failure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, create_topic
+from zkgroup.sandbox.topic_admin import Record, create_topic
 
 MakeTopic = Callable[..., str]
 P = TopicPartition

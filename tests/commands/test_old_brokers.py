@@ -14,7 +14,7 @@ from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 
 @pytest.mark.parametrize("release", ["0.8.2.2", "0.10.2.2"])

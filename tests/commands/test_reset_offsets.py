@@ -24,7 +24,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -35,7 +35,7 @@ NOON = 1_600_000_000_000  # 2020-09-13T12:26:40Z
 @pytest.fixture(scope="module")
 def topic(registry: Registry, kafka: KafkaSettings) -> str:
     """Three partitions with 100 messages each, one a second since 2020-09-13T12:26:40Z."""
-    from zkgroup.sandbox.test_topics import create_topic
+    from zkgroup.sandbox.topic_admin import create_topic
 
     name = fresh_name("reset")
     create_topic(registry, name, 3)

@@ -25,7 +25,7 @@ from zkgroup.sandbox.owned_processes import find_by_folder
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.sandbox_state import find
 from zkgroup.sandbox.server_probe import HOST, port_is_free
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 
 @pytest.fixture(scope="module")

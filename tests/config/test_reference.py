@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the code does."""
+"""docs/reference/configuration.md says what the code does."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from zkgroup.config.configuration_reference import updated
 from zkgroup.config.profiles import _FIELDS
 from zkgroup.config.setting_layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """Whoever changes a key runs ``python -m zkgroup.config.configuration_reference docs/configuration.md``."""
+    """``python -m zkgroup.config.configuration_reference docs/reference/configuration.md`` updates the page."""
     text = DOCS.read_text("utf-8")
     assert updated(text) == text
 

@@ -12,7 +12,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.connector import stream_reader
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 
 def test_clients_whose_connections_failed_are_made_anew(

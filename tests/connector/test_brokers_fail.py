@@ -15,7 +15,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Exists, Failure, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 PARTITIONS = 6
 

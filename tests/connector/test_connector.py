@@ -26,7 +26,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

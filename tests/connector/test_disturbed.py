@@ -18,7 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Failure, Get, Node, Result, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, delete_topic, produce
 
 NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 

@@ -14,7 +14,7 @@ from support import fresh_name, wait_until
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_process import Server
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 TIMEOUT = 8.0
 

@@ -16,7 +16,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Get, Node
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, add_partitions, create_topic, delete_topic, produce
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -16,7 +16,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import DecodingError
 from zkgroup.errors import SessionLostError, UsageError
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -17,7 +17,7 @@ from zkgroup.connector import Connector
 from zkgroup.errors import UsageError
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -18,7 +18,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.session_expiry import expire_session
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -332,7 +332,7 @@ def test_an_id_of_a_leftover_session_is_waited_for(
 def test_servers_that_restart_are_survived(make_sandbox: Callable[..., Sandbox], unique: Unique) -> None:
     """ZooKeeper, then the broker, killed and started again under a reading member: it goes on, in the same session, and
     nothing is missing."""
-    from zkgroup.sandbox.test_topics import create_topic
+    from zkgroup.sandbox.topic_admin import create_topic
 
     sandbox = make_sandbox()
     topic, group = "restarted", unique("group")

@@ -19,7 +19,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure, Exists, Failure, Get, Node, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -18,7 +18,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Children
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import produce
+from zkgroup.sandbox.topic_admin import produce
 
 PROGRAM = Path(__file__).parents[1] / "kafka_node_member.js"
 pytestmark = pytest.mark.long

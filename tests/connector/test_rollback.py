@@ -17,7 +17,7 @@ from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import produce
+from zkgroup.sandbox.topic_admin import produce
 
 PARTITIONS = 6
 ATTEMPTS = 4

@@ -16,7 +16,7 @@ from zkgroup.connector import Stream
 from zkgroup.connector.stream import Feed
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

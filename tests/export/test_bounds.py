@@ -15,7 +15,7 @@ from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.export.planning.bounds import EARLIEST, Bound, notes_on, parse_bound
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]

@@ -30,7 +30,7 @@ from zkgroup.export.tasks.export_task import run_task
 from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import PartitionSummary
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]
 MakeTopic = Callable[..., str]

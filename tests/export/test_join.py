@@ -31,7 +31,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Delete, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.session_expiry import expire_session
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 Committed = Callable[..., int | None]
 EACH = MESSAGES // PARTITIONS

@@ -31,7 +31,7 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]
 BERLIN = "Europe/Berlin"
@@ -311,14 +311,14 @@ def test_the_examples_of_the_page_are_right(
     in_process: Export, registry: Registry, kafka: KafkaSettings, spark: SparkSession, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """What ``docs/export-files.md`` shows of DuckDB, pandas, pyarrow and Spark is what they say."""
+    """What ``docs/reference/export-files.md`` shows of DuckDB, pandas, pyarrow and Spark is what they say."""
     topic = "shop-orders"
     create_topic(registry, topic, 2)
     orders = [Record(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
     produce(kafka, topic, [*orders, Record(b"no json", b"k", 0, at(2024, 10, 28, 1))])
     in_process("archive", topic, root=tmp_path / "lake", layout=LayoutWish(("date", "hour"), BERLIN, None, "json"))
     monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2] / "docs" / "export-files.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "export-files.md"
     text = page.read_text(encoding="utf-8").replace('read.parquet("lake")', f'read.parquet("{tmp_path}/lake")')
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     said: list[str] = []

@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.spark.spark_properties import default_properties
 from zkgroup.export.tasks.task_data import FileOptions, TaskSettings
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00Z
 MESSAGES, SIZE = 18, 10_000_000

@@ -28,7 +28,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.session_expiry import expire_session
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 
 @pytest.fixture

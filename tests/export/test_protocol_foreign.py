@@ -20,7 +20,7 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Check, Children, Create, Delete, Ensure, Exists, Get, Node, Op, Stat
-from zkgroup.sandbox.test_topics import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic, delete_topic
 
 READABLE = Acl("world", "anyone", 1)
 (HIDDEN,) = CLOSED

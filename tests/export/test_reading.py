@@ -27,7 +27,7 @@ from zkgroup.export.run.range_tasks import overtaken
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.test_topics import Record, add_partitions, produce
+from zkgroup.sandbox.topic_admin import Record, add_partitions, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]
@@ -110,7 +110,7 @@ def compacted(registry: Registry, kafka: KafkaSettings) -> str:
         b'{"version":1,"config":{"cleanup.policy":"compact","segment.ms":"100","min.cleanable.dirty.ratio":"0.01"}}'
     )
     assert registry.write(Create(f"/config/topics/{name}", config)) is None
-    from zkgroup.sandbox.test_topics import create_topic
+    from zkgroup.sandbox.topic_admin import create_topic
 
     create_topic(registry, name)
     written = 0

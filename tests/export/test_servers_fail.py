@@ -23,7 +23,7 @@ from zkgroup.protocol.broker_znodes import decode_partition_state
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 # More than librdkafka fetches ahead: what is left must come from whoever leads the partition then.
 EACH, SIZE = 6000, 4000

@@ -23,7 +23,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.owned_processes import Process
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 MESSAGES = 40_000
 SMALL = ("--conf", "spark.executor.memory=512m", "--conf", "spark.task.maxFailures=1")

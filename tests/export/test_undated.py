@@ -19,7 +19,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
-from zkgroup.sandbox.test_topics import Record, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
 NOON = 1_714_564_800_000  # 2024-05-01T12:00Z

@@ -18,7 +18,7 @@ from yarn_cluster import Yarn, yarn
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 MESSAGES = 400_000
 CONF = ("--conf", "spark.executor.memory=512m", "--conf", "spark.executor.instances=2")

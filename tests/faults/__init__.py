@@ -1,6 +1,6 @@
 """The run on real servers: a group of processes under faults, and what must hold of it.
 
-``PYTHONPATH=tests python -m faults --help``; ``make faults``. What it showed last: ``docs/guarantees.md``.
+``PYTHONPATH=tests python -m faults --help``; ``make faults``. What it showed last: ``docs/explanation/guarantees.md``.
 
     judge.py      pure: what was handed out, committed and written → what is wrong
     reader.py     a member's process, which notes what it is handed

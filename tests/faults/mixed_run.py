@@ -18,7 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.session_expiry import expire_session
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 PARTITIONS = 12
 

@@ -26,7 +26,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.session_expiry import expire_session
-from zkgroup.sandbox.test_topics import create_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 #: Seconds of a member's session with ZooKeeper; a tick of the server is half a second.
 TIMEOUT = 4.0

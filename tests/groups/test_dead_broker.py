@@ -24,7 +24,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 TIMEOUT = 6.0
 PARTITIONS = 6

@@ -22,7 +22,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 UNKNOWN = "has offsets in Kafka is not known"
 REMEDY = "--store zookeeper leaves Kafka alone"

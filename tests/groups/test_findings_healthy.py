@@ -19,7 +19,7 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import produce
+from zkgroup.sandbox.topic_admin import produce
 
 DAY = 86_400_000
 

@@ -28,7 +28,7 @@ from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Failure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import produce
+from zkgroup.sandbox.topic_admin import produce
 
 
 @pytest.fixture

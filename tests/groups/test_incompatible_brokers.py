@@ -22,7 +22,7 @@ from zkgroup.protocol.broker_znodes import broker_fault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Delete, Failure, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 RELEASES = ("0.8.2.2", "0.9.0.1", "1.1.1")
 IMPATIENT = {

@@ -19,7 +19,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure
 from zkgroup.sandbox.jars import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 CHECKER, DESCRIBE = "kafka.tools.ConsumerOffsetChecker", "kafka.admin.ConsumerGroupCommand"
 

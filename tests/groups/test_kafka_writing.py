@@ -17,7 +17,7 @@ from zkgroup.groups.changes import kafka_offset_writer
 from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, write_kafka_offsets
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, WriteRefusedError, WriteReport
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.test_topics import Record
+from zkgroup.sandbox.topic_admin import Record
 
 P = TopicPartition
 

@@ -124,7 +124,7 @@ def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry
         ("moved", "after the look"),
         ("appeared", "before the look"),
         ("appeared", "after the look"),
-        # After the look a transaction cannot tell it from the node that was there: docs/operations-safety.md.
+        # After the look a transaction cannot tell it from the node that was there: docs/explanation/safe-changes.md.
         ("made again", "before the look"),
     ],
 )

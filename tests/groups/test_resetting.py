@@ -22,7 +22,7 @@ from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure, Exists, Op
-from zkgroup.sandbox.test_topics import Record, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, delete_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -14,7 +14,7 @@ from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.test_topics import add_partitions
+from zkgroup.sandbox.topic_admin import add_partitions
 
 P = TopicPartition
 

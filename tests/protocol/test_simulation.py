@@ -1,6 +1,6 @@
 """The simulation: random groups under thousands of faults, the same whenever they are repeated; and it is not blind.
 
-How to run more of it, and to read it: ``docs/simulation.md``.
+How to run more of it, and to read it: ``docs/explanation/simulation.md``.
 """
 
 from __future__ import annotations

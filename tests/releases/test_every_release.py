@@ -20,7 +20,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.jars import RELEASES
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 ALWAYS = ("0.8.2.2", "1.1.1", "3.9.1")
 PARTITIONS = 4

@@ -14,7 +14,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES
 from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import create_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 # The releases that other tests need the jars of anyway run always; the others take downloads of their own.
 ALWAYS = ("0.8.2.2", "0.10.2.2", "1.1.1", "3.9.1")

@@ -33,7 +33,7 @@ from zkgroup.sandbox.sandbox_state import all_states, find, lock_file, read_stat
 from zkgroup.sandbox.server_configuration import properties_file
 from zkgroup.sandbox.server_probe import HOST, known_brokers, port_is_free, zookeeper_serves
 from zkgroup.sandbox.server_process import ServerFailedError, telling_line
-from zkgroup.sandbox.test_topics import add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import add_partitions, create_topic, delete_topic, produce
 
 OWNER = """
 import sys, time

@@ -9,7 +9,7 @@ from secured import MESSAGES, TOPIC, Secured
 from support import fresh_name
 
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.test_topics import fill_topic
+from zkgroup.sandbox.topic_admin import fill_topic
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import HOST, free_port
-from zkgroup.sandbox.test_topics import fill_topic
+from zkgroup.sandbox.topic_admin import fill_topic
 
 
 @pytest.mark.long

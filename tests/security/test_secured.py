@@ -43,7 +43,7 @@ from zkgroup.protocol.operations import (
 )
 from zkgroup.sandbox.certificates import Authority
 from zkgroup.sandbox.server_probe import HOST
-from zkgroup.sandbox.test_topics import fill_topic
+from zkgroup.sandbox.topic_admin import fill_topic
 
 
 def read_all(secured: Secured, *options: str) -> None:
@@ -223,7 +223,7 @@ def test_answers_of_every_size(over_tls: Registry) -> None:
 
 
 BLOCK = re.compile(r"<!-- run(?:: exit (?P<code>\d))? -->\n```console\n(?P<text>.*?)```", re.DOTALL)
-DOCS = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text(encoding="utf-8")
 
 
 def masked(text: str) -> list[str]:
@@ -233,7 +233,7 @@ def masked(text: str) -> list[str]:
 
 
 def test_the_examples_of_the_docs(secured: Secured) -> None:
-    """What docs/security.md shows is what its commands print."""
+    """What docs/how-to/security.md shows is what its commands print."""
     security = secured.security
     (security.folder / "wrong.password").write_text(WRONG)
     (security.folder / "wrong.password").chmod(0o600)
@@ -265,7 +265,7 @@ def test_the_examples_of_the_docs(secured: Secured) -> None:
 
 
 def test_the_profiles_of_the_docs(secured: Secured, tmp_path: Path) -> None:
-    """Each profile that docs/security.md shows reads a topic, or looks at a group, of servers that want it so."""
+    """Each profile of docs/how-to/security.md reads a topic, or a group, of servers that require it."""
     profiles = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)
     text = "\n".join(profiles).replace("/etc/zkgroup/", f"{secured.security.folder}/")
     text = text.replace("zk1:2181/kafka", secured.sandbox.connect).replace(

@@ -30,7 +30,7 @@ class Violation(AssertionError):
 
 
 class Invariants:
-    """The account of a group. The numbers are those of ``docs/simulation.md``.
+    """The account of a group. The numbers are those of ``docs/explanation/simulation.md``.
 
     1. A commit to ZooKeeper is accepted from the partition's owner alone; after an owner node was deleted by hand, or
        a session was ended early, from the former owner until its successor's first.

@@ -1,6 +1,6 @@
-"""The table of keys in ``docs/configuration.md``, made from the keys themselves.
+"""The table of keys in ``docs/reference/configuration.md``, made from the keys themselves.
 
-``python -m zkgroup.config.configuration_reference docs/configuration.md`` updates the file; a test compares the two.
+``python -m zkgroup.config.configuration_reference docs/reference/configuration.md`` updates the page, as a test checks.
 """
 
 from __future__ import annotations

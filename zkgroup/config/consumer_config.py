@@ -22,7 +22,7 @@ class ConsumerConfig:
     Where the reference derives a default from another key, leaving the field at None (or empty) does the same; after
     construction all fields but ``auto_offset_reset`` and ``consumer_id`` hold a value.
 
-    Raises UsageError, naming field, value and remedy, for what a file could not say either (``docs/configuration.md``).
+    Raises UsageError, naming field, value and remedy, for values that a file may not have either.
     As there, ``earliest`` and ``latest`` are taken for the older names, and ``num_consumer_fetchers`` has no effect.
     """
 

@@ -165,7 +165,7 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
 def test_a_finding_is_explained(code: str) -> None:
     """Its page is printed, without a cluster; in JSON and CSV it is one row. Links, which lead nowhere on a
     terminal, have become what prints the other page."""
-    page = (Path(__file__).parents[3] / "docs" / "findings" / f"{code}.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "findings" / f"{code}.md").read_text(encoding="utf-8")
     page = re.sub(r"\[(.+?)\]\((.+?)\.md\)", r"\1 (--explain \2)", page)
     assert ".md" not in page
     assert run("inspect-group", "--explain", code).stdout == page

@@ -1,4 +1,4 @@
-"""What a finding is, and every kind of it there is. Each has a page of its code's name in ``docs/findings``, which is
+"""Findings, and every kind of finding. Each has a page of its code's name in ``docs/reference/findings``, which is
 installed as ``zkgroup/pages``."""
 
 from __future__ import annotations

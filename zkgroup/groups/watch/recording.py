@@ -1,4 +1,4 @@
-"""What was watched, kept in a file of JSON lines; ``docs/watching.md`` describes the format.
+"""What was watched, kept in a file of JSON lines; ``docs/reference/watching.md`` describes the format.
 
 The first line says what the file is. A look is written whole now and then (``look``) and as what has changed since the
 one before otherwise (``next``); an event (``event``) stands after the look that it was told with. Each line goes to the
