@@ -194,16 +194,27 @@ def stop(
     ctx: typer.Context,
     name: NameOption = "default",
     all_of_them: Annotated[bool, typer.Option("--all", help="Every sandbox.")] = False,
+    member: Annotated[
+        str | None, typer.Option("--member", metavar="MEMBER", help="Only this detached member; the servers run on.")
+    ] = None,
 ) -> None:
     """Stop a sandbox: its members leave, its servers end, its data is removed.
 
     \b
     zkgroup sandbox stop
-    zkgroup sandbox stop --all
+    zkgroup sandbox stop --member audit_nightly
     """
     from zkgroup.sandbox.lifecycle import stop as stop_sandbox
+    from zkgroup.sandbox.lifecycle import stop_member
     from zkgroup.sandbox.sandbox_paths import sandbox_names
 
+    if member is not None:
+        if all_of_them:
+            raise UsageError("--member names a member of one sandbox", "leave out --all")
+        with working(ctx, "stopping the member"):
+            stop_member(name, member)
+        _note(ctx, f"member {member} has left")
+        return
     names = sandbox_names() if all_of_them else [name]
     with working(ctx, "stopping what runs"):
         stopped = [one for one in names if stop_sandbox(one) is not None]

@@ -140,6 +140,16 @@ def test_detached_members_are_listed_and_share_the_group(running: str, unique: C
     shown = run(*[word for word in join if word != "--detach"], "--id", "a")
     assert (shown.returncode, shown.stderr) == (5, again.stderr)
     assert [row["state"] for row in status(running) if row["process"] == f"{group}_a"] == ["running"]
+    stop = ("sandbox", "stop", "--name", running, "--member")
+    assert run(*stop, f"{group}_a").stderr == f"zkgroup: member {group}_a has left\n"
+    assert {str(row["member"]) for row in owners(running, group)} <= {f"{group}_b"}
+    assert [row["process"] for row in status(running) if str(row["process"]).startswith(group)] == [f"{group}_b"]
+    gone = run(*stop, f"{group}_a")
+    assert (gone.returncode, gone.stderr) == (
+        4,
+        f"zkgroup: sandbox {running} runs no member {group}_a: did you mean {group}_b?\n",
+    )
+    assert run(*stop, f"{group}_b", "--all").returncode == 2
 
 
 def test_a_second_member_of_an_id_in_the_foreground(running: str, unique: Callable[[str], str]) -> None:

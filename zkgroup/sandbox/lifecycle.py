@@ -11,7 +11,7 @@ from pathlib import Path
 
 from zkgroup.child_watchdog.watchdog_script import is_paused
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.owned_processes import POLL, ProcessId, find_by_folder
@@ -114,6 +114,22 @@ def stop(name: str) -> SandboxState | None:
             state = SandboxState(name, kafka="", connect="", bootstrap="", folder=str(folder), servers=())
         shutil.rmtree(folder, ignore_errors=True)
     return state
+
+
+def stop_member(name: str, member_id: str) -> None:
+    """Stop the detached members called ``member_id`` of the running sandbox called ``name``; they leave their groups.
+
+    Raises ``UnreachableError`` without the sandbox, ``NotFoundError`` without such a member.
+    """
+    with locked(name):
+        state = running(name)
+        leaving = [member for member in state.members if member.name == member_id]
+        if not any(member.process.alive() for member in leaving):
+            known = [member.name for member in state.members if member.process.alive()]
+            remedy = did_you_mean(member_id, known, "list the members: zkgroup sandbox status")
+            raise NotFoundError(f"sandbox {name} runs no member {member_id}", remedy)
+        _end_members([member.process for member in leaving])
+        write_state(replace(state, members=tuple(member for member in state.members if member not in leaving)))
 
 
 def _end_found(folder: Path) -> bool:
