@@ -317,7 +317,7 @@ def pack_code(target: Path) -> Path:
     """A zip of what tasks import of zkgroup."""
     root = Path(zkgroup.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for part in (".", "config", "protocol", "servers", *(f"export/{layer}" for layer in _TRAVEL)):
+        for part in (".", "config", "protocol", "clients", "clients/kafka", *(f"export/{layer}" for layer in _TRAVEL)):
             for path in sorted((root / part).glob("*.py")):
                 archive.write(path, Path("zkgroup", path.relative_to(root)))
     return target
