@@ -154,9 +154,9 @@ def consume(
         from zkgroup.protocol.names import validate_group_id
 
         validate_group_id(group)
-    membership: Mapping[str, str] = {}
+    properties: Mapping[str, str] = {}
     if coordinator == "kafka":
-        config, membership = coordinated_config(ctx, settings, group)
+        config, properties = coordinated_config(ctx, settings, group)
     else:
         config = consumer_config(ctx, settings, group)
     member = bool(config.group_id) and not partition
@@ -193,16 +193,15 @@ def consume(
         unread=AT_END.format(" where the group has no offset" if member else "") if at_end and _is_watched() else "",
     )
     sink = Sink(descriptor, formatter, limit=max_messages)
-    if coordinator == "kafka":
-        from ._kafka_consumption import as_coordinated
-
-        return as_coordinated(
-            settings, config, membership, selection, streams, start, limits, sink, lambda text: done(ctx, text)
-        )
     if member:
-        return _consumption.as_member(settings, config, selection, streams, start, limits, sink)
+        from ._member_consumption import Membership, consume_as_member
+
+        membership = Membership(coordinator, properties, streams, lambda text: done(ctx, text))
+        return consume_as_member(settings, config, membership, selection, start, limits, sink)
+    from ._plain_consumption import consume_plainly
+
     assert start is not None
-    return _consumption.plainly(settings, config, selection, partition or [], start, limits, sink)
+    return consume_plainly(settings, config, selection, partition or [], start, limits, sink)
 
 
 def _is_watched() -> bool:

@@ -18,7 +18,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Stream
 from zkgroup.connector.context_manager import Closing
-from zkgroup.connector.zookeeper_connector import boot_clock
+from zkgroup.connector.zookeeper_driver import boot_clock
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import assign, resolve_all

@@ -258,7 +258,7 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
         key_decoder=lambda data: data,
         value_decoder=lambda data: data,
         properties={},
-        tell_ends=True,
+        report_ends=True,
     )
     feed = Feed(stream)
     feed.grant(1, {TopicPartition(topic, 0): 0})  # the others are never read
@@ -268,7 +268,9 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
         sink.start([stream])
         missing = f"the ends of {topic}-1..2"
         wait_until(lambda: sink.missing(ends) == missing, 30, "the end of the first partition")
-        _consumption._watch(sink, _consumption.Limits(1.5, until_end=True), StopRequest(), lambda: sink.missing(ends))
+        _consumption.wait_until_time_to_leave(
+            sink, _consumption.Limits(1.5, until_end=True), StopRequest(), lambda: sink.missing(ends)
+        )
         assert sink.wait(5.0)
     feed.end(None)
     feed.close()

@@ -200,7 +200,7 @@ def test_ends_are_told_to_those_who_ask(cluster: Sandbox, make_topic: Make, uniq
     topic = make_topic(3)
     fill(topic, 10, 2)
     with connector(cluster.connect, unique("group")) as member:
-        (stream,) = member.merged_streams([topic], tell_ends=True)
+        (stream,) = member.merged_streams([topic], report_ends=True)
 
         def at_the_ends() -> bool:
             stream.batch(0.1)

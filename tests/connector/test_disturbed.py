@@ -13,7 +13,7 @@ from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.connector.zookeeper_connector import boot_clock
+from zkgroup.connector.zookeeper_driver import boot_clock
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Failure, Get, Node, Result, SetData

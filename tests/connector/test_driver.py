@@ -15,9 +15,9 @@ from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.connector.member_driver import Driver
 from zkgroup.connector.member_setup import member_settings
 from zkgroup.connector.stream import Feed
+from zkgroup.connector.zookeeper_driver import ZooKeeperDriver
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.offset_versions import CommitError
@@ -70,11 +70,11 @@ class HeldDriver:
         self.now = 100.0
         self.session = HeldSession()
         config, registration = ConsumerConfig(group_id="g"), Registration("static", {"t": 1}, 1)
-        self.driver = Driver(
+        self.driver = ZooKeeperDriver(
             member_settings(config, "g_host", registration, NOWHERE),
             NOWHERE,
             feeds=cast("Sequence[Feed]", feeds),
-            stream_of=lambda partition, thread: 0,
+            streams_of=lambda topic: range(1),
             brokers=Brokers(self._unasked, {}),
             start_at=None,
             listener=None,
@@ -108,12 +108,12 @@ def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
     """Not from when the answer came, which may have lain about while the server ended the session: half of the
     session's 6 s are left from 100.0 on, however late the answer is."""
     held = HeldDriver()
-    assert not held.driver.may_hand_out()
+    assert not held.driver.may_deliver()
     held.now = 102.5
     held.answer()
-    assert held.driver.may_hand_out()
+    assert held.driver.may_deliver()
     held.now = 103.1
-    assert not held.driver.may_hand_out()
+    assert not held.driver.may_deliver()
 
 
 def test_a_write_that_was_decided_on_under_a_lease_is_not_begun_past_it() -> None:

@@ -27,7 +27,7 @@ class Owner:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.answers: list[KafkaSettings | Exception] = [settings]
-        self.may_hand_out = True
+        self.may_deliver = True
         self.failed: list[Exception] = []
         self.asked = 0
 
@@ -41,7 +41,7 @@ class Owner:
     def stream(self, reset: Literal["smallest", "largest"] | None = None) -> Stream[Any, Any]:
         return Stream(
             self.settings,
-            lambda: self.may_hand_out,
+            lambda: self.may_deliver,
             self.failed.append,
             sharers=1,
             reset=reset,
@@ -125,14 +125,14 @@ def test_nothing_is_handed_out_while_it_may_not(
     stream = make_stream()
     partition = TopicPartition(topic, 0)
     Feed(stream).grant(1, {partition: 0})
-    owner.may_hand_out = False
+    owner.may_deliver = False
     quiet: list[str] = []
     timer = wait_in_background(lambda: Feed(stream).quiet(lambda: quiet.append("quiet"), abandon=False), 0.5)
     assert stream.batch(1.5) is None
     timer.join()
     assert quiet == ["quiet"]
     assert Feed(stream).consumed() == {partition: 0}
-    owner.may_hand_out = True
+    owner.may_deliver = True
     Feed(stream).grant(2, {partition: 2})
     assert offsets(stream, 3) == [2, 3, 4]
 
@@ -150,7 +150,7 @@ def test_a_batch_of_a_former_share_is_not_handed_out_under_the_next(
         waiting.set()
         return allowed.is_set()
 
-    monkeypatch.setattr(stream, "_may_hand_out", may)
+    monkeypatch.setattr(stream, "_may_deliver", may)
     Feed(stream).grant(1, {partition: 5})
     got: list[Any] = []
     reader = threading.Thread(target=lambda: got.append(stream.batch(20)))
@@ -205,7 +205,7 @@ def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
     def read() -> None:
         for record in stream.messages(5.0):
             if not ended_at and record.offset + 1 < stream.statistics().messages:  # there is more of its batch
-                owner.may_hand_out = False
+                owner.may_deliver = False
                 ended_at.append(record.offset)
             got.append(record.offset)
             if record.offset == 99:
@@ -216,7 +216,7 @@ def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
     wait_until(lambda: ended_at and len(got) > ended_at[0], 20, "the lease has ended")
     reader.join(0.3)
     assert got == list(range(ended_at[0] + 1))
-    owner.may_hand_out = True
+    owner.may_deliver = True
     reader.join(20)
     assert got == list(range(100))
 

@@ -1,4 +1,4 @@
-"""A member's machine driven in virtual time, as ``zkgroup.connector.member_driver`` drives it in real time."""
+"""A member's machine driven in virtual time, as ``zkgroup.connector.zookeeper_driver`` drives it in real time."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class SimReader:
         clock: Clock,
         random: Random,
         brokers: Brokers,
-        may_hand_out: Callable[[], bool],
+        may_deliver: Callable[[], bool],
         handed_out: Callable[[Run], None],
         consumed: Callable[[Run], None],
         jumped: Callable[[TopicPartition, int], None] = lambda partition, offset: None,
@@ -30,7 +30,7 @@ class SimReader:
         self._clock = clock
         self._random = random
         self._brokers = brokers
-        self._may_hand_out = may_hand_out
+        self._may_deliver = may_deliver
         self._handed_out = handed_out
         self._done_with = consumed
         self._jumped = jumped
@@ -70,7 +70,7 @@ class SimReader:
             return
         if self._in_hand:
             self._come_back()
-        elif self.ledger.generation is not None and self._may_hand_out():
+        elif self.ledger.generation is not None and self._may_deliver():
             self._take()
 
     def _come_back(self) -> None:

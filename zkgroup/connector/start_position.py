@@ -30,6 +30,11 @@ class StartAt:
     value: int = 0
     reset: Reset | None = None
 
+    @classmethod
+    def after_reset(cls, reset: Reset | None) -> StartAt:
+        """Where ``auto.offset.reset`` has reading begin."""
+        return cls("earliest" if reset == "smallest" else "latest")
+
 
 def parse_start(text: str, reset: Reset | None = None) -> StartAt:
     """Read ``earliest``, ``latest`` (in any case), ``N``, ``-N`` (the last N) or ``@TIME``. Raises UsageError.

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 from zkgroup.clients.kafka.client import KafkaSettings, Message
 from zkgroup.clients.kafka.fetcher import Fetched, offset_of, partition_of, topic_of
 from zkgroup.clients.kafka.message_headers import Headers, mended
+from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.connector.reader_turns import Turns
 from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, without
 from zkgroup.connector.stream_reader import Reading, out_of_range
@@ -55,7 +56,7 @@ class Stream(Generic[K, V]):
     def __init__(
         self,
         settings: Callable[[], KafkaSettings],
-        may_hand_out: Callable[[], bool],
+        may_deliver: Callable[[], bool],
         failed: Callable[[Exception], None],
         *,
         sharers: int,
@@ -63,16 +64,16 @@ class Stream(Generic[K, V]):
         key_decoder: Callable[[bytes | None], K],
         value_decoder: Callable[[bytes | None], V],
         properties: Mapping[str, Any],
-        tell_ends: bool = False,
+        report_ends: bool = False,
         timeout: float | None = None,
     ) -> None:
         self._timeout = timeout
-        self._may_hand_out = may_hand_out
+        self._may_deliver = may_deliver
         self._failed = failed
         self._decode_key = key_decoder
         self._decode_value = value_decoder
         self._reading = Reading(
-            settings, self._position, self._jump, reset, {"sharers": sharers, "tell_ends": tell_ends, **properties}
+            settings, self._position, self._jump, reset, {"sharers": sharers, "report_ends": report_ends, **properties}
         )
         self._cond = threading.Condition()
         self._ledger = Ledger()
@@ -214,7 +215,7 @@ class Stream(Generic[K, V]):
     def _hand_out(self, generation: int | None, fetched: Fetched) -> Batch | None:
         with self._cond:
             # Past the lease nothing may be handed out: the session, and with it our share, may be somebody else's.
-            while not self._may_hand_out() and self._ledger.generation == generation and not self._ended:
+            while not self._may_deliver() and self._ledger.generation == generation and not self._ended:
                 self._cond.wait(LEASE_POLL)
             if self._ledger.generation != generation or self._ended:
                 return None
@@ -305,11 +306,11 @@ class Stream(Generic[K, V]):
 
     def _may_go_on(self) -> bool:
         """Whether the next message of the batch in hand may be handed on. Waits for the lease, if need be."""
-        if self._quiet is None and self._ledger.busy and self._may_hand_out():
+        if self._quiet is None and self._ledger.busy and self._may_deliver():
             return True
         with self._cond:
             while self._ledger.busy and self._quiet is None and not self._ended:
-                if self._may_hand_out():
+                if self._may_deliver():
                     return True
                 self._cond.wait(LEASE_POLL)
             return False
@@ -336,6 +337,40 @@ class Stream(Generic[K, V]):
             value,
             headers or [],
         )
+
+
+def make_streams(
+    config: ConsumerConfig,
+    count: int,
+    brokers: Callable[[], KafkaSettings],
+    *,
+    may_deliver: Callable[[], bool],
+    on_failure: Callable[[Exception], None],
+    key_decoder: Callable[[bytes | None], K],
+    value_decoder: Callable[[bytes | None], V],
+    report_ends: bool,
+) -> list[Stream[K, V]]:
+    """Streams that share the memory of one consumer. ``brokers``: how to reach them now."""
+    properties = {
+        name.replace(".", "_"): value
+        for name, value in librdkafka_properties(config).items()
+        if name not in config.kafka
+    }
+    return [
+        Stream(
+            brokers,
+            may_deliver,
+            on_failure,
+            sharers=count,
+            reset=config.auto_offset_reset,
+            key_decoder=key_decoder,
+            value_decoder=value_decoder,
+            properties=properties,
+            report_ends=report_ends,
+            timeout=None if config.consumer_timeout_ms < 0 else config.consumer_timeout_ms / 1000,
+        )
+        for _ in range(count)
+    ]
 
 
 class Feed:

@@ -55,12 +55,14 @@ class Fetched:
 class Fetcher:
     """Reads the partitions it is given, in batches bounded in number and in bytes."""
 
-    def __init__(self, settings: KafkaSettings, *, sharers: int = 1, tell_ends: bool = False, **overrides: Any) -> None:
+    def __init__(
+        self, settings: KafkaSettings, *, sharers: int = 1, report_ends: bool = False, **overrides: Any
+    ) -> None:
         self._settings = settings
         self._overrides = {
             "queued_max_messages_kbytes": max(1024, QUEUE_BYTES // 1024 // sharers),
             "queued_min_messages": 100_000,
-            "enable_partition_eof": tell_ends,
+            "enable_partition_eof": report_ends,
         } | overrides
         self._budget = max(256 * 1024, BATCH_BYTES // sharers)
         self._size = FIRST_SIZE  # recent mean size of a message

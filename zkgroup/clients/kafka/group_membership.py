@@ -24,6 +24,7 @@ from zkgroup.clients.kafka.client import (
 from zkgroup.clients.kafka.librdkafka_log import ClientLog
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.offset_versions import CommitError
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +225,7 @@ class Membership:
 
     def _refused(self, error: KafkaError, partitions: Iterable[TopicPartition]) -> ZkgroupError:
         text = f"offsets of group {self.group} not committed of {spans(partitions)}: {error.str()}"
-        return OutdatedError(text) if error.code() in OUTDATED else ZkgroupError(text)
+        return OutdatedError(text) if error.code() in OUTDATED else CommitError(text)
 
     def _failed(self, what: str, error: KafkaError, timeout: float) -> ZkgroupError:
         if error.code() in UNREACHABLE:
@@ -232,7 +233,7 @@ class Membership:
         return ZkgroupError(f"the coordinator of group {self.group} does not {what}: {error.str()}")
 
 
-class OutdatedError(ZkgroupError):
+class OutdatedError(CommitError):
     """A commit of a member whose share is others' by now."""
 
 

@@ -1,0 +1,301 @@
+"""``consume --group``: as a member of a group in ZooKeeper or in Kafka."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from zkgroup.config import ConnectionSettings, ConsumerConfig
+from zkgroup.errors import UnreachableError, ZkgroupError
+from zkgroup.text import counted, listed
+
+from ._consumption import (
+    LAST_WRITE,
+    NOTHING,
+    WAITING,
+    Limits,
+    Selection,
+    exit_code,
+    named_brokers,
+    registered_brokers,
+    wait_until_time_to_leave,
+)
+from ._context import open_registry, zookeeper_settings
+from ._message_sink import Sink
+from ._signals import StopRequest, Terminated
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.connector import Rebalance, StartAt, Stream
+    from zkgroup.connector.consumer_connector import ConsumerConnector
+    from zkgroup.protocol.names import TopicPartition
+
+log = logging.getLogger("zkgroup.consume")
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """How to be a member. ``properties``: librdkafka's, for a membership in Kafka. ``report`` gets each step of a
+    rebalance there, as text."""
+
+    coordinator: Literal["zookeeper", "kafka"]
+    properties: Mapping[str, str]
+    streams: int
+    report: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What was found before joining: where the logs end, if that matters, and what ZooKeeper has of the group."""
+
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    group_is_new: bool = False
+    topics_in_zookeeper: frozenset[str] = frozenset()
+
+
+def consume_as_member(
+    settings: ConnectionSettings,
+    config: ConsumerConfig,
+    membership: Membership,
+    selection: Selection,
+    start: StartAt | None,
+    limits: Limits,
+    sink: Sink,
+) -> int:
+    """Join the group, print until it is time to leave, leave. Returns the exit code."""
+    in_kafka = membership.coordinator == "kafka"
+    check, make = (_check_kafka, _kafka_member) if in_kafka else (_check_zookeeper, _zookeeper_member)
+    with StopRequest() as stop:
+        # Before joining, so that nothing is registered in vain.
+        checked = stop.unless(lambda: check(settings, config, selection, limits))
+        connector = make(settings, config, membership, start, checked)
+        code = _take_part(connector, selection, membership.streams, checked.ends, limits, sink, stop)
+        if checked.group_is_new:
+            _remove_empty_group(settings, config.group_id)
+        return code
+
+
+def _take_part(
+    connector: ConsumerConnector,
+    selection: Selection,
+    streams: int,
+    ends: Mapping[TopicPartition, int],
+    limits: Limits,
+    sink: Sink,
+    stop: StopRequest,
+) -> int:
+    def missing() -> str:
+        member = connector.statistics()
+        mine = {partition: ends.get(partition, 0) for partition in member.owned if partition not in member.held}
+        return sink.missing(mine) if member.phase == "owning" else f"its share ({member.phase})"
+
+    # A reader of the output that is gone may have died with what was written: that is left to be read again.
+    stop.on_stop = lambda: connector.leave(commit=not sink.forsaken)
+    with connector:
+        try:
+            if not stop:
+                sink.start(_join(connector, selection, streams, report_ends=limits.until_end))
+                wait_until_time_to_leave(sink, limits, stop, missing)
+            held = connector.statistics().held
+            gone = sink.forsaken
+            connector.leave(commit=not gone)
+            sink.wait(connector.config.quiesce_timeout_ms / 1000 + LAST_WRITE)
+        except (KeyboardInterrupt, Terminated):
+            connector.leave(at_once=True)
+            raise
+    for partition, why in held.items() if not stop and not gone else ():
+        raise ZkgroupError(f"{partition} was not read: {why}")
+    return exit_code(sink, stop, "what was not written is not committed")
+
+
+def _join(
+    connector: ConsumerConnector, selection: Selection, streams: int, *, report_ends: bool
+) -> list[Stream[bytes | None, bytes | None]]:
+    if selection.filter is not None:
+        return connector.streams_by_filter(selection.filter, streams, report_ends=report_ends)
+    return connector.merged_streams(selection.topics, streams, report_ends=report_ends)
+
+
+def _log_ends(
+    kafka: KafkaSettings, partitions: Sequence[TopicPartition], settings: ConnectionSettings, limits: Limits
+) -> Mapping[TopicPartition, int]:
+    from zkgroup.connector.start_position import log_ends
+
+    return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
+
+
+# In ZooKeeper
+
+
+def _zookeeper_member(
+    settings: ConnectionSettings,
+    config: ConsumerConfig,
+    membership: Membership,
+    start: StartAt | None,
+    checked: _Checked,
+) -> ConsumerConnector:
+    from zkgroup.connector import Connector
+
+    hosts, patience = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
+    # The member connects as flags and profiles say.
+    config = dataclasses.replace(config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
+    zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=patience / 1000)
+    return Connector(config, zookeeper, start=start, kafka=named_brokers(settings))
+
+
+def _check_zookeeper(
+    settings: ConnectionSettings, config: ConsumerConfig, selection: Selection, limits: Limits
+) -> _Checked:
+    """Do the topics exist, do the brokers answer, is the group new?"""
+    settings.require_zookeeper()
+    from zkgroup.clients.kafka.client import topics
+    from zkgroup.groups.changes.acl_conflicts import look_for_strangers
+    from zkgroup.protocol import znodes
+    from zkgroup.protocol.broker_znodes import decode_topic, partitions_to_read
+    from zkgroup.protocol.names import TopicPartition
+    from zkgroup.protocol.operations import Children, Exists, Get, Node
+
+    kafka = named_brokers(settings)
+    with open_registry(settings) as registry:
+        if (conflict := look_for_strangers(registry, config.group_id)) is not None:
+            log.warning("%s", conflict)
+        children, brokers, group = registry.read(
+            [Children(znodes.topics()), Children(znodes.broker_ids()), Exists(znodes.group(config.group_id))]
+        )
+        is_new = group is None
+        selected = selection.among(children if isinstance(children, tuple) else (), config)
+        if not selected:
+            log.warning("%s: %s", selection.matches_nothing, NOTHING if limits.until_end else WAITING)
+        if kafka is None and not (isinstance(brokers, tuple) and brokers):
+            if limits.until_end:
+                raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
+            return _Checked(group_is_new=is_new)  # the member waits for one, and says so
+        # The member itself warns of silent brokers, later.
+        kafka = kafka or registered_brokers(registry, settings, config, silent=logging.DEBUG)
+        # Damage of a topic that a filter selects is reported by the member.
+        wanted = selected if limits.until_end or selection.filter is None else ()
+        nodes = registry.read([Get(znodes.topic(topic)) for topic in wanted])
+    partitions = []
+    for topic, node in zip(wanted, nodes, strict=True):
+        if isinstance(node, Node):
+            path = znodes.topic(topic)
+            if selection.filter is None:
+                decode_topic(path, node.data)  # raises for damage of a topic that was named
+            partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
+    topics(kafka, settings.timeout)
+    return _Checked(_log_ends(kafka, partitions, settings, limits), is_new)
+
+
+def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
+    """Leave nothing behind of a group that began here and in which nothing was committed. A failure is only logged."""
+    from zkgroup.groups.changes.znode_deletion import remove_empty_group
+
+    try:
+        with open_registry(settings) as registry:
+            remove_empty_group(registry, group)
+    except ZkgroupError as error:
+        log.info("whether group %s is empty is not known: %s", group, error)
+
+
+# In Kafka
+
+
+def _kafka_member(
+    settings: ConnectionSettings,
+    config: ConsumerConfig,
+    membership: Membership,
+    start: StartAt | None,
+    checked: _Checked,
+) -> ConsumerConnector:
+    from zkgroup.connector import KafkaConnector
+
+    # Without --strategy the member offers all it knows, and the coordinator takes one that every member knows.
+    given = "partition.assignment.strategy" in config.explicit
+    return KafkaConnector(
+        config,
+        lambda: _brokers(settings, config),
+        start=start,
+        strategies=(config.partition_assignment_strategy,) if given else ("range", "roundrobin"),
+        properties=membership.properties,
+        on_rebalance=lambda rebalance: _report(config.group_id, rebalance, checked, membership.report),
+    )
+
+
+def _report(group: str, rebalance: Rebalance, checked: _Checked, report: Callable[[str], None]) -> None:
+    from zkgroup.protocol.names import spans
+
+    share = f"{spans(rebalance.partitions)} ({counted(len(rebalance.partitions), 'partition')})"
+    if not rebalance.partitions:
+        share = "nothing"
+    match rebalance.kind:
+        case "assigned":
+            report(f"group {group}: assigned {share}, {rebalance.seconds:.1f} s after the rebalance began")
+        case "revoked":
+            report(f"group {group}: revoked {share}, given up in {rebalance.seconds:.1f} s")
+        case "lost":
+            report(f"group {group}: lost {share}: the coordinator took this member for dead; others read on")
+    skipped = sorted({partition.topic for partition in rebalance.without_offset} & checked.topics_in_zookeeper)
+    if skipped:
+        from zkgroup.groups.shell_commands import command_line, in_quotes
+
+        log.warning(
+            "group %s has offsets of %s in ZooKeeper and not all of them in Kafka: without one it reads from where new "
+            "groups begin; %s moves them",
+            group,
+            listed(skipped),
+            in_quotes(command_line("migrate-group", group, "--to kafka")),
+        )
+
+
+def _brokers(settings: ConnectionSettings, config: ConsumerConfig) -> KafkaSettings:
+    if (kafka := named_brokers(settings)) is not None:
+        return kafka
+    with open_registry(settings) as registry:
+        return registered_brokers(registry, settings, config, silent=logging.DEBUG)
+
+
+def _check_kafka(
+    settings: ConnectionSettings, config: ConsumerConfig, selection: Selection, limits: Limits
+) -> _Checked:
+    """Do the topics exist, can such groups be joined, is there a group of that name in ZooKeeper?"""
+    from zkgroup.clients.kafka.client import topics
+    from zkgroup.clients.kafka.group_membership import check_release
+    from zkgroup.protocol.names import TopicPartition
+
+    kafka = _brokers(settings, config)
+    check_release(kafka)
+    known = topics(kafka, settings.timeout)
+    selected = selection.among(sorted(known), config)
+    if not selected:
+        if limits.until_end:
+            raise selection.nothing_found()
+        log.warning("%s: %s", selection.matches_nothing, WAITING)
+    in_zookeeper = _topics_in_zookeeper(settings, config.group_id, selected)
+    partitions = [TopicPartition(topic, number) for topic in selected for number in known[topic]]
+    return _Checked(_log_ends(kafka, partitions, settings, limits), topics_in_zookeeper=in_zookeeper)
+
+
+def _topics_in_zookeeper(settings: ConnectionSettings, group: str, topics: Collection[str]) -> frozenset[str]:
+    """The topics of which a group of the same name has offsets in ZooKeeper. Warns of members there."""
+    from zkgroup.protocol import znodes
+    from zkgroup.protocol.operations import Children
+
+    if settings.zookeeper is None:
+        return frozenset()
+    try:
+        with open_registry(settings) as registry:
+            members, offsets = registry.read([Children(znodes.ids(group)), Children(znodes.offsets(group))])
+    except UnreachableError as error:
+        log.warning("whether group %s has members in ZooKeeper is not known: %s", group, error)
+        return frozenset()
+    if isinstance(members, tuple) and members:
+        log.warning(
+            "group %s has %s in ZooKeeper, too, which know nothing of those in Kafka: each side reads everything; stop "
+            "one side ('zkgroup inspect-group --explain split-group')",
+            group,
+            counted(len(members), "member"),
+        )
+    return frozenset(topics).intersection(offsets) if isinstance(offsets, tuple) else frozenset()

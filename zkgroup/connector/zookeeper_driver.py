@@ -1,0 +1,359 @@
+"""The threads around the state machine of a member in ZooKeeper: the machine decides, the driver carries out.
+
+One thread owns the machine and takes events from a queue. kazoo's threads, the streams' readers and the workers only
+put events there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper import Session, Trouble, ZooKeeperSettings
+from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.connector.blocking_calls import Worker
+from zkgroup.connector.member_driver import MemberDriver, Statistics
+from zkgroup.connector.rebalance_listener import RebalanceListener
+from zkgroup.connector.start_position import StartAt, resolve_known
+from zkgroup.connector.stream import Feed
+from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.protocol import events as ev
+from zkgroup.protocol.member import Member, MemberSettings, Phase
+from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
+from zkgroup.protocol.offset_versions import CommitError
+from zkgroup.protocol.operations import Code, Failure, Op, Result, SessionEvent, writes
+
+log = logging.getLogger(__name__)
+
+#: How long the brokers may take to answer, and ZooKeeper to be asked for them.
+BROKER_TIMEOUT: Final = 5.0
+#: How long sessions may take to close, in all.
+CLOSE_TIMEOUT: Final = 3.0
+
+_Partitions = Mapping[TopicPartition, ConsumerThreadId]
+
+
+def boot_clock() -> float:
+    """Seconds on a clock that never jumps and runs while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+# Linux has a clock that includes sleep; macOS's monotonic one does as well.
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamPaused:
+    """A stream is paused: its reader has no batch in hand."""
+
+    generation: int
+    index: int
+
+
+class ZooKeeperDriver(MemberDriver):
+    """Carries out the actions of a ``Member``, and gives it its events."""
+
+    coordinator = "ZooKeeper"
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        zookeeper: ZooKeeperSettings,
+        *,
+        feeds: Sequence[Feed],
+        streams_of: Callable[[str], range],
+        brokers: Brokers,
+        start_at: StartAt | None,
+        listener: RebalanceListener | None,
+        clock: Callable[[], float],
+        offsets_properties: Mapping[str, str],
+    ) -> None:
+        super().__init__(settings.group, feeds)
+        self.member = Member(settings)
+        self._finished = False
+        self._zookeeper = zookeeper
+        self._streams_of = streams_of
+        self._brokers = brokers
+        self._start_at = start_at
+        self._listener = listener
+        self._clock = clock
+        self._events: queue.SimpleQueue[ev.Event | _StreamPaused] = queue.SimpleQueue()
+        self._broker_worker = Worker(f"zkgroup-helper-{settings.group}")
+        # Apart from the brokers' worker: a listener may wait for a commit, which may go to the brokers.
+        self._listener_worker = Worker(f"zkgroup-listener-{settings.group}")
+        self._listener_call: tuple[int, int] | None = None  # the listener's thread while it is called, and the request
+        self._offsets: GroupOffsets | None = None  # used by the brokers' worker alone
+        self._offsets_properties = dict(offsets_properties)
+        self._session: Session | None = None
+        self._closing: list[Session] = []
+        self._fence = -1  # the generation at which the streams were paused last
+        self._unpaused: set[int] = set()  # streams whose readers have not come back since
+
+    # ------------------------------------------------------------ from other threads
+
+    def start(self) -> None:
+        super().start()
+        self.post(ev.Start())
+
+    def post(self, event: ev.Event) -> None:
+        """Give the member an event."""
+        self._events.put(event)
+
+    def may_deliver(self) -> bool:
+        """Whether the lease on the session holds."""
+        return self.member.lease.holds(self._clock())
+
+    def statistics(self) -> Statistics:
+        member = self.member
+        return Statistics(
+            member.settings.consumer_id,
+            member.phase.value,
+            member.generation,
+            member.session_id,
+            tuple(sorted(member.share)),
+            dataclasses.replace(member.counters),
+            held=dict(member.held),
+        )
+
+    def leave(self, *, at_once: bool = False, commit: bool = True) -> None:
+        self.post(ev.Leave(at_once, commit))
+
+    def fail(self, error: Exception) -> None:
+        self.post(ev.StreamFailed(error))
+
+    def _begin_commit(self, token: int) -> None:
+        self.post(ev.CommitAsked(token, self._listener_request()))
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether the calling thread is inside the rebalance listener."""
+        return self._listener_request() is not None
+
+    def _listener_request(self) -> int | None:
+        call = self._listener_call
+        return call[1] if call is not None and call[0] == threading.get_ident() else None
+
+    def read(self, ops: Sequence[Op]) -> list[Result]:
+        """Read from ZooKeeper under the member's session, from another thread than the member's."""
+        session = self._session
+        if session is None:
+            raise UnreachableError("no ZooKeeper session", "it is being opened again")
+        box: queue.SimpleQueue[list[Result]] = queue.SimpleQueue()
+        session.submit(ops, box.put)
+        try:
+            return box.get(timeout=BROKER_TIMEOUT)
+        except queue.Empty:
+            raise UnreachableError(f"ZooKeeper gave no answer within {BROKER_TIMEOUT:g} s", "check it") from None
+
+    def join(self) -> None:
+        self._ended.wait(self.member.settings.leave_timeout + 5.0)
+        deadline = time.monotonic() + BROKER_TIMEOUT + 1.0
+        if self._broker_worker.close(BROKER_TIMEOUT + 1.0):
+            self._drop_offsets()
+        else:
+            log.warning("a broker that does not answer keeps a thread busy: left behind")
+        if not self._listener_worker.close(max(0.0, deadline - time.monotonic())):
+            log.warning("the rebalance listener does not return: its thread is left behind")
+
+    # ------------------------------------------------------------ the member's thread
+
+    def _serve(self) -> None:
+        while not self._finished:
+            self._turn()
+
+    def _turn(self) -> None:
+        member = self.member
+        pause = min(1.0, max(0.0, member.wake_at - self._clock()))
+        try:
+            event = self._events.get(timeout=pause)
+        except queue.Empty:
+            event = ev.Tick()
+        if isinstance(event, _StreamPaused):
+            if event.generation == self._fence:
+                self._unpaused.discard(event.index)
+                if not self._unpaused:
+                    self._events.put(ev.Quieted(event.generation, self._consumed()))
+            return
+        for action in member.handle(event, self._clock()):
+            self._perform(action)
+        if member.phase is Phase.OWNING:
+            self.ready.set()
+
+    def _perform(self, action: ev.Action) -> None:
+        match action:
+            case ev.OpenSession(epoch):
+                self._open(epoch)
+            case ev.CloseSession():
+                self._close_session()
+            case ev.Send(request, _, ops):
+                self._send(request, ops)
+            case ev.Quiet(generation, abandon):
+                self._quiet(generation, abandon=abandon)
+            case ev.Grant(generation, share):
+                for feed, part in zip(self._feeds, self._deal(share), strict=True):
+                    feed.grant(generation, part)
+            case ev.Extend(generation, share):
+                for feed, part in zip(self._feeds, self._deal(share), strict=True):
+                    feed.extend(generation, part)
+            case ev.Collect():
+                self._events.put(ev.Collected(self.member.generation, self._consumed()))
+            case ev.LookUp(request, partitions, reset):
+                self._ask_brokers(request, lambda: self._look_up(partitions, reset))
+            case ev.FetchKafka(request, partitions):
+                self._ask_brokers(request, lambda: self._fetch_kafka(partitions))
+            case ev.CommitKafka(request, offsets):
+                epoch = self.member.epoch
+                self._ask_brokers(request, lambda: self._commit_kafka(offsets, epoch))
+            case ev.Notify(request, what, threads):
+                self._notify(request, what, threads)
+            case ev.Committed(token, error):
+                self._end_commit(token, error)
+            case ev.Log(level, text):
+                log.log(level, "%s: %s", self.member.settings.consumer_id, text)
+            case ev.Finished(error):
+                self.error, self._finished = error, True
+
+    # ------------------------------------------------------------ sessions
+
+    def _open(self, epoch: int) -> None:
+        def hear(event: SessionEvent) -> None:
+            self._events.put(ev.FromSession(epoch, event))
+
+        told: set[str] = set()
+
+        def fail(trouble: Trouble) -> None:
+            if trouble.message not in told:  # it is met again at each attempt
+                told.add(trouble.message)
+                log.warning("%s", trouble.error())
+
+        self._session = Session(self._zookeeper, hear, fail)
+        self._session.start()
+
+    def _send(self, request: int, ops: tuple[Op, ...]) -> None:
+        assert self._session is not None
+        sent_at = self._clock()
+        # Who was stopped since that was decided, or waited for who reads its log, begins no write past its lease.
+        if not self.member.lease.holds(sent_at) and writes(ops):
+            unsent = Failure(Code.CONNECTION_LOSS, "not sent: the lease on the session ran out")
+            self._events.put(ev.Reply(request, [unsent] * len(ops), sent_at))
+            return
+        self._session.submit(ops, lambda results: self._events.put(ev.Reply(request, results, sent_at)))
+
+    def _close_session(self) -> None:
+        if self._session is not None:
+            self._session.begin_close()
+            self._closing.append(self._session)
+            self._session = None
+
+    def _disconnect(self) -> None:
+        self._close_session()
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for session in self._closing:
+            session.close(max(0.0, deadline - time.monotonic()))
+
+    # ------------------------------------------------------------ streams
+
+    def _quiet(self, generation: int, *, abandon: bool) -> None:
+        self._fence = generation
+        self._unpaused = set(range(len(self._feeds)))
+
+        def stopped(index: int) -> Callable[[], None]:
+            return lambda: self._events.put(_StreamPaused(generation, index))
+
+        for index, feed in enumerate(self._feeds):
+            feed.quiet(stopped(index), abandon=abandon)
+
+    def _deal(
+        self, share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
+    ) -> Sequence[Mapping[TopicPartition, int]]:
+        """A share's starting offsets, stream by stream."""
+        shares: list[dict[TopicPartition, int]] = [{} for _ in self._feeds]
+        for partition, (thread, offset) in share.items():
+            shares[self._streams_of(partition.topic)[thread.index]][partition] = offset
+        return shares
+
+    # ------------------------------------------------------------ what blocks
+
+    def _ask_brokers(
+        self,
+        request: int,
+        work: Callable[[], Mapping[TopicPartition, int | None] | Mapping[TopicPartition, int] | None],
+    ) -> None:
+        def run() -> None:
+            try:
+                answer = ev.Answered(request, dict(work() or {}))
+            except ZkgroupError as error:
+                answer = ev.Answered(request, {}, error)
+            except Exception as error:
+                log.exception("asking the brokers has failed")
+                answer = ev.Answered(request, {}, error)
+            self._events.put(answer)
+
+        self._broker_worker.submit(run)
+
+    def _notify(
+        self, request: int, what: Literal["before_releasing", "before_starting"], partitions: _Partitions
+    ) -> None:
+        listener = self._listener
+        if listener is None:
+            self._events.put(ev.Answered(request, {}))
+            return
+
+        def run() -> None:
+            self._listener_call = threading.get_ident(), request
+            try:
+                getattr(listener, what)(partitions)
+            except Exception:
+                # As in the reference, a listener's own failure does not keep the member from its group.
+                log.exception("the rebalance listener failed in %s", what)
+            finally:
+                self._listener_call = None
+            self._events.put(ev.Answered(request, {}))
+
+        self._listener_worker.submit(run)
+
+    def _group_offsets(self) -> GroupOffsets:
+        if self._offsets is None:
+            settings, group = self._brokers.settings(), self.member.settings.group
+            self._offsets = GroupOffsets(settings, group, self._offsets_properties)
+        return self._offsets
+
+    def _drop_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
+
+    def _fetch_kafka(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        try:
+            return self._group_offsets().fetch(partitions, BROKER_TIMEOUT)
+        except UnreachableError:
+            self._drop_offsets()  # the brokers may have new addresses
+            raise
+
+    def _commit_kafka(self, offsets: Mapping[TopicPartition, int], epoch: int) -> None:
+        offset_store = self._group_offsets()
+        # Kafka has no compare-and-set: look as late as possible whether the share is still ours.
+        if not self.member.believes_in(epoch, self._clock()):
+            raise CommitError("the lease on the session ran out before the commit to Kafka")
+        try:
+            offset_store.commit(offsets, BROKER_TIMEOUT)
+        except UnreachableError:
+            self._drop_offsets()
+            raise
+
+    def _look_up(
+        self, partitions: Sequence[TopicPartition], reset: Literal["smallest", "largest"]
+    ) -> Mapping[TopicPartition, int | None]:
+        start = self._start_at or StartAt.after_reset(reset)
+        try:
+            return resolve_known(self._brokers.settings(), partitions, start, BROKER_TIMEOUT)
+        except OffsetOutOfRangeError as error:
+            self.post(ev.StreamFailed(error))  # the offset was asked for: trying again does not help
+            raise
