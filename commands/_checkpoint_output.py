@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
@@ -15,7 +16,7 @@ from ._context import connection, done
 from ._group_views import brokers_of, open_stores
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.current_offsets import Standing
+    from zkgroup.groups.changes.current_offsets import CurrentOffsets
     from zkgroup.groups.group_model import Cluster, GroupSnapshot, Store
     from zkgroup.groups.partition_scope import Scope
 
@@ -60,13 +61,12 @@ def save(
     form: Literal["zk", "csv", "json", "rpk", "spark"] | None,
     keep: int | None,
 ) -> tuple[GroupSnapshot, Store]:
-    """Write the file, and remove earlier ones that are not to be kept; what was looked at for it, as a snapshot
-    of offsets and logs alone, and in which store.
+    """Write the file, and remove earlier ones that are not to be kept. Returns the snapshot that was saved, of offsets
+    and logs alone, and its store.
 
     Raises ``ZkgroupError`` where an offset, or the group in a store, cannot be read: then nothing is written.
     """
     from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
-    from zkgroup.groups.group_model import GroupSnapshot
     from zkgroup.groups.offset_files.atomic_file import write_whole
     from zkgroup.groups.offset_files.checkpoint_series import Series
     from zkgroup.groups.offset_files.offset_file import STDIO, format_for, format_offsets
@@ -74,9 +74,9 @@ def save(
     series = Series.of(path, group, form)
     if keep is not None and series is None:
         raise UsageError("--keep is about a folder", f"give --save {path}/, where each run writes a file of its own")
-    standing, cluster = _look(connection(ctx), group, store)
-    meant = [one for key, one in standing.partitions.items() if not scope.topics or scope.has(key)]
-    offsets = checkpoint_of(group, meant, standing.store)
+    current, cluster = _read(connection(ctx), group, store)
+    meant = [one for key, one in current.partitions.items() if not scope.topics or scope.has(key)]
+    offsets = checkpoint_of(group, meant, current.store)
     form = form or format_for(path)
     text = format_offsets(form, group, offsets, cluster)
     if path == STDIO:
@@ -87,24 +87,16 @@ def save(
     else:
         write_whole(path, text)
         done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {path} ({form})")
-    snapshot = GroupSnapshot(
-        group,
-        (),
-        tuple(meant),
-        frozenset(),
-        problems=standing.strays,
-        warnings=standing.warnings,
-        foreign=standing.foreign,
-    )
-    return snapshot, standing.store
+    return replace(current.snapshot, partitions=tuple(meant)), current.store
 
 
-def _look(settings: ConnectionSettings, group: str, store: Store | None) -> tuple[Standing, Cluster]:
+def _read(settings: ConnectionSettings, group: str, store: Store | None) -> tuple[CurrentOffsets, Cluster]:
     from zkgroup.groups.changes.backup import cluster_of
-    from zkgroup.groups.changes.current_offsets import Selection, Surveyor
+    from zkgroup.groups.changes.current_offsets import OffsetReader
+    from zkgroup.groups.partition_scope import Selection
 
     with open_stores(settings, store) as (registry, store):
         brokers = brokers_of(settings, registry)
-        surveyor = Surveyor(registry, brokers, group, settings.timeout)
-        standing = surveyor.look(Selection(), store, logs_needed=False, making=False)
-        return standing, cluster_of(registry, brokers, settings.timeout)
+        reader = OffsetReader(registry, brokers, group, settings.timeout)
+        current = reader.read(Selection(), store, needs_logs=False, may_create=False)
+        return current, cluster_of(registry, brokers, settings.timeout)

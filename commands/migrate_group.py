@@ -107,7 +107,7 @@ def _check(change: Change, migrator: Migrator, plan: MigrationPlan, take: Take |
     """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
     if not plan.reset.changes:
         return
-    change.warn(plan.reset.standing.warnings)
+    change.warn(plan.reset.current.snapshot.warnings)
     if plan.to == "kafka":
         change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
     if plan.ahead and take is None:

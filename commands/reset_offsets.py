@@ -284,7 +284,7 @@ def _plan(
     store: StoreChoice,
     undo: Path | None,
 ) -> ResetPlan:
-    from zkgroup.groups.changes.current_offsets import Selection
+    from zkgroup.groups.partition_scope import Selection
 
     if target is None:
         assert undo is not None, "either of the two"

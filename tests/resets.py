@@ -13,9 +13,8 @@ from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, adm
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.current_offsets import Selection
 from zkgroup.groups.changes.resetter import ResetPlan, Resetter
-from zkgroup.groups.partition_scope import parse_scope
+from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure, Get, Node, SetData

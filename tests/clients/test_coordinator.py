@@ -36,7 +36,7 @@ def test_a_live_group(
     topic, group = make_topic(3), unique("live")
     with joined(kafka, group, [topic]) as member:
         member.commit(P(topic, 1), 7, "said")
-        side = coordinators.sides([group])[group]
+        side = coordinators.side(group)
         assert side.untold == {}
         assert side.group is not None
         assert (side.group.state, side.group.strategy, side.group.coordinator) == ("Stable", "range", 1)
@@ -141,6 +141,6 @@ def test_offsets_of_a_topic_that_is_gone(
     create_topic(registry, gone, 1)
     commit_in_kafka(kafka, group, {P(kept, 0): 5, P(gone, 0): 6})
     delete_topic(registry, gone)
-    offsets = coordinators.sides([group])[group].offsets
+    offsets = coordinators.side(group).offsets
     assert offsets[P(kept, 0)] == KafkaOffset(5)
     assert set(offsets) <= {P(kept, 0), P(gone, 0)}

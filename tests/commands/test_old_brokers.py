@@ -41,7 +41,7 @@ def test_groups_that_no_broker_deletes(make_sandbox: Callable[..., Sandbox], rel
             assert "brokers before 1.1 delete no groups" in refused.stderr.splitlines()[-1]
             assert "backup:" not in refused.stderr
         assert values(registry, "both", P("orders", 1)) == [4]
-        side = Coordinators(settings, 20.0).sides(["both"], by_partition=True)["both"]
+        side = Coordinators(settings, 20.0).side("both", by_partition=True)
         assert side.offsets[P("orders", 1)].offset == 5
         deleted = run("delete-group", "both", "-z", sandbox.connect, "--store", "zookeeper", "--execute")
         assert deleted.returncode == 0, deleted.stderr

@@ -15,14 +15,13 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
 from zkgroup.groups.changes.backup import SavedNode
-from zkgroup.groups.changes.current_offsets import Selection
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.changes.resetter import Resetter
 from zkgroup.groups.changes.znode_deletion import remove_groups, remove_tree
 from zkgroup.groups.changes.znode_restoration import Lost, restore
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, write_offsets
-from zkgroup.groups.partition_scope import parse_scope
+from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Op, Result, Stat, Transaction
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -36,7 +36,7 @@ def one(make_topic: Callable[..., str]) -> TopicPartition:
 
 def committed(manager: Manager, group: str) -> dict[TopicPartition, int | None]:
     """The offsets that Kafka keeps for a group."""
-    side = Coordinators(manager.brokers, 20.0).sides([group])[group]
+    side = Coordinators(manager.brokers, 20.0).side(group)
     return {key: kept.offset for key, kept in side.offsets.items()}
 
 

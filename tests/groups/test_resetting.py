@@ -13,12 +13,11 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.current_offsets import Selection
 from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.changes.resetter import Resetter
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.groups.group_model import Store
-from zkgroup.groups.partition_scope import parse_scope
+from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure, Exists, Op

@@ -13,10 +13,10 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.groups.changes.current_offsets import Selection
 from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.changes.resetter import Resetter
 from zkgroup.groups.group_model import STORE_NAMES
+from zkgroup.groups.partition_scope import Selection
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Get, Node, SetData

@@ -8,14 +8,18 @@ and a member whose registration is broken each say so in their place. Times are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset
+from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.log_offsets import Log
 
 __all__ = [
     "STORE_NAMES",
@@ -122,7 +126,8 @@ class StoredOffset:
     is unreadable. ``defect``: why members of the reference cannot read an ``offset`` that zkgroup can. ``hidden``: the
     node may not be read, or the list may not that it would be in: what is there is not known.
 
-    ``version`` and ``mzxid`` identify what was seen, for a write that must not overwrite anything newer.
+    ``data``: the node's bytes, where they are not just the number. ``version`` and ``mzxid`` identify what was read,
+    for a write that must not overwrite anything newer.
     ``changed_at`` is the node's modification time: the last progress, as an unchanged value is not written again.
     """
 
@@ -134,6 +139,7 @@ class StoredOffset:
     error: str | None = None
     defect: str | None = None
     hidden: bool = False
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +183,14 @@ class GroupPartition:
     @property
     def key(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+    def with_log(self, log: Log | None) -> GroupPartition:
+        """The same partition with a broker's answer about its log; as it is without one."""
+        if log is None:
+            return self
+        if isinstance(log, ZkgroupError):
+            return replace(self, log_start=None, log_end=None, log_error=log.message)
+        return replace(self, log_start=log.start, log_end=log.end, log_error=None)
 
     def committed(self, store: Store) -> int | None:
         """The committed offset in ``store``; for both the larger one, where a dual member would start."""
@@ -243,7 +257,7 @@ class GroupSnapshot:
     ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some. ``kafka_untold``: what it
     did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words. ``foreign``: nodes
     right below the group's that no consumer makes. ``faulty_brokers``: those whose registrations make members of the
-    Scala consumer fail.
+    Scala consumer fail. ``offset_topics``: store → the topics that the group has offsets of there, selected or not.
     """
 
     group: str
@@ -269,6 +283,12 @@ class GroupSnapshot:
     kafka_untold: Mapping[Half, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     faulty_brokers: tuple[FaultyBroker, ...] = ()
+    offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def exists(self) -> bool:
+        """Whether one of the stores that were read knows the group."""
+        return self.in_zookeeper or self.coordinator is not None or bool(self.offset_topics.get("kafka"))
 
     @property
     def members_hidden(self) -> bool:

@@ -46,6 +46,29 @@ class Scope:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The partitions of a change. ``scope``: those that were named, None for all of the group's topics. ``listed``:
+    those of a file, of which ``scope`` leaves some. ``gone``: they need not exist."""
+
+    scope: Scope | None = None
+    listed: frozenset[TopicPartition] | None = None
+    gone: bool = False
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """The topics that were named; None for all of the group's."""
+        if self.listed is not None:
+            return frozenset(key.topic for key in self.listed if self.has(key))
+        return None if self.scope is None else frozenset(self.scope.topics)
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether this partition is selected."""
+        if self.listed is not None and partition not in self.listed:
+            return False
+        return self.scope is None or self.scope.has(partition)
+
+
 def check_topics(
     wanted: Iterable[str], existing: Collection[str], known: Callable[[], Iterable[str]] | None = None
 ) -> None:

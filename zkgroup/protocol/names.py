@@ -22,6 +22,7 @@ MAX_TOPIC_LENGTH: Final = 249
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _LONG_OWNER = 1000  # characters
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _THREAD_INDEX = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4})?", re.ASCII)
 
@@ -34,6 +35,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def parse_partition(name: str) -> int | None:
+    """The number of the partition that a znode is named by; None where the name is no partition's."""
+    return int(name) if _PARTITION.fullmatch(name) else None
 
 
 def spans(partitions: Iterable[TopicPartition]) -> str:

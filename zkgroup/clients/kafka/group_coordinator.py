@@ -25,6 +25,7 @@ from zkgroup.clients.kafka.client import (
     admin_client,
     no_answer,
 )
+from zkgroup.clients.kafka.log_offsets import Log, log_offsets
 from zkgroup.clients.kafka.responses import (
     NOT_ALL,
     UNLISTED,
@@ -85,6 +86,11 @@ class Coordinators:
         except KafkaException as error:
             raise self._failed("brokers do not tell who they are", error.args[0]) from None
 
+    def log_offsets(self, partitions: Sequence[TopicPartition], timeout: float) -> dict[TopicPartition, Log]:
+        """As ``log_offsets``, with the client that asks coordinators."""
+        client = None if self.settings.old_and_plain else self.client()
+        return log_offsets(self.settings, partitions, timeout, client=client)
+
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The groups that the brokers know, sorted, and what could not be asked. Raises ``UnreachableError``."""
         try:
@@ -107,6 +113,10 @@ class Coordinators:
                 f" {OFFSETS_TOPIC}, and could tell of theirs"
             )
         return tuple(sorted(group.group_id for group in answer.valid or ())), tuple(sorted(told))
+
+    def side(self, group: str, *, by_partition: bool = False) -> KafkaSide:
+        """As ``sides``, of one group."""
+        return self.sides([group], by_partition=by_partition)[group]
 
     def sides(
         self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None

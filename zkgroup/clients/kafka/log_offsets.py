@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka import legacy_brokers
 from zkgroup.clients.kafka.client import (
@@ -54,6 +54,10 @@ class LogRange:
     start: int
     end: int
     leader: int | None = field(default=None, compare=False)
+
+
+#: A broker's answer about one partition's log.
+Log: TypeAlias = LogRange | ZkgroupError
 
 
 def leaderless(
@@ -220,7 +224,7 @@ def log_offsets(
     *,
     read_committed: bool = False,
     client: AdminClient | None = None,
-) -> dict[TopicPartition, LogRange | ZkgroupError]:
+) -> dict[TopicPartition, Log]:
     """First and end offsets of many partitions, in two requests a broker.
 
     A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
@@ -232,7 +236,7 @@ def log_offsets(
         return {}
     level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
     (starts, ends), leaders = _list_offsets(settings, wanted, (EARLIEST, LATEST), timeout, level, client)
-    result: dict[TopicPartition, LogRange | ZkgroupError] = {}
+    result: dict[TopicPartition, Log] = {}
     for partition in wanted:
         start, end = starts[partition], ends[partition]
         if isinstance(start, ZkgroupError):

@@ -7,11 +7,11 @@ there through their coordinator, which itself refuses to touch a group with memb
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
@@ -29,6 +29,7 @@ from zkgroup.groups.changes.zookeeper_offset_writer import OffsetWrite, WriteRep
 from zkgroup.groups.group_model import STORE_NAMES, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.shell_commands import command_line, in_quotes
+from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition, spans
@@ -37,9 +38,6 @@ from zkgroup.text import counted, listed
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
-
-#: Finds out how to reach the brokers. Called when they are needed.
-Brokers: TypeAlias = "Callable[[], KafkaSettings]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class Manager:
     answer. Used by one thread."""
 
     registry: Registry | None
-    find_brokers: Brokers
+    find_brokers: FindBrokers
     timeout: float
     _settings: KafkaSettings | None = field(default=None, init=False)
 
@@ -123,7 +121,7 @@ class Manager:
         from zkgroup.clients.kafka.group_coordinator import Coordinators
 
         try:
-            side = Coordinators(self.brokers, self.timeout).sides([group])[group]
+            side = Coordinators(self.brokers, self.timeout).side(group)
             check_told(group, side)
         except ZkgroupError as error:
             if asked:
@@ -143,7 +141,7 @@ class Manager:
             from zkgroup.clients.kafka.group_coordinator import Coordinators
             from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
 
-            side = Coordinators(self.brokers, self.timeout).sides([found.group])[found.group]
+            side = Coordinators(self.brokers, self.timeout).side(found.group)
             refuse_if_active(found.group, side)
 
     def refuse_if_undeletable(self, found: Found) -> None:
@@ -185,10 +183,8 @@ class Manager:
         offsets: list[SavedOffset] = []
         nodes: list[SavedNode] = []
         for one in found:
-            raw = {} if one.tree is None else one.tree.raw
             offsets += [
-                SavedOffset("zookeeper", key, stored.offset, None, _raw(raw[key], stored))
-                for key, stored in one.stored.items()
+                SavedOffset("zookeeper", key, stored.offset, None, stored.data) for key, stored in one.stored.items()
             ]
             offsets += [
                 SavedOffset("kafka", key, kept.offset, None, metadata=kept.metadata) for key, kept in one.kept.items()
@@ -200,7 +196,6 @@ class Manager:
 
     def backup_of_copy(self, command: str, target: Found, rows: Iterable[CopyRow]) -> Backup:
         """What the other group has before it gets the copied offsets."""
-        raw = {} if target.tree is None else target.tree.raw
         stored = target.stored
         offsets = [
             SavedOffset(
@@ -208,7 +203,7 @@ class Manager:
                 row.key,
                 row.current,
                 row.target,
-                _raw(raw[row.key], stored[row.key]) if row.store == "zookeeper" and row.key in stored else None,
+                stored[row.key].data if row.store == "zookeeper" and row.key in stored else None,
                 target.kept[row.key].metadata if row.store == "kafka" and row.key in target.kept else "",
             )
             for row in rows
@@ -342,11 +337,6 @@ class Manager:
             guard = partial(self._refuse_members, [found.group])
             with after("in ZooKeeper it is deleted") if found.tree is not None else nullcontext():
                 remove_from_kafka(self.brokers, found.group, found.side, self.timeout, guard=guard)
-
-
-def _raw(data: bytes, stored: StoredOffset) -> bytes | None:
-    """What a node holds, where that is not just a number."""
-    return data if stored.error is not None or stored.defect is not None else None
 
 
 def conflict(to: str, rows: Iterable[CopyRow], remedy: str) -> RefusedError | None:

@@ -5,20 +5,16 @@ Read level by level, pipelined, for many groups at one go. Nothing is created. W
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UsageError
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Stat
-
-_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class GroupTree:
             case ["owners" | "offsets", _] | ["owners", _, _]:
                 return True
             case ["offsets", _, number]:
-                return _PARTITION.fullmatch(number) is not None
+                return parse_partition(number) is not None
         return False
 
     @property
@@ -113,22 +109,14 @@ class GroupTree:
     @property
     def offsets(self) -> dict[TopicPartition, StoredOffset]:
         """The offset nodes, in their order."""
-        return dict(
-            sorted((key, stored_offset(node.path, Node(node.data, node.stat))) for key, node in self._offsets())
-        )
-
-    @property
-    def raw(self) -> dict[TopicPartition, bytes]:
-        """What the offset nodes hold."""
-        return {key: node.data for key, node in self._offsets()}
-
-    def _offsets(self) -> Iterable[tuple[TopicPartition, TreeNode]]:
         parent = znodes.offsets(self.group) + "/"
+        found = {}
         for node in self.nodes:
-            if node.path.startswith(parent):
-                topic, slash, number = node.path.removeprefix(parent).partition("/")
-                if slash and _PARTITION.fullmatch(number):
-                    yield TopicPartition(topic, int(number)), node
+            topic, _, name = node.path.removeprefix(parent).partition("/")
+            number = parse_partition(name)
+            if node.path.startswith(parent) and number is not None:
+                found[TopicPartition(topic, number)] = stored_offset(node.path, Node(node.data, node.stat))
+        return dict(sorted(found.items()))
 
 
 def read_tree(registry: Registry, group: str, roots: Sequence[str] | None = None) -> GroupTree:

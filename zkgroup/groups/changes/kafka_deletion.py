@@ -52,7 +52,7 @@ def remove_from_kafka(
         error.remedy = both(error.remedy, _LOOK)
         raise
     with after(f"group {group} is deleted in Kafka, which was not verified", _LOOK):
-        again = coordinators.sides([group])[group]
+        again = coordinators.side(group)
     if again.offsets:
         found = listed([str(key) for key in sorted(again.offsets)])
         raise VerificationError(
@@ -62,7 +62,7 @@ def remove_from_kafka(
 
 
 def _check(coordinators: Coordinators, group: str, planned: KafkaSide) -> None:
-    now = coordinators.sides([group])[group]
+    now = coordinators.side(group)
     refuse_if_active(group, now)
     if changed := _changed(planned.offsets, now.offsets):
         raise RefusedError(

@@ -138,7 +138,7 @@ class _Writing(Reporter):
         self._look(list(self._todo.values()))
 
     def _refuse_if_active(self) -> None:
-        side = Coordinators(self._settings, self._timeout).sides([self.group])[self.group]
+        side = Coordinators(self._settings, self._timeout).side(self.group)
         refuse_if_active(self.group, side)
 
     def _look(self, writes: Sequence[KafkaWrite]) -> None:

@@ -19,14 +19,15 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.topic_configs import offsets_retention
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
-from zkgroup.groups.changes.current_offsets import Brokers, Selection, Surveyor
+from zkgroup.groups.changes.current_offsets import OffsetReader
 from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
 from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
 from zkgroup.groups.changes.preconditions import read_guard
 from zkgroup.groups.changes.reset_plan import OneStore, Target
 from zkgroup.groups.changes.resetter import ResetPlan, Resetter
 from zkgroup.groups.group_model import GroupPartition
-from zkgroup.groups.partition_scope import Scope
+from zkgroup.groups.partition_scope import Scope, Selection
+from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.tables import alike
 from zkgroup.protocol.names import TopicPartition, spans
 
@@ -84,7 +85,7 @@ class MigrationPlan:
 class Migrator:
     """Moves one group's offsets. ``timeout`` (seconds) is for a broker's answer. Used by one thread."""
 
-    def __init__(self, registry: Registry, brokers: Brokers, group: str, timeout: float) -> None:
+    def __init__(self, registry: Registry, brokers: FindBrokers, group: str, timeout: float) -> None:
         self._registry = registry
         self._brokers = brokers
         self._group = group
@@ -98,11 +99,11 @@ class Migrator:
         any more are left out, with a warning. Raises ``NotFoundError`` where there is nothing to move, ``ZkgroupError``
         where an offset cannot be read.
         """
-        surveyor = Surveyor(self._registry, self._brokers, self._group, self._timeout)
-        standing = surveyor.look(Selection(scope), _OTHER[to], logs_needed=False, making=False)
-        meant = {key: one for key, one in standing.partitions.items() if scope is None or scope.has(key)}
+        reader = OffsetReader(self._registry, self._brokers, self._group, self._timeout)
+        current = reader.read(Selection(scope), _OTHER[to], needs_logs=False, may_create=False)
+        meant = current.partitions
         offsets = checkpoint_of(self._group, meant.values(), _OTHER[to])
-        warnings = list(standing.warnings)
+        warnings = list(current.snapshot.warnings)
         if gone := [key for key in offsets if not meant[key].exists]:
             warnings += [
                 f"{line}: left behind" for line in alike([(meant[key], meant[key].log_error or "") for key in gone])
@@ -110,14 +111,14 @@ class Migrator:
         offsets = {key: offset for key, offset in offsets.items() if meant[key].exists}
         if not offsets:
             raise NotFoundError(f"group {self._group} has offsets of no partition that exists", "nothing is to move")
-        elsewhere = surveyor.elsewhere(_OTHER[to], offsets)
+        elsewhere = reader.read_other(_OTHER[to], offsets)
         ahead = tuple(key for key, offset in offsets.items() if elsewhere.get(key, -1) > offset)
         wanted = {
             key: max(offset, elsewhere.get(key, -1)) if take == "larger" else offset for key, offset in offsets.items()
         }
         reset = self.resetter.plan(Target("file", offsets=wanted), Selection(scope, frozenset(wanted)), to)
         rows = tuple(
-            _row(offsets[row.key], row.current, row.target, reset.standing.partitions[row.key], row.note)
+            _row(offsets[row.key], row.current, row.target, reset.current.partitions[row.key], row.note)
             for row in reset.rows
             if row.target is not None
         )
@@ -150,7 +151,7 @@ class Migrator:
         self.resetter.write(plan.reset)
 
     def _refuse_if_kafka_moves(self, plan: MigrationPlan) -> None:
-        side = Coordinators(self._brokers(), self._timeout).sides([self._group])[self._group]
+        side = Coordinators(self._brokers(), self._timeout).side(self._group)
         refuse_if_active(self._group, side)
         now = {key: held.offset for key, held in side.offsets.items()}
         if moved := [row.key for row in plan.rows if now.get(row.key) != row.source]:

@@ -24,22 +24,13 @@ from typing import Final
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.log_offsets import Log, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.backup import Backup, Cluster, SavedOffset
 from zkgroup.groups.changes.change_reports import GO_ON, after, all_in_zookeeper, both
-from zkgroup.groups.changes.current_offsets import (
-    Brokers,
-    Log,
-    Selection,
-    Standing,
-    Surveyor,
-    no_group,
-    patience,
-    read_logs,
-    with_logs,
-)
+from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group
 from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, check_before, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.changes.missing_permissions import Need, needs_of_writes
 from zkgroup.groups.changes.preconditions import read_guard
@@ -59,10 +50,11 @@ from zkgroup.groups.changes.reset_plan import (
 )
 from zkgroup.groups.changes.reset_targets import find_offsets
 from zkgroup.groups.changes.zookeeper_offset_writer import OffsetWrite, write_offsets
-from zkgroup.groups.group_model import Store
+from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.offset_files.file_entries import OffsetFile
-from zkgroup.groups.partition_scope import Scope
+from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.shell_commands import command_line, in_quotes, quoted
+from zkgroup.groups.snapshot.broker_queries import FindBrokers, patience
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -79,7 +71,7 @@ class ResetPlan:
     group: str
     store: Store
     rows: tuple[ResetRow, ...]
-    standing: Standing
+    current: CurrentOffsets
     warnings: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     undone: Path | None = None
@@ -106,7 +98,7 @@ class Resetter:
     """One group's offsets, to be moved. Without a ``registry`` those in Kafka. ``timeout`` (seconds) is for a broker's
     answer. Used by one thread."""
 
-    def __init__(self, registry: Registry | None, brokers: Brokers, group: str, timeout: float) -> None:
+    def __init__(self, registry: Registry | None, brokers: FindBrokers, group: str, timeout: float) -> None:
         self._registry = registry
         self._find_brokers = brokers
         self._settings: KafkaSettings | None = None
@@ -125,31 +117,31 @@ class Resetter:
 
         Raises ``NotFoundError`` for what does not exist, ``UnreachableError`` where a server or a log cannot be asked.
         """
-        surveyor = Surveyor(self._registry, self._brokers, self._group, self._timeout)
-        standing = surveyor.look(selection, store, logs_needed=target.kind != "current")
-        if target.kind == "shift" and not standing.exists:
-            raise no_group(self._group, self._registry, making=False)
+        reader = OffsetReader(self._registry, self._brokers, self._group, self._timeout)
+        current = reader.read(selection, store, needs_logs=target.kind != "current")
+        exists = current.snapshot.exists
+        if target.kind == "shift" and not exists:
+            raise no_group(self._group, self._registry, may_create=False)
         times = None
         if target.kind == "time":
             logs = {
                 key: (partition.log_start, partition.log_end)
-                for key, partition in standing.partitions.items()
+                for key, partition in current.partitions.items()
                 if partition.exists and partition.log_start is not None and partition.log_end is not None
             }
             times = find_offsets(self._brokers(), logs, target.value, patience(self._timeout, len(logs)))
-        rows = plan_reset(target, standing.partitions.values(), standing.store, times, standing.homes)
-        warnings = (*standing.warnings, *_of_new(standing, rows))
-        if standing.exists:  # else delete-group takes it all back
+        rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
+        warnings = (*current.snapshot.warnings, *_of_new(current.snapshot, rows))
+        if exists:  # else delete-group takes it all back
             warnings += tuple(new_in_kafka(rows))
         if store is not None:
-            warnings += tuple(overruled(rows, surveyor.elsewhere(store, standing.partitions), store))
-        kept = standing.side.offsets if standing.side is not None else {}
-        metadata = {key: one.metadata for key, one in kept.items()}
+            warnings += tuple(overruled(rows, reader.read_other(store, current.partitions), store))
+        metadata = {key: one.kafka.metadata for key, one in current.partitions.items() if one.kafka is not None}
         go_on = _NOT_AGAIN if target.kind == "shift" else GO_ON
         if target.from_now:
             moment = datetime.fromtimestamp(target.value / 1000, UTC).isoformat(timespec="milliseconds")
             go_on = f"to go on, run it with --to-datetime {moment} instead: what is in place stays"
-        return ResetPlan(self._group, standing.store, rows, standing, warnings, metadata=metadata, go_on=go_on)
+        return ResetPlan(self._group, current.store, rows, current, warnings, metadata=metadata, go_on=go_on)
 
     def plan_undo(
         self, path: Path, scope: Scope | None = None, store: Store | None = None, *, nodes_too: bool = False
@@ -171,26 +163,25 @@ class Resetter:
         if not offsets:
             raise UsageError(f"{path} has no offsets that are meant", "see --topic and --store")
         kept = {offset.store for offset in offsets}
-        surveyor = Surveyor(self._registry, self._brokers, self._group, self._timeout)
-        standing = surveyor.look(
+        current = OffsetReader(self._registry, self._brokers, self._group, self._timeout).read(
             Selection(listed=frozenset(offset.partition for offset in offsets), gone=True),
             "both" if len(kept) > 1 else next(iter(kept)),
-            logs_needed=False,
+            needs_logs=False,
         )
-        rows = plan_undo(offsets, standing.partitions, standing.unreadable)
-        warnings = [*open_questions, *standing.warnings, *_of_new(standing, rows)]
+        rows = plan_undo(offsets, current.partitions, current.unreadable)
+        warnings = [*open_questions, *current.snapshot.warnings, *_of_new(current.snapshot, rows)]
         if backup.nodes and not nodes_too:
             warnings.append(
                 f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
                 " see delete-group --undo"
             )
-        conflicts = tuple(moved_since(offsets, standing.partitions, standing.unreadable))
+        conflicts = tuple(moved_since(offsets, current.partitions, current.unreadable))
         metadata = {offset.partition: offset.metadata for offset in offsets if offset.store == "kafka"}
         above = {znodes.group(self._group), znodes.offsets(self._group)}
         below = znodes.offsets(self._group) + "/"
         acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
         return ResetPlan(
-            self._group, standing.store, rows, standing, tuple(warnings), conflicts, path, metadata, acls=acls
+            self._group, current.store, rows, current, tuple(warnings), conflicts, path, metadata, acls=acls
         )
 
     # --- doing ------------------------------------------------------------------------------------------------------
@@ -199,12 +190,12 @@ class Resetter:
         """Raise ``RefusedError``, naming the members, if somebody works for the group; and where an offset that is to
         be written cannot even be read, so that nobody can tell what would be overwritten."""
         # Members that keep their offsets in Kafka are registered in ZooKeeper all the same.
-        if self._registry is not None and (plan.store != "kafka" or plan.standing.exists):
+        if self._registry is not None and (plan.store != "kafka" or plan.current.snapshot.exists):
             read_guard(self._registry, self._group)
         if plan.store != "zookeeper":
-            side = Coordinators(self._brokers(), self._timeout).sides([self._group])[self._group]
+            side = Coordinators(self._brokers(), self._timeout).side(self._group)
             refuse_if_active(self._group, side)
-        seen = plan.standing.unreadable
+        seen = plan.current.unreadable
         hidden = [row.key for row in plan.moving("zookeeper") if not row.legible and row.key not in seen]
         if hidden:
             raise RefusedError(
@@ -219,8 +210,8 @@ class Resetter:
 
     def backup(self, plan: ResetPlan, command: str) -> Backup:
         """What the plan overwrites."""
-        raw = plan.standing.unreadable
-        side = plan.standing.side
+        raw = plan.current.unreadable
+        metadata = {key: one.kafka.metadata for key, one in plan.current.partitions.items() if one.kafka is not None}
         offsets = [
             SavedOffset(
                 row.store,
@@ -228,7 +219,7 @@ class Resetter:
                 row.current,
                 row.target,
                 raw.get(row.key) if row.store == "zookeeper" else None,
-                side.offsets[row.key].metadata if row.store == "kafka" and side and row.key in side.offsets else "",
+                metadata.get(row.key, "") if row.store == "kafka" else "",
                 row.raw,
             )
             for row in plan.rows
@@ -256,7 +247,7 @@ class Resetter:
         both say what is written.
         """
         zookeeper = [
-            OffsetWrite(row.key, row.target, plan.standing.partitions[row.key].stored, row.raw)
+            OffsetWrite(row.key, row.target, plan.current.partitions[row.key].stored, row.raw)
             for row in plan.moving("zookeeper")
         ]
         kafka = [
@@ -297,13 +288,14 @@ class Resetter:
 
     def _verify(self, plan: ResetPlan) -> list[str]:
         wrong = []
-        standing = plan.standing.partitions
+        current = plan.current.partitions
         logs: Mapping[TopicPartition, Log] = {}
         warnings: list[str] = []
-        existing = [key for key, one in standing.items() if one.exists]
+        existing = [key for key, one in current.items() if one.exists]
         settings = self._reachable_brokers(warnings)
-        with ThreadPoolExecutor(1) as beside:  # as when it was planned
-            asked = settings and beside.submit(read_logs, settings, existing, self._timeout)
+        with ThreadPoolExecutor(1) as executor:  # brokers and ZooKeeper are asked at the same time
+            wait = patience(self._timeout, len(existing))
+            asked = settings and executor.submit(log_offsets, settings, existing, wait)
             found = {store: self._read(store, plan) for store in stores_of(plan.store)}
             raw = self._read_raw(plan)
             try:
@@ -324,9 +316,10 @@ class Resetter:
                 both("find out who commits for it", _NOT_AGAIN if plan.go_on == _NOT_AGAIN else "then plan again"),
             )
         # A target that was out of range in the plan was noted there.
-        before = {one.text for one in out_of_range(plan.rows, standing)}
+        before = {one.text for one in out_of_range(plan.rows, current)}
         moving = [row for row in plan.rows if row.moves]
-        if passed := [one for one in out_of_range(moving, with_logs(standing, logs)) if one.text not in before]:
+        now = {key: one.with_log(logs.get(key)) for key, one in current.items()}
+        if passed := [one for one in out_of_range(moving, now) if one.text not in before]:
             told = listed(list(dict.fromkeys(one.text for one in passed)))
             raise VerificationError(
                 f"the offsets are written, but logs have moved on meanwhile: {told}",
@@ -395,8 +388,8 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
     )
 
 
-def _of_new(standing: Standing, rows: Iterable[ResetRow]) -> list[str]:
-    if standing.exists:
+def _of_new(snapshot: GroupSnapshot, rows: Iterable[ResetRow]) -> list[str]:
+    if snapshot.exists:
         return []
-    told = f"there is no group {standing.group}"
+    told = f"there is no group {snapshot.group}"
     return [f"{told} yet: this makes it"] if any(row.moves for row in rows) else [told]

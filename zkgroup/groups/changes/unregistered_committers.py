@@ -16,7 +16,6 @@ from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Exists, Stat
 from zkgroup.text import counted, listed
 
 #: Two of the Scala consumer's default intervals between commits, in milliseconds: what is older is no sign of life.
@@ -91,12 +90,8 @@ def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
 
 def read_unregistered_commits(registry: Registry, group: str) -> UnregisteredCommits | None:
     """The same of a group as it is now. Raises ``UnreachableError``."""
-    ids, members = registry.read([Exists(znodes.ids(group)), Children(znodes.ids(group))])
-    if isinstance(members, tuple) and members:
-        return None
-    tree = read_tree(registry, group, [znodes.offsets(group)])
-    changed = ids.pzxid if isinstance(ids, Stat) else 0
-    return find_unregistered_commits(tree.offsets, changed, int(time.time() * 1000))
+    tree = read_tree(registry, group, [znodes.ids(group), znodes.offsets(group)])
+    return commits_of_tree(tree, int(time.time() * 1000))
 
 
 def wait_for_commits(registry: Registry, groups: Iterable[str], seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Asking the brokers about groups. What they do not answer is unknown, and told as a warning: never a failure.
+"""Requests to the brokers about groups. A broker that does not answer causes a warning, and no failure.
 
-A broker that has died is registered until its session ends, and whoever asks it waits in vain. So all of a look's
-questions share one time-out: where one must be answered before the next can be asked, it gets a part of what is left.
+A dead broker is registered until its session ends, and requests to it time out. So all requests of one snapshot share
+one time-out: a request that others wait for gets a part of the time that is left.
 """
 
 from __future__ import annotations
@@ -14,45 +14,39 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from zkgroup.clients.kafka.responses import UNTOLD, KafkaSide
 from zkgroup.errors import NoAnswerError, UsageError, ZkgroupError
-from zkgroup.groups.snapshot.raw_group import Log
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.clients.kafka.group_coordinator import Coordinators
+    from zkgroup.clients.kafka.log_offsets import Log
 
 T = TypeVar("T")
-#: What a question gets at least, in seconds, whatever the others took: brokers that work answer in less.
-LEAST: Final = 1.0
-#: How to reach the brokers, or how to find that out: called at most once, when it is needed.
-Brokers: TypeAlias = "KafkaSettings | Callable[[], KafkaSettings]"
+#: Seconds that each request gets at least: brokers that run answer in less.
+MIN_TIMEOUT: Final = 1.0
+#: Finds out how to reach the brokers. It is called at the first request.
+FindBrokers: TypeAlias = "Callable[[], KafkaSettings]"
+#: How to reach the brokers, or a function that finds that out.
+Brokers: TypeAlias = "KafkaSettings | FindBrokers"
 
 
-def read_logs(
-    coordinators: Coordinators, wanted: Sequence[TopicPartition], left: Callable[[], float]
-) -> dict[TopicPartition, Log]:
-    """First and end offset of each partition and its leader, or why they are not known, through the client that asks
-    coordinators. ``left``: seconds that there are, once it is made. Raises ``UnreachableError``."""
-    from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets  # confluent-kafka, which not every import needs
-
-    client = None if coordinators.settings.old_and_plain else coordinators.client()
-    answers = log_offsets(coordinators.settings, wanted, left(), client=client)
-    return {
-        key: (answer.start, answer.end, answer.leader) if isinstance(answer, LogRange) else answer.message
-        for key, answer in answers.items()
-    }
+def patience(timeout: float, partitions: int) -> float:
+    """How long to wait for an answer about so many partitions, in seconds: a busy broker takes a while for ten
+    thousand."""
+    return timeout + partitions // 1000
 
 
-class Asker:
-    """One look's questions to the brokers. Once they were out of reach, or the time was up, they are not asked again.
+class BrokerQueries:
+    """The requests of one snapshot to the brokers. After they were out of reach, or the time is up, none is sent.
 
-    ``timeout``: seconds, for all questions together, from the first on.
-    ``logs`` may be asked while another thread waits for ``sides``.
+    ``timeout``: seconds for all requests together, from the first on; with ``is_patient`` logs of many partitions get
+    more. ``logs`` may be called while another thread waits for ``sides``.
     """
 
-    def __init__(self, brokers: Brokers, timeout: float) -> None:
+    def __init__(self, brokers: Brokers, timeout: float, *, is_patient: bool = False) -> None:
         self._brokers = brokers
         self._timeout = timeout
+        self._is_patient = is_patient
         self._deadline: float | None = None
         self._settings: KafkaSettings | None = None
         self._coordinators: Coordinators | None = None
@@ -63,25 +57,26 @@ class Asker:
 
     @property
     def warnings(self) -> list[str]:
-        """What is not known, and why; what has one reason is one line."""
+        """What is unknown and why, one line for each reason."""
         return [f"{', and '.join(sorted(whats))}: {error}" for error, whats in self._failed.values()] + self._errors
 
     def settings(self) -> KafkaSettings:
-        """How to reach the brokers. Raises ``ZkgroupError`` where that cannot be found out. It is found out once, and
-        in the thread that asks first: do so before there are two."""
+        """How to reach the brokers. The first call finds that out: make it before there are two threads. Raises
+        ``ZkgroupError`` where it fails."""
         if self._settings is None:
             self._settings = self._brokers() if callable(self._brokers) else self._brokers
         return self._settings
 
     def coordinators(self, questions: int = 1) -> Coordinators:
-        """The brokers as coordinators of groups; one of so many ``questions`` is asked next. Raises as ``settings``."""
+        """The brokers as coordinators of groups, for the next of so many requests (``questions``). Raises as
+        ``settings``."""
         coordinators = self._asked()
         coordinators.timeout = self._left() / questions
         return coordinators
 
     def _asked(self) -> Coordinators:
         from zkgroup.clients.kafka.group_coordinator import (
-            Coordinators,  # confluent-kafka: 60 ms that not every look needs
+            Coordinators,  # confluent-kafka: 60 ms that not every snapshot needs
         )
 
         with self._lock:
@@ -90,16 +85,16 @@ class Asker:
             return self._coordinators
 
     def _left(self) -> float:
-        """How much is left of the time-out, in seconds; a little always is."""
+        """Seconds left of the time-out, ``MIN_TIMEOUT`` at least."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._timeout
-        return max(min(LEAST, self._timeout), self._deadline - time.monotonic())
+        return max(min(MIN_TIMEOUT, self._timeout), self._deadline - time.monotonic())
 
     def _has_time(self) -> bool:
         return self._deadline is None or time.monotonic() < self._deadline
 
     def names(self) -> Sequence[str]:
-        """The groups in Kafka; none, with a warning, where the brokers do not tell."""
+        """The groups in Kafka; none, with a warning, where the brokers do not answer."""
         nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         names, errors = self._ask("groups in Kafka are not known", lambda: self.coordinators(2).names(), nothing)
         self._errors += errors
@@ -113,7 +108,7 @@ class Asker:
         topics: Mapping[str, Collection[str]] | None = None,
         questions: int = 1,
     ) -> Mapping[str, KafkaSide]:
-        """What Kafka tells of each group, as ``Coordinators.sides``; nothing, with a warning, where brokers do not."""
+        """Each group in Kafka, as ``Coordinators.sides``; nothing, with a warning, where the brokers do not answer."""
 
         def question() -> Mapping[str, KafkaSide]:
             return self.coordinators(questions).sides(groups, by_partition=by_partition, topics=topics)
@@ -128,12 +123,14 @@ class Asker:
             return {}
 
         def question() -> Mapping[TopicPartition, Log] | None:
-            return read_logs(self._asked(), wanted, self._left)
+            coordinators = self._asked()
+            timeout = patience(self._left(), len(wanted)) if self._is_patient else self._left()
+            return coordinators.log_offsets(wanted, timeout)
 
         answers = self._ask("log offsets are not known", question, None)
         if answers is None:
             assert self.failure is not None
-            return dict.fromkeys(wanted, self.failure.message)
+            return dict.fromkeys(wanted, self.failure)
         return answers
 
     def _ask(self, what: str, question: Callable[[], T], otherwise: T) -> T:

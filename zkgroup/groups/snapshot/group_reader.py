@@ -1,9 +1,9 @@
-"""Groups as they are: everything about them that ZooKeeper, their coordinator and the brokers tell.
+"""The reader of groups: from ZooKeeper, their coordinators and the brokers.
 
-Groups are half-built in the wild. Whatever is missing is missing in the snapshot, whatever cannot be read carries its
-own error, and nothing is ever created. ZooKeeper is read in a few pipelined rounds (``reading``), however many groups
-there are; joining what was found is pure (``joining``). Brokers are asked for log ranges and for offsets that are kept
-in Kafka; what they do not answer is unknown, which is no failure: ZooKeeper's half is shown without it.
+A group may be incomplete. A node that is missing is missing in the snapshot, one that cannot be read carries its own
+error, and nothing is created. ``znode_reader`` reads ZooKeeper in a few pipelined rounds, however many groups there
+are; ``raw_group`` joins the answers and is pure. ``broker_queries`` asks the brokers for log ranges and for offsets in
+Kafka; what they do not answer is unknown, which is no failure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import UNTOLD, KafkaSide, words_of
 from zkgroup.clients.zookeeper.registry import Registry
@@ -29,14 +29,17 @@ from zkgroup.groups.group_model import (
     Store,
     StoredOffset,
 )
+from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot import raw_group, znode_reader
-from zkgroup.groups.snapshot.broker_queries import Asker, Brokers
+from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
 from zkgroup.groups.snapshot.ownership import ownership_defects
-from zkgroup.groups.snapshot.raw_group import Look
 from zkgroup.groups.snapshot.registrations import host_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Children, Code, Failure
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.log_offsets import Log
 
 __all__ = [
     "Brokers",
@@ -79,19 +82,19 @@ def read_group(
     ``UnreachableError`` where ZooKeeper does not answer. Brokers that do not answer are no error as long as the group
     is in ZooKeeper: see the snapshot's ``warnings``.
     """
-    look = _Look(registry, kafka, store, logs, timeout)
-    found = look.take([group])
+    reader = GroupReader(registry, kafka, store=store, logs=logs, timeout=timeout)
+    found = reader.read([group])
     if not found:
         znodes.group(group)
-        if look.asker is not None and look.asker.failure is not None:
-            raise look.asker.failure  # it may be there
-        if untold := look.sides[group].untold:
+        if reader.failure is not None:
+            raise reader.failure  # it may be there
+        if untold := reader.sides[group].untold:
             where = "ZooKeeper has no such group, and " if registry is not None else ""
             raise UnreachableError(
                 f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of(group, untold))}",
                 "check the brokers",
             )
-        raise look.no_such_group(group)
+        raise reader.no_such_group(group)
     return found[0]
 
 
@@ -111,43 +114,60 @@ def read_groups(
     Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer, and
     without ``groups`` where their list may not be read.
     """
-    look = _Look(registry, kafka, store, logs, timeout)
-    found = look.take(groups)
-    if warned is not None and look.asker is not None:
-        warned += look.asker.warnings
+    reader = GroupReader(registry, kafka, store=store, logs=logs, timeout=timeout)
+    found = reader.read(groups)
+    if warned is not None and reader.queries is not None:
+        warned += reader.queries.warnings
     return found
 
 
-class _Look:
-    """One look at some groups, or at all."""
+class GroupReader:
+    """Reads some groups, or all, once. The parameters are those of ``read_group``.
+
+    ``selection``: only the offsets in ``store`` of these partitions are read, and their logs. A group that does not
+    exist is read then, too.
+    """
 
     def __init__(
-        self, registry: Registry | None, kafka: Brokers | None, store: Store, logs: bool, timeout: float | None
+        self,
+        registry: Registry | None,
+        kafka: Brokers | None,
+        *,
+        store: Store = "both",
+        logs: bool = True,
+        timeout: float | None = None,
+        selection: Selection | None = None,
     ) -> None:
         if timeout is None:
             timeout = registry.timeout if registry is not None else DEFAULT_TIMEOUT
         self.registry = registry
-        self.asker = None if kafka is None else Asker(kafka, timeout)
+        self.queries = None if kafka is None else BrokerQueries(kafka, timeout, is_patient=selection is not None)
         self.store = store
+        self.selection = selection
         self.logs = logs and kafka is not None
         self.started = time.monotonic()
         self.taken_at = int(time.time() * 1000)
         self.sides: Mapping[str, KafkaSide] = {}
         self.asked_kafka = False
 
-    def take(self, names: Sequence[str] | None) -> tuple[GroupSnapshot, ...]:
+    @property
+    def failure(self) -> ZkgroupError | None:
+        """Why the brokers did not answer; None where they did, or were not asked."""
+        return None if self.queries is None else self.queries.failure
+
+    def read(self, names: Sequence[str] | None) -> tuple[GroupSnapshot, ...]:
         """The groups that exist, of those named; all without names."""
         if self.registry is None:
             nodes, world, groups = self._from_brokers(names)
         else:
             nodes, world, groups = self._from_registry(self.registry, names)
         members = {group: znode_reader.members_of(group, nodes, world.selections) for group in groups}
-        logs: dict[TopicPartition, raw_group.Log] = {}
-        early: dict[str, raw_group.Gathered] = {}
+        logs: dict[TopicPartition, Log] = {}
+        early: dict[str, raw_group.RawGroup] = {}
         if self.registry is not None:
-            # Whoever coordinates a group may be dead, and is waited for while the others tell of their logs.
-            with ThreadPoolExecutor(1) as beside:
-                asked_for_sides = self._ask_coordinators(nodes, world, members, beside)
+            # A coordinator may be dead: the other brokers are asked for their logs meanwhile.
+            with ThreadPoolExecutor(1) as executor:
+                asked_for_sides = self._ask_coordinators(nodes, world, members, executor)
                 znode_reader.read_partitions(self.registry, nodes, groups, members, world)
                 if asked_for_sides is not None:
                     nothing = KafkaSide()
@@ -155,7 +175,9 @@ class _Look:
                     logs |= self._ask_logs(self._to_ask(early.values(), world))
                     self.sides = asked_for_sides.result()
         there = [
-            group for group in groups if nodes.exists(znode_reader.paths_of(group).group) or self._is_in_kafka(group)
+            group
+            for group in groups
+            if self.selection is not None or nodes.exists(nodes.paths(group).group) or self._is_in_kafka(group)
         ]
         heard = {topic for group in there for topic in self._concerned(group, nodes, members)}
         if self.registry is not None:
@@ -170,42 +192,46 @@ class _Look:
             else:
                 gathered.append(raw_group.gather(group, nodes, members[group], side, world))
         logs |= self._ask_logs(key for key in self._to_ask(gathered, world) if key not in logs)
-        warnings = tuple(self.asker.warnings) if self.asker is not None else ()
-        look = Look(self.taken_at, time.monotonic() - self.started, warnings, logs, self.logs)
-        if self.registry is not None:
-            drafts = {key: draft for one in gathered for key, draft in one.drafts.items()}
-            # Brokers that answer have told who leads: ZooKeeper is asked about the rest.
-            rest = [key for key, draft in drafts.items() if draft.exists and not isinstance(look.logs.get(key), tuple)]
+        if self.registry is not None and self.selection is None:
+            partitions = {key: one for raw in gathered for key, one in raw.partitions.items()}
+            # The answer about a log names its leader: ZooKeeper is asked for the others.
+            rest = [
+                key for key, one in partitions.items() if one.exists and isinstance(logs.get(key), ZkgroupError | None)
+            ]
             znode_reader.read_states(self.registry, nodes, rest, world)
-        look = replace(look, took=time.monotonic() - self.started)
-        return tuple(raw_group.join_group(one, nodes, world, look) for one in gathered)
+        asked = logs if self.logs else None
+        found = [raw_group.join_group(one, nodes, world, self.taken_at, asked) for one in gathered]
+        warnings = tuple(self.queries.warnings) if self.queries is not None else ()
+        took = time.monotonic() - self.started
+        return tuple(replace(one, took=took, warnings=warnings + one.warnings) for one in found)
 
     def _from_registry(
         self, registry: Registry, names: Sequence[str] | None
     ) -> tuple[znode_reader.Nodes, znode_reader.World, Sequence[str]]:
         groups = self._all(registry) if names is None else names
-        nodes = znode_reader.read_names(registry, groups)
+        nodes = znode_reader.Nodes(self.selection, offsets=self.store != "kafka")
+        znode_reader.read_names(registry, groups, nodes)
         world = znode_reader.World.of_registry(nodes)
         znode_reader.read_members(registry, nodes, groups)
         return nodes, world, groups
 
-    def _to_ask(self, gathered: Iterable[raw_group.Gathered], world: znode_reader.World) -> list[TopicPartition]:
-        """The partitions whose logs brokers may know."""
-        drafts = {key: draft for one in gathered for key, draft in one.drafts.items()}
-        return [key for key, draft in drafts.items() if raw_group.why_not_asked(key, draft, world) is None]
+    def _to_ask(self, gathered: Iterable[raw_group.RawGroup], world: znode_reader.World) -> list[TopicPartition]:
+        """The partitions whose logs brokers may have."""
+        partitions = {key: one for raw in gathered for key, one in raw.partitions.items()}
+        return [key for key, one in partitions.items() if raw_group.why_not_asked(key, one, world) is None]
 
     def _ask_coordinators(
         self,
         nodes: znode_reader.Nodes,
         world: znode_reader.World,
         members: Mapping[str, Sequence[GroupMember]],
-        beside: ThreadPoolExecutor,
+        executor: ThreadPoolExecutor,
     ) -> Future[Mapping[str, KafkaSide]] | None:
-        """What Kafka will have told of each group; None where it is not asked."""
+        """Each group in Kafka, when its coordinator has answered; None where none is asked."""
         self.sides = dict.fromkeys(members, KafkaSide())
-        # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
-        if self.asker is None or self.store == "zookeeper" or OFFSETS_TOPIC not in world.known_topics:
-            if self.asker is not None and self.store != "zookeeper" and znodes.topics() in world.hidden:
+        # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
+        if self.queries is None or self.store == "zookeeper" or OFFSETS_TOPIC not in world.known_topics:
+            if self.queries is not None and self.store != "zookeeper" and znodes.topics() in world.hidden:
                 self.sides = dict.fromkeys(members, UNTOLD)  # whether there is that topic is not known
             return None
         self.asked_kafka = True
@@ -215,10 +241,10 @@ class _Look:
         # as a thousand groups times all partitions would be too much to ask.
         topics = None
         if by_partition and len(members) > _FEW:
-            topics = {group: raw_group.concerned(group, nodes, ms, KafkaSide()) for group, ms in members.items()}
+            topics = {g: znode_reader.concerned_topics(g, nodes, ms, KafkaSide()) for g, ms in members.items()}
         with suppress(ZkgroupError):  # asking says so
-            self.asker.settings()
-        return beside.submit(self.asker.sides, list(members), by_partition=by_partition, topics=topics)
+            self.queries.settings()
+        return executor.submit(self.queries.sides, list(members), by_partition=by_partition, topics=topics)
 
     def _all(self, registry: Registry) -> Sequence[str]:
         listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
@@ -230,33 +256,33 @@ class _Look:
         found = set(listed if isinstance(listed, tuple) else ())
         # As above: a cluster that keeps nothing has no groups, and listing them is spared.
         if (
-            self.asker is not None
+            self.queries is not None
             and self.store != "zookeeper"
             and isinstance(topics, tuple)
             and OFFSETS_TOPIC in topics
         ):
-            found.update(self.asker.names())
+            found.update(self.queries.names())
         return sorted(found)
 
     def _from_brokers(
         self, names: Sequence[str] | None
     ) -> tuple[znode_reader.Nodes, znode_reader.World, Sequence[str]]:
-        if self.asker is None:
+        if self.queries is None:
             raise UsageError("neither ZooKeeper nor brokers were named", "give --zookeeper or --bootstrap-server")
-        coordinators = self.asker.coordinators(2)
+        coordinators = self.queries.coordinators(2)
         leaders = coordinators.leaders()
         world = znode_reader.World.of_brokers(leaders, coordinators.broker_ids())
-        groups = names if names is not None else (self.asker.names() if OFFSETS_TOPIC in leaders else ())
+        groups = names if names is not None else (self.queries.names() if OFFSETS_TOPIC in leaders else ())
         self.sides = dict.fromkeys(groups, KafkaSide())
         if OFFSETS_TOPIC in leaders:
             self.asked_kafka = True
-            self.sides = self.asker.sides(groups, questions=2)
-        return znode_reader.Nodes(), world, groups
+            self.sides = self.queries.sides(groups, questions=2)
+        return znode_reader.Nodes(self.selection), world, groups
 
     def _concerned(
         self, group: str, nodes: znode_reader.Nodes, members: Mapping[str, Sequence[GroupMember]]
     ) -> Iterable[str]:
-        return raw_group.concerned(group, nodes, members[group], self.sides[group])
+        return znode_reader.concerned_topics(group, nodes, members[group], self.sides[group])
 
     def _is_in_kafka(self, group: str) -> bool:
         side = self.sides[group]
@@ -264,7 +290,7 @@ class _Look:
 
     def no_such_group(self, group: str) -> NotFoundError:
         """The error for a group that is nowhere, with the names that are near."""
-        in_kafka = self.asker.names() if self.asker is not None and self.asked_kafka else ()
+        in_kafka = self.queries.names() if self.queries is not None and self.asked_kafka else ()
         where, known, remedy = "", list(in_kafka), "check its name"
         if self.registry is not None:
             (listed,) = self.registry.read([Children(znodes.consumers())])
@@ -274,10 +300,10 @@ class _Look:
             elif not in_kafka:
                 where = f"ZooKeeper at {self.registry.settings.hosts} has no {znodes.consumers()}"
                 return NotFoundError(f"no group {group!r}: {where}", "check the chroot in the connect string")
-        elif self.asker is not None:
-            where = f"in Kafka at {self.asker.settings().bootstrap}"
+        elif self.queries is not None:
+            where = f"in Kafka at {self.queries.settings().bootstrap}"
             remedy = "check its name; a group in ZooKeeper needs --zookeeper"
         return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
 
-    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, raw_group.Log]:
-        return self.asker.logs(partitions) if self.asker is not None and self.logs else {}
+    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Log]:
+        return self.queries.logs(partitions) if self.queries is not None and self.logs else {}

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide, words_of
+from zkgroup.errors import ZkgroupError
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.snapshot.stored_offsets import hidden_offset, stored_offset
-from zkgroup.groups.snapshot.znode_reader import Nodes, World, below, foreign_children, paths_of
+from zkgroup.groups.snapshot.znode_reader import Nodes, World, assigned, below, concerned_topics, foreign_children
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, identify_owner
+from zkgroup.protocol.names import TopicPartition, identify_owner, parse_partition
 from zkgroup.protocol.operations import Node
 from zkgroup.protocol.znodes import Registration
 
-# Partition nodes are plain numbers; pykafka and Kafka 0.7 put the broker's id before: ``0-3``.
-_OWNED: Final = re.compile(r"(?:[0-9]+-)?(0|[1-9][0-9]{0,8})", re.ASCII)
-# Members look for offsets under the plain number alone.
-_PLAIN: Final = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
-
-#: First and end offset of a log and the broker that told them, or why they are not known.
-Log = tuple[int, int, int | None] | str
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """When the look was taken (milliseconds since 1970), how long it took (seconds), and what could not be asked."""
-
-    taken_at: int
-    took: float
-    warnings: tuple[str, ...] = ()
-    logs: Mapping[TopicPartition, Log] = field(default_factory=dict)
-    #: Whether logs were asked for at all.
-    logs_wanted: bool = False
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.log_offsets import Log
 
 
 class Claim(NamedTuple):
@@ -54,8 +37,8 @@ _NO_CLAIM: Final = Claim()
 _HIDDEN_CLAIM: Final = Claim(hidden=True)
 
 
-class Draft(NamedTuple):
-    """What a group's own nodes and its coordinator tell of a partition."""
+class RawPartition(NamedTuple):
+    """A partition in a group's own nodes and at its coordinator."""
 
     claim: Claim
     stored: StoredOffset | None
@@ -64,25 +47,17 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """One group's nodes, read. ``problems``: nodes that are no partition's; ``hidden``: those that may not be read."""
+class RawGroup:
+    """The nodes of one group and its coordinator's answer. ``problems``: nodes that are no partition's; ``hidden``:
+    those that may not be read."""
 
     group: str
     members: tuple[GroupMember, ...]
     side: KafkaSide
-    drafts: Mapping[TopicPartition, Draft]
+    partitions: Mapping[TopicPartition, RawPartition]
     problems: tuple[str, ...]
     last_change: int | None
     hidden: Mapping[str, str] = field(default_factory=dict)
-
-
-def concerned(group: str, nodes: Nodes, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
-    """The topics that concern a group."""
-    topics = {topic for member in members for topic in member.streams}
-    topics.update(*(nodes.names(parent) for parent in paths_of(group)[2:]))
-    topics.update(partition.topic for partition in side.offsets)
-    topics.update(partition.topic for partition in assigned(side))
-    return topics
 
 
 def read_topics(stored: Iterable[TopicPartition], side: KafkaSide) -> set[str]:
@@ -90,31 +65,33 @@ def read_topics(stored: Iterable[TopicPartition], side: KafkaSide) -> set[str]:
     return {key.topic for key in stored} | {key.topic for key in side.offsets}
 
 
-def assigned(side: KafkaSide) -> dict[TopicPartition, str]:
-    """Which member of the group in Kafka has which partition."""
-    members = side.group.members if side.group is not None else ()
-    return {partition: member.member for member in members for partition in member.assigned}
-
-
-def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: KafkaSide, world: World) -> Gathered:
-    """Which partitions concern a group, and what its nodes say of them. All its topics must be known to ``world``."""
+def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: KafkaSide, world: World) -> RawGroup:
+    """The partitions that concern a group, in its nodes and at its coordinator. ``world`` must have all its topics."""
     problems: list[str] = []
-    paths = paths_of(group)
+    paths = nodes.paths(group)
     claims = _claims(group, nodes, {member.member for member in members}, problems)
     members = tuple(_with_owned_topics(member, claims) for member in members)
     stored = _stored(group, nodes, problems)
     hidden = _hidden(group, nodes)
-    keys: set[TopicPartition] = {*claims, *stored, *side.offsets, *assigned(side)}
+    selection = nodes.selection
+    keys: set[TopicPartition] = {*claims, *stored, *side.offsets}
+    if selection is None:
+        keys.update(assigned(side))
+    elif selection.topics is not None:
+        keys.update(TopicPartition(topic, n) for topic in selection.topics for n in world.topics[topic].partitions)
     # A topic is read as a whole: partitions that have come since the group's last commit are behind, too.
     for topic in {topic for member in members for topic in member.streams} | read_topics(stored, side):
-        keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
+        if topic in world.topics:
+            keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
+    if selection is not None:
+        keys = {key for key in keys if selection.has(key)}
     # One whose registration cannot be read may have any partition.
     existing: dict[str, frozenset[int] | None] = {}
     for topic in {key.topic for key in keys}:
         found = world.topics[topic]
         unknown = found.exists and found.error is not None and not found.passed_over
         existing[topic] = None if unknown else frozenset(found.partitions)
-    drafts = {}
+    partitions = {}
     for key in keys:
         there = existing[key.topic]
         exists = there is None or key.partition in there
@@ -122,19 +99,19 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
         offset = stored.get(key)
         if offset is None and (list_ := _is_below_hidden(paths.offsets, key.topic, hidden)):
             offset = hidden_offset(f"znode {list_} cannot be read: {hidden[list_]}")
-        drafts[key] = Draft(claims.get(key, unclaimed), offset, side.offsets.get(key), exists)
-    times = [node.stat.mtime for path in paths_of(group)[:2] if (node := nodes.node(path)) is not None]
-    times += [node.stat.mtime for path in below(paths_of(group).ids, nodes) if (node := nodes.node(path)) is not None]
+        partitions[key] = RawPartition(claims.get(key, unclaimed), offset, side.offsets.get(key), exists)
+    times = [node.stat.mtime for path in paths[:2] if (node := nodes.node(path)) is not None]
+    times += [node.stat.mtime for path in below(paths.ids, nodes) if (node := nodes.node(path)) is not None]
     times += [claim.since for claim in claims.values() if claim.since is not None]
     times += [offset.changed_at for offset in stored.values()]
-    return Gathered(group, members, side, drafts, tuple(problems), max(times, default=None), hidden)
+    return RawGroup(group, members, side, partitions, tuple(problems), max(times, default=None), hidden)
 
 
 def _hidden(group: str, nodes: Nodes) -> dict[str, str]:
     """The group's nodes that may not be read, with the reason."""
     if nodes.all_seen:
         return {}
-    paths = paths_of(group)
+    paths = nodes.paths(group)
     below_lists = [path for parent in paths[2:] for path in below(parent, nodes)]
     leaves = [path for parent in [paths.ids, *below_lists] for path in below(parent, nodes)]
     return {path: why for path in [*paths, *below_lists, *leaves] if (why := nodes.hidden(path)) is not None}
@@ -147,44 +124,50 @@ def _is_below_hidden(parent: str, topic: str, hidden: Mapping[str, str]) -> str 
     return next((path for path in (parent, f"{parent}/{topic}") if path in hidden), None)
 
 
-def join_group(gathered: Gathered, nodes: Nodes, world: World, look: Look) -> GroupSnapshot:
-    """Everything about one group."""
-    group, members, side = gathered.group, gathered.members, gathered.side
-    topics = {name: world.topics[name] for name in sorted(concerned(group, nodes, members, side))}
+def join_group(
+    raw: RawGroup, nodes: Nodes, world: World, taken_at: int, logs: Mapping[TopicPartition, Log] | None
+) -> GroupSnapshot:
+    """The snapshot of one group, taken at this time (milliseconds since 1970). ``logs``: brokers' answers; None where
+    they were not asked for logs."""
+    group, members, side = raw.group, raw.members, raw.side
+    topics = {name: world.topics[name] for name in sorted(concerned_topics(group, nodes, members, side))}
     subscribed = frozenset(topic for member in members for topic in member.streams)
-    paths = paths_of(group)
+    paths = nodes.paths(group)
     ids = nodes.node(paths.ids)
     stopping = [topics[name] for name in sorted(subscribed) if not topics[name].passed_over]
     topic_problems = [topic.error for topic in stopping if topic.exists]
-    hidden = dict(gathered.hidden)
+    hidden = dict(raw.hidden)
     hidden |= {path: why for path, why in world.hidden.items() if _concerns(path, topics)}
     return GroupSnapshot(
         group,
         members,
         tuple(
-            _partition(key, gathered.drafts[key], world, look, kafka_unknown=not side.offsets_known)
-            for key in sorted(gathered.drafts)
+            _partition(key, raw.partitions[key], world, logs, kafka_unknown=not side.offsets_known)
+            for key in sorted(raw.partitions)
         ),
         subscribed,
-        tuple(problem for problem in [*topic_problems, *gathered.problems] if problem and problem not in world.told),
+        tuple(problem for problem in [*topic_problems, *raw.problems] if problem and problem not in world.told),
         topics=topics,
         known_topics=world.known_topics,
-        taken_at=look.taken_at,
-        took=look.took,
+        taken_at=taken_at,
         in_zookeeper=nodes.exists(paths.group),
         ids_version=ids.stat.version if ids is not None else None,
         ids_czxid=ids.stat.czxid if ids is not None else None,
-        last_change=gathered.last_change,
+        last_change=raw.last_change,
         coordinator=side.group,
         broker_ids=world.broker_ids,
-        warnings=(*look.warnings, *words_of(group, side.untold)),
+        warnings=words_of(group, side.untold),
         kafka_untold=side.untold,
         ids_changed=ids.stat.pzxid if ids is not None else 0,
         hidden=hidden,
         kafka_members_unknown=not side.members_known,
         kafka_offsets_unknown=not side.offsets_known,
-        foreign=foreign_children(group, nodes),
+        foreign=foreign_children(group, nodes) if paths.offsets else (),
         faulty_brokers=world.faulty_brokers,
+        offset_topics={
+            "zookeeper": frozenset(topic for topic, path in nodes.children(paths.offsets) if nodes.names(path)),
+            "kafka": frozenset(key.topic for key in side.offsets),
+        },
     )
 
 
@@ -194,13 +177,18 @@ def _concerns(path: str, topics: Mapping[str, object]) -> bool:
     return parent != znodes.topics() or name in topics
 
 
-def _partition(key: TopicPartition, draft: Draft, world: World, look: Look, *, kafka_unknown: bool) -> GroupPartition:
-    log: Log | None = None
-    if look.logs_wanted:
-        log = why_not_asked(key, draft, world) or look.logs.get(key)
-    start, end, leader = log if isinstance(log, tuple) else (None, None, None)
-    claim = draft.claim
-    return GroupPartition(
+def _partition(
+    key: TopicPartition,
+    raw: RawPartition,
+    world: World,
+    logs: Mapping[TopicPartition, Log] | None,
+    *,
+    kafka_unknown: bool,
+) -> GroupPartition:
+    log = None if logs is None else logs.get(key)
+    leader = None if log is None or isinstance(log, ZkgroupError) else log.leader
+    claim = raw.claim
+    partition = GroupPartition(
         key.topic,
         key.partition,
         claim.owner,
@@ -209,27 +197,26 @@ def _partition(key: TopicPartition, draft: Draft, world: World, look: Look, *, k
         claim.since,
         claim.session_id,
         claim.error,
-        draft.exists,
+        raw.exists,
         world.leaders.get(key, leader),
-        draft.stored,
-        draft.kafka,
-        start,
-        end,
-        log if isinstance(log, str) else None,
-        claim.claimed,
-        claim.hidden,
-        key not in world.leaders and leader is None and key in world.unknown_leaders,
-        kafka_unknown or (draft.kafka is not None and draft.kafka.error is not None),
+        raw.stored,
+        raw.kafka,
+        log_error=None if logs is None else why_not_asked(key, raw, world),
+        claimed=claim.claimed,
+        hidden=claim.hidden,
+        leader_unknown=key not in world.leaders and leader is None and key in world.unknown_leaders,
+        kafka_unknown=kafka_unknown or (raw.kafka is not None and raw.kafka.error is not None),
     )
+    return partition if partition.log_error is not None else partition.with_log(log)
 
 
-def why_not_asked(key: TopicPartition, draft: Draft, world: World) -> str | None:
-    """Why no broker can tell a partition's log; None where one may."""
+def why_not_asked(key: TopicPartition, raw: RawPartition, world: World) -> str | None:
+    """Why no broker has the partition's log; None where one may."""
     if not world.topics[key.topic].exists:
         return f"topic {key.topic} does not exist"
     if world.topics[key.topic].passed_over:
         return world.topics[key.topic].error
-    if not draft.exists:
+    if not raw.exists:
         return f"topic {key.topic} has no partition {key.partition}"
     if world.leaders.get(key, 0) is None:
         return "no broker leads it"
@@ -238,14 +225,15 @@ def why_not_asked(key: TopicPartition, draft: Draft, world: World) -> str | None
 
 def _claims(group: str, nodes: Nodes, members: set[str], problems: list[str]) -> dict[TopicPartition, Claim]:
     found: dict[TopicPartition, Claim] = {}
-    for topic, parent in nodes.children(paths_of(group).owners):
-        # Plain numbers first: they are what members of the reference look at.
+    for topic, parent in nodes.children(nodes.paths(group).owners):
+        # Plain numbers first: the Scala consumer reads no others.
         for name, path in sorted(nodes.children(parent), key=lambda entry: (not entry[0].isdecimal(), entry[0])):
-            match = _OWNED.fullmatch(name)
-            if match is None:
+            broker, dash, plain = name.rpartition("-")  # pykafka and Kafka 0.7 put the broker's id before: ``0-3``
+            number = parse_partition(plain) if not dash or (broker.isascii() and broker.isdecimal()) else None
+            if number is None:
                 problems.append(f"znode {path} is not named by a partition")
                 continue
-            key = TopicPartition(topic, int(match[1]))
+            key = TopicPartition(topic, number)
             if key in found:
                 problems.append(f"znode {path} is a second owner node of {key}")
                 continue
@@ -285,12 +273,13 @@ def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, Clai
 
 def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
     found: dict[TopicPartition, StoredOffset] = {}
-    for topic, parent in nodes.children(paths_of(group).offsets):
+    for topic, parent in nodes.children(nodes.paths(group).offsets):
         for name, path in nodes.children(parent):
-            if _PLAIN.fullmatch(name) is None:
+            number = parse_partition(name)
+            if number is None:
                 problems.append(f"znode {path} is not named by a partition")
                 continue
-            key = TopicPartition(topic, int(name))
+            key = TopicPartition(topic, number)
             node = nodes.node(path)
             if node is not None:
                 found[key] = stored_offset(path, node)

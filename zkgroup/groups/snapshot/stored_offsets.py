@@ -32,7 +32,8 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
         else:
             offset = number if number >= 0 else None
     stat = node.stat
-    return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error, defect)
+    data = None if error is None and defect is None else node.data
+    return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error, defect, data=data)
 
 
 def hidden_offset(why: str) -> StoredOffset:

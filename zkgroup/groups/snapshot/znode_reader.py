@@ -1,7 +1,7 @@
-"""What ZooKeeper holds of groups, read in a few pipelined rounds, however many groups there are.
+"""The znodes of groups, read in a few pipelined rounds, however many groups there are.
 
-Here is only decided which nodes to ask for. Nothing is ever created, no watch is left, and what vanishes between two
-rounds counts as gone.
+This module decides which nodes to read. It creates none and leaves no watch. A node that vanishes between two rounds
+counts as gone.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupTopic
+from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, host_of, read_foreign
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import broker_fault, decode_broker, decode_partition_state, partitions_to_read
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, Result
 
 _BROKER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -45,9 +47,15 @@ def group_names(registry: Registry | None) -> tuple[str, ...]:
 
 
 class Nodes:
-    """What was read so far: children and nodes by path. A missing node is a ``Failure`` with ``NO_NODE``."""
+    """What was read so far: children and nodes by path. A missing node is a ``Failure`` with ``NO_NODE``.
 
-    def __init__(self) -> None:
+    ``selection``: only the offsets of these partitions are read, neither members nor owners; without ``offsets`` not
+    even those.
+    """
+
+    def __init__(self, selection: Selection | None = None, *, offsets: bool = True) -> None:
+        self.selection = selection
+        self._offsets = offsets
         self._lists: dict[str, Result] = {}
         self._nodes: dict[str, Result] = {}
         self._children: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -66,6 +74,13 @@ class Nodes:
         for path, result in zip([*new_lists, *new_nodes], results, strict=True):
             if isinstance(result, Failure) and result.code is not Code.NO_NODE:
                 self._hidden.setdefault(path, str(result.code.value))
+
+    def paths(self, group: str) -> GroupPaths:
+        """The paths of those of a group's nodes that are read; empty for the others."""
+        paths = paths_of(group)
+        if self.selection is None:
+            return paths
+        return GroupPaths(paths.group, offsets=paths.offsets if self._offsets else "")
 
     @property
     def all_seen(self) -> bool:
@@ -208,9 +223,9 @@ def read_names(registry: Registry, groups: Sequence[str], nodes: Nodes | None = 
         registry,
         lists=[
             *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
-            *(path for group in groups for path in paths_of(group)),
+            *(path for group in groups for path in nodes.paths(group)),
         ],
-        nodes=[path for group in groups for path in paths_of(group)[:2]],
+        nodes=[path for group in groups for path in nodes.paths(group)[:2]],
     )
     return nodes
 
@@ -219,9 +234,9 @@ def read_members(registry: Registry, nodes: Nodes, groups: Sequence[str]) -> Non
     """The second round: registrations, of brokers too, and which partitions have an owner node or an offset node."""
     nodes.ask(
         registry,
-        lists=[path for group in groups for parent in paths_of(group)[2:] for path in below(parent, nodes)],
+        lists=[path for group in groups for parent in nodes.paths(group)[2:] for path in below(parent, nodes)],
         nodes=[
-            *(path for group in groups for path in below(paths_of(group).ids, nodes)),
+            *(path for group in groups for path in below(nodes.paths(group).ids, nodes)),
             *below(znodes.broker_ids(), nodes),
         ],
     )
@@ -243,29 +258,50 @@ def read_partitions(
     registry: Registry, nodes: Nodes, groups: Sequence[str], members: Mapping[str, Sequence[GroupMember]], world: World
 ) -> None:
     """The third round: owner nodes, offset nodes, and the registrations of all topics that matter."""
-    topics = {
-        topic
-        for group in groups
-        for topic in (
-            *(topic for parent in paths_of(group)[2:] for topic in nodes.names(parent)),
-            *(topic for member in members[group] for topic in member.streams),
-        )
-    }
+    topics = {topic for group in groups for topic in concerned_topics(group, nodes, members[group], KafkaSide())}
     nodes.ask(
         registry,
         nodes=[
             *(
                 path
                 for group in groups
-                for parent in paths_of(group)[2:]
-                for topic in below(parent, nodes)
-                for path in below(topic, nodes)
+                for parent in nodes.paths(group)[2:]
+                for topic, above in nodes.children(parent)
+                for name, path in nodes.children(above)
+                if _is_selected(topic, name, nodes.selection)
             ),
             *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
         ],
     )
     world.add_brokers(nodes)
     world.add_topics(nodes, topics)
+
+
+def concerned_topics(group: str, nodes: Nodes, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
+    """The topics that concern a group: those of its selection, else all that it subscribes to, owns partitions of or
+    has offsets of."""
+    if nodes.selection is not None and nodes.selection.topics is not None:
+        return set(nodes.selection.topics)
+    topics = {topic for member in members for topic in member.streams}
+    topics.update(*(nodes.names(parent) for parent in nodes.paths(group)[2:]))
+    topics.update(partition.topic for partition in side.offsets)
+    if nodes.selection is None:
+        topics.update(partition.topic for partition in assigned(side))
+    return topics
+
+
+def assigned(side: KafkaSide) -> dict[TopicPartition, str]:
+    """Which member of the group in Kafka has which partition."""
+    members = side.group.members if side.group is not None else ()
+    return {partition: member.member for member in members for partition in member.assigned}
+
+
+def _is_selected(topic: str, name: str, selection: Selection | None) -> bool:
+    """Whether the node of this name, below one of the topic's, is to be read."""
+    if selection is None:
+        return True
+    number = parse_partition(name)
+    return number is not None and selection.has(TopicPartition(topic, number))
 
 
 def read_topics(registry: Registry, nodes: Nodes, topics: Iterable[str], world: World) -> None:
@@ -285,8 +321,7 @@ def read_states(registry: Registry, nodes: Nodes, partitions: Iterable[TopicPart
 def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[GroupMember, ...]:
     """The registered members, in the order of their names."""
     found = []
-    ids = paths_of(group).ids
-    for name, path in sorted(nodes.children(ids)):
+    for name, path in sorted(nodes.children(nodes.paths(group).ids)):
         node = nodes.node(path)
         if node is not None:
             found.append(decode_member(group, name, path, node, selections))
@@ -297,8 +332,9 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
 
 def foreign_children(group: str, nodes: Nodes) -> tuple[str, ...]:
     """The paths below a group's node that neither consumers nor zkgroup make."""
-    known = {*paths_of(group), f"{znodes.group(group)}/zkgroup"} if paths_of(group).group else set()
-    return tuple(sorted(path for path in below(paths_of(group).group, nodes) if path not in known))
+    paths = paths_of(group)
+    known = {*paths, f"{paths.group}/zkgroup"}
+    return tuple(sorted(path for path in below(paths.group, nodes) if path not in known))
 
 
 def _is_broker(path: str) -> bool:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import KafkaSide, words_of
 from zkgroup.errors import ZkgroupError
-from zkgroup.groups.snapshot.broker_queries import read_logs
-from zkgroup.groups.snapshot.raw_group import Log, assigned
+from zkgroup.groups.snapshot.znode_reader import assigned
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.clients.kafka.group_coordinator import Coordinators
+    from zkgroup.clients.kafka.log_offsets import Log
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Poller:
         if since is not None and time.monotonic() - since < UNKNOWN_FOR:
             return
         coordinators = self._asked_of(self._settings)
-        side = coordinators.sides([self._group], by_partition=question.by_partition)[self._group]
+        side = coordinators.side(self._group, by_partition=question.by_partition)
         self._side = side
         nothing = side.group is None and not side.offsets and not side.untold
         self._unknown_since = time.monotonic() if nothing else None
@@ -165,4 +165,4 @@ class Poller:
     def _logs(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Log]:
         if not wanted or self._settings is None:
             return {}
-        return read_logs(self._asked_of(self._settings), sorted(wanted), lambda: self._timeout)
+        return self._asked_of(self._settings).log_offsets(sorted(wanted), self._timeout)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper.watching_registry import EVERYTHING
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot import znode_reader
-from zkgroup.groups.snapshot.raw_group import Log, gather, join_group
-from zkgroup.groups.snapshot.raw_group import Look as Circumstances
+from zkgroup.groups.snapshot.raw_group import gather, join_group
 from zkgroup.groups.snapshot.znode_reader import Nodes, World
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Code, Exists, Failure, Get, Op, Stat
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.log_offsets import Log
 
 
 class WatchedNodes(Nodes):
@@ -135,10 +138,7 @@ class LiveGroup:
         znode_reader.read_members(registry, nodes, [group])
         members = znode_reader.members_of(group, nodes, world.selections)
         znode_reader.read_partitions(registry, nodes, [group], {group: members}, world)
-        heard = {key.topic for key in side.offsets}
-        if side.group is not None:
-            heard |= {key.topic for member in side.group.members for key in member.assigned}
-        znode_reader.read_topics(registry, nodes, heard, world)
+        topics = znode_reader.concerned_topics(group, nodes, members, side)
+        znode_reader.read_topics(registry, nodes, topics, world)
         nodes.end()
-        gathered = gather(group, nodes, members, side, world)
-        return join_group(gathered, nodes, world, Circumstances(at, 0.0, (), logs, True))
+        return join_group(gather(group, nodes, members, side, world), nodes, world, at, logs)

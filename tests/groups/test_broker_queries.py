@@ -10,8 +10,9 @@ from support import wait_until
 from zkgroup.clients.kafka import group_coordinator, log_offsets
 from zkgroup.clients.kafka.client import AdminClient, KafkaSettings, admin_client
 from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.log_offsets import LogRange
 from zkgroup.errors import NoAnswerError, UnreachableError
-from zkgroup.groups.snapshot.broker_queries import Asker
+from zkgroup.groups.snapshot.broker_queries import BrokerQueries
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.server_probe import free_port
 
@@ -28,12 +29,12 @@ def test_all_questions_go_through_one_client(
 
     monkeypatch.setattr(group_coordinator, "admin_client", counted)
     monkeypatch.setattr(log_offsets, "admin_and_metadata", None)
-    partition, asker = TopicPartition(make_topic(1), 0), Asker(kafka, 10.0)
-    asker.names()
-    asker.sides([unique("nobody")])
-    assert asker.logs([partition]) == {partition: (0, 0, 1)}
+    partition, queries = TopicPartition(make_topic(1), 0), BrokerQueries(kafka, 10.0)
+    queries.names()
+    queries.sides([unique("nobody")])
+    assert queries.logs([partition]) == {partition: LogRange(0, 0, 1)}
     assert len(made) == 1
-    assert asker.warnings == []
+    assert queries.warnings == []
 
 
 @pytest.mark.parametrize(("error", "again"), [(NoAnswerError, True), (UnreachableError, False)])
@@ -47,20 +48,20 @@ def test_who_got_no_answer_asks_the_next_question(
         raise error("brokers at kafka:9092 gave no answer", "check")
 
     monkeypatch.setattr(Coordinators, "names", unanswered)
-    partition, asker = TopicPartition(make_topic(1), 0), Asker(kafka, 10.0)
-    assert not asker.names()
-    answer = (0, 0, 1) if again else "brokers at kafka:9092 gave no answer"
-    assert asker.logs([partition]) == {partition: answer}
-    (warning,) = asker.warnings
+    partition, queries = TopicPartition(make_topic(1), 0), BrokerQueries(kafka, 10.0)
+    assert not queries.names()
+    found = queries.logs([partition])[partition]
+    assert found == LogRange(0, 0) if again else "brokers at kafka:9092 gave no answer" in str(found)
+    (warning,) = queries.warnings
     assert warning.startswith("groups in Kafka are not known: brokers at kafka:9092")
 
 
 def test_who_has_no_time_left_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was waited for in vain until the time was up ends the look."""
-    asker, asked = Asker(KafkaSettings(f"127.0.0.1:{free_port()}"), 0.2), list[object]()
+    queries, asked = BrokerQueries(KafkaSettings(f"127.0.0.1:{free_port()}"), 0.2), list[object]()
     monkeypatch.setattr(Coordinators, "sides", lambda *_, **__: asked.append(1))
-    assert not asker.names()
-    wait_until(lambda: not asker._has_time(), 5, "the time is up")
-    assert not asker.sides(["g"])["g"].offsets
+    assert not queries.names()
+    wait_until(lambda: not queries._has_time(), 5, "the time is up")
+    assert not queries.sides(["g"])["g"].offsets
     assert not asked
-    assert "gave no answer" in str(asker.logs([TopicPartition("t", 0)])[TopicPartition("t", 0)])
+    assert "gave no answer" in str(queries.logs([TopicPartition("t", 0)])[TopicPartition("t", 0)])
