@@ -368,7 +368,7 @@ def test_both_stores_one_after_the_other(
         in_kafka.put({key: 30})
         return report
 
-    monkeypatch.setattr(resetter, "write_offsets", write_and_move)
+    monkeypatch.setattr("zkgroup.groups.changes.resetter.write_offsets", write_and_move)
     with pytest.raises(WriteRefusedError, match=r"in Kafka have changed .*; the 1 offset in ZooKeeper is written"):
         resetter.write(plan)
     monkeypatch.undo()
