@@ -22,7 +22,7 @@ from ._error_output import PROGRAM, exit_code_for
 from ._global_options import Given
 from ._log_output import configure_logging
 from ._monitoring import is_check, say_unknown
-from ._pasting import completed
+from ._rendering import render
 from ._security_options import SECURITY_TITLES
 from ._shared_options import CONNECTION, LOGGING, connection_parameters, logging_parameters
 from ._signals import end_by_signals, raise_on_signals
@@ -199,8 +199,8 @@ class ZkGroup(SubGroup):
         if not standalone_mode:
             return work()
         failed = say_unknown if is_check(arguments) else None
-        verbosity, advised = lambda: given.verbosity, lambda text: completed(text, given)
-        sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, completed=advised))
+        verbosity, rendered = lambda: given.verbosity, lambda message: render(message, given)
+        sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, render=rendered))
 
 
 def shorten_help(items: list[Any]) -> list[Any]:

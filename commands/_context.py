@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig, LoadedConfig, load_consumer_config, resolve_connection
-from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.errors import Remedy, UnreachableError, UsageError
+from zkgroup.shell_commands import Command
 
 from ._error_output import say
 from ._global_options import Given
-from ._pasting import completed
+from ._rendering import Message, render, render_command
 from ._signals import nothing_begun
 
 if TYPE_CHECKING:
@@ -61,25 +62,25 @@ def _more(loaded: LoadedConfig, settings: ConnectionSettings) -> list[str]:
     return [warning for warning in loaded.warnings if warning not in settings.warnings]
 
 
-def warn(ctx: typer.Context, warnings: Iterable[str]) -> None:
-    """Show warnings on stderr, one line each, unless ``--quiet``; commands in them can be pasted."""
+def warn(ctx: typer.Context, warnings: Iterable[Message]) -> None:
+    """Show warnings on stderr, one line each, unless ``--quiet``."""
     given = ctx.ensure_object(Given)
     if not given.quiet:
         for warning in warnings:
-            say(completed(warning, given), kind="warning")
+            say(render(warning, given), kind="warning")
 
 
-def show_command(ctx: typer.Context, what: str, command: str) -> None:
+def show_command(ctx: typer.Context, what: str, command: Command) -> None:
     """Show on stderr a command that can be pasted, on a line of its own, below what it does."""
     say(what)
-    sys.stderr.write(f"    {completed(command, ctx.ensure_object(Given))}\n")
+    sys.stderr.write(f"    {render_command(command, ctx.ensure_object(Given))}\n")
 
 
-def done(ctx: typer.Context, what: str) -> None:
-    """Say on stderr what was done, unless ``--quiet``; commands in it can be pasted."""
+def done(ctx: typer.Context, what: Message) -> None:
+    """Say on stderr what was done, unless ``--quiet``."""
     given = ctx.ensure_object(Given)
     if not given.quiet:
-        say(completed(what, given))
+        say(render(what, given))
 
 
 def _sandbox(name: str) -> tuple[str, Path | None]:
@@ -87,9 +88,9 @@ def _sandbox(name: str) -> tuple[str, Path | None]:
 
     found = sandbox_state.find(name) if name else sandbox_state.find()
     if found is None:
-        what = f"--name {name} " if name else ""
+        named = ("--name", name) if name else ()
         raise UnreachableError(
-            f"sandbox {name or 'default'} does not run", f"start it: zkgroup sandbox start {what}".strip()
+            f"sandbox {name or 'default'} does not run", Remedy("start it", ("sandbox", "start", *named))
         )
     return found.connect, Path(found.secure, "profile.toml") if found.secure else None
 

@@ -11,11 +11,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 
-from zkgroup.errors import ZkgroupError, behind, did_you_mean
+from zkgroup.errors import Notice, Remedy, ZkgroupError, did_you_mean, notices_of, unwrap_system_error
 from zkgroup.text import said_by
 
 from ._signals import Terminated, exit_code_of
@@ -29,13 +29,13 @@ def exit_code_for(
     verbosity: Callable[[], int],
     settled: Callable[[], None] = lambda: None,
     failed: Callable[[str], int] | None = None,
-    completed: Callable[[str], str] = lambda text: text,
+    render: Callable[[str | Notice | Remedy | ZkgroupError], str] = str,
 ) -> int:
     """Run ``work`` and return the exit code; what went wrong stands in one line on stderr.
 
     An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
-    traceback of what nobody expected. ``settled`` is called when ``work`` is over. ``failed`` is told in words what
-    went wrong, and gives the code for it. ``completed`` makes commands in what is advised such that they can be pasted.
+    traceback of what nobody expected. ``settled`` is called when ``work`` is over. ``failed`` is given the failure as
+    text, and returns the code for it. ``render`` makes one line of an error or a notice.
     """
     _ready_streams()
     try:
@@ -46,38 +46,30 @@ def exit_code_for(
         code = result if type(result) is int else 0
     except BaseException as raised:  # noqa: BLE001  # the process ends here, and _settle tells why
         settled()
-        found = behind(raised)
+        found = unwrap_system_error(raised)
         error = found if isinstance(found, KeyboardInterrupt | Terminated) else raised
-        _complete(error, completed)
-        code = _settle(error, verbosity)
+        code = _settle(error, verbosity, render)
         # That nobody reads a verdict does not make it a good one.
         if failed is not None and (code or isinstance(error, BrokenPipeError)):
-            code = failed(str(error) or type(error).__name__)
+            code = failed((render(error) if isinstance(error, ZkgroupError) else str(error)) or type(error).__name__)
     _close_stdout()
     return code
 
 
-def _complete(error: BaseException, completed: Callable[[str], str]) -> None:
-    if isinstance(error, ZkgroupError) and error.remedy:
-        error.remedy = completed(error.remedy)
-    if notes := getattr(error, "__notes__", None):
-        notes[:] = map(completed, notes)
-
-
-def _settle(error: BaseException, verbosity: Callable[[], int]) -> int:
+def _settle(error: BaseException, verbosity: Callable[[], int], render: Callable[[Any], str]) -> int:
     match error:
         case typer.Exit():
             return error.exit_code
         case SystemExit():
             return error.code if isinstance(error.code, int) else int(error.code is not None)
         case KeyboardInterrupt() | Terminated():
-            if notes := getattr(error, "__notes__", ()):
-                say(f"interrupted: {'; '.join(notes)}")  # what was done by then
+            if notices := notices_of(error):
+                say(f"interrupted: {'; '.join(map(render, notices))}")  # what was done by then
             return exit_code_of(error.signum if isinstance(error, Terminated) else signal.SIGINT)
         case BrokenPipeError() if reader_is_gone(1) or reader_is_gone(2):
             return 0
         case ZkgroupError():
-            say(str(error))
+            say(render(error))
             return error.exit_code
         case typer.TyperException():
             say(_usage(error))

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, UnreachableError, UsageError, ZkgroupError, add_notice, notices_of
 
 from ._completion_values import complete_group
 from ._context import connection, done, warn
 from ._error_output import say
+from ._rendering import Message
 from ._terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Change:
         """Raise ``error``; beside a plan only say that it would be raised."""
         if self.execute:
             raise error
-        self.warn([f"--execute would be refused: {error}"])
+        self.warn([Notice(f"--execute would be refused: {error.message}", error.remedy)])
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -166,16 +167,15 @@ class Change:
 
             wait_for_commits(registry, groups, seconds)
 
-    def warn(self, texts: Iterable[str]) -> None:
+    def warn(self, warnings: Iterable[Message]) -> None:
         """Say what should be known besides the rows."""
-        warn(self.ctx, texts)
+        warn(self.ctx, warnings)
 
     @contextmanager
     def backed_up(self, backup: Backup) -> Iterator[Path]:
         """Write a backup, say where it is, which ``--quiet`` does not hide, and let the change be done. Where that ends
         such that nobody can tell what is changed, the backup is named again."""
         from zkgroup.groups.changes import backup as backups
-        from zkgroup.groups.changes.change_reports import both
 
         path = backups.write(backup, self.backup)
         say(f"backup: {path}")
@@ -183,11 +183,11 @@ class Change:
             yield path
         except ZkgroupError as error:
             if error.exit_code == UnreachableError.exit_code:
-                error.remedy = both(error.remedy, f"what was there before is in {path}")
+                error.add_remedy(f"what was there before is in {path}")
             raise
         except BaseException as stop:
-            if getattr(stop, "__notes__", ()):
-                stop.add_note(f"what was there before is in {path}")
+            if notices_of(stop):
+                add_notice(stop, Notice(f"what was there before is in {path}"))
             raise
 
     def done(self, what: str) -> None:

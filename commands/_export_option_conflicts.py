@@ -47,14 +47,13 @@ def refuse_beside(ctx: typer.Context) -> None:
 def show_answers(ctx: typer.Context, answers: Sequence[tuple[str, str]]) -> None:
     """Show on stderr what each answer to ``--on-mismatch`` does, with this command line's command for it."""
     for answer, effect in answers:
-        show_command(ctx, f"{answer}: {effect}", f"zkgroup export --on-mismatch {answer} {_words(ctx)}")
+        show_command(ctx, f"{answer}: {effect}", ("export", "--on-mismatch", answer, *_words(ctx)))
 
 
-def _words(ctx: typer.Context) -> str:
-    """The options and arguments of this command line, as a shell takes them; without secrets."""
+def _words(ctx: typer.Context) -> list[str]:
+    """The options and arguments of this command line, without secrets."""
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.model.export_command import name_address
-    from zkgroup.groups.shell_commands import quoted
 
     words: list[str] = []
     for option in ctx.command.params:
@@ -65,14 +64,14 @@ def _words(ctx: typer.Context) -> str:
         if value is True:
             words.append(option.opts[0])
         elif name == "to":
-            words.append(f"{option.opts[0]} {name_address(parse_address(value))}")
+            words += [option.opts[0], name_address(parse_address(value))]
         else:
             given = value if isinstance(value, list | tuple) else [value]
-            shown = [_SECRET.sub(r"\1…", str(one)) for one in given]
-            words += [f"{option.opts[0]} {quoted(one)}" for one in shown]
+            for one in given:
+                words += [option.opts[0], _SECRET.sub(r"\1…", str(one))]
     topics = ctx.params["topics"] or []
     words += ["--"] * any(topic.startswith("-") for topic in topics)
-    return " ".join([*words, *map(quoted, topics)])
+    return [*words, *topics]
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:

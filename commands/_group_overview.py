@@ -10,7 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from zkgroup.errors import Remedy
+
+from ._global_options import Given
 from ._output import SPARE, AtLeast, print_marked, print_rows, time_column
+from ._rendering import render_command
 from ._terminal_text import escape, one_line, shortened, shown_name
 
 if TYPE_CHECKING:
@@ -41,7 +45,7 @@ def shown_lag(row: GroupRow) -> int | None:
     return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
-def print_overview(one: Inspection) -> None:
+def print_overview(one: Inspection, given: Given) -> None:
     """One group: a line about it, its members, its partitions, what is wrong."""
     row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
     print_rows([row], HEAD, "table", spare=SPARE)
@@ -52,12 +56,12 @@ def print_overview(one: Inspection) -> None:
         _title("partitions")
         print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table", spare=(*SPARE, "owner"))
     _title("findings" if one.findings else "no findings")
-    _print_findings(one.findings)
+    _print_findings(one.findings, given)
     if one.findings:
         _say_more()
 
 
-def print_summary(found: Sequence[Inspection]) -> None:
+def print_summary(found: Sequence[Inspection], given: Given) -> None:
     """Many groups: a line about each, then what is wrong with them, what is critical first; what is only good to know
     is left out."""
     rows = [
@@ -68,7 +72,7 @@ def print_summary(found: Sequence[Inspection]) -> None:
     blocks = [block for severity in ("critical", "warning") for block in _blocks(found, severity)]
     for title, findings in blocks:
         _title(title)
-        _print_findings(findings)
+        _print_findings(findings, given)
     if blocks:
         _say_more()
 
@@ -85,7 +89,8 @@ def _blocks(found: Iterable[Inspection], severity: Severity) -> Iterator[tuple[s
     for plain, own in alike.items():
         if len(own) > NAMED_GROUPS:
             commands = [command for one in list(own.values())[:NAMED_GROUPS] for command in one.commands]
-            many.setdefault(tuple(own), []).append(replace(plain, commands=tuple(commands)))
+            remedy = plain.remedy and Remedy(plain.remedy.text, *commands)
+            many.setdefault(tuple(own), []).append(replace(plain, remedy=remedy))
             for group, finding in own.items():
                 worth[group].remove(finding)
     for groups, findings in many.items():
@@ -98,9 +103,8 @@ def _without_name(finding: Finding, group: str) -> Finding:
     """Without the group's name, where that is what the name stands for (a topic may be called the same), and without
     commands, of which each names it."""
     message = re.sub(rf"\bgroup {re.escape(group)}(?![\w.-])", "the group", finding.message)
-    return replace(
-        finding, subject="each group" if finding.subject == group else finding.subject, message=message, commands=()
-    )
+    subject = "each group" if finding.subject == group else finding.subject
+    return replace(finding, subject=subject, message=message, remedy=finding.remedy and Remedy(finding.remedy.text))
 
 
 def _say_more() -> None:
@@ -112,19 +116,21 @@ def _title(text: str) -> None:
     print_marked([(escape(text), "bold")])
 
 
-def _print_findings(findings: Sequence[Finding]) -> None:
+def _print_findings(findings: Sequence[Finding], given: Given) -> None:
     # Folded for people, one line each for grep.
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:
         severity = f"{finding.severity:<8}"
         print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {shown_name(finding.subject)}", "")])
-        for text in (finding.message, f"→ {finding.remedy}" if finding.remedy else None):
+        for text in (finding.message, f"→ {finding.remedy.text}" if finding.remedy is not None else None):
             if text is not None:
                 rest = " " * (12 if text.startswith("→") else 10)
                 sys.stdout.write(_folded(one_line(text), max(40, columns - 1), rest) + "\n")
         # However long, a command stays whole: where the terminal wraps it, it can be selected and pasted.
-        sys.stdout.writelines(f"            {one_line(command)}\n" for command in finding.commands)
+        sys.stdout.writelines(
+            f"            {one_line(render_command(command, given))}\n" for command in finding.commands
+        )
 
 
 def _folded(text: str, columns: int, rest: str) -> str:

@@ -7,8 +7,10 @@ import logging
 import sys
 import time
 
+from zkgroup.errors import Notice, Remedy, ZkgroupError
+
 from ._global_options import Given
-from ._pasting import completed
+from ._rendering import render
 from ._terminal_text import one_line
 
 # What zkgroup reports, and what the libraries below it may. kazoo's warnings tell of every dropped connection, which
@@ -37,8 +39,13 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.kind = "warning" if record.levelno < logging.ERROR else "error"
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(self._rendered, record.args))
         head, *trace = super().format(record).split("\nTraceback ", 1)
-        return one_line(completed(head, self._given)) + "".join(f"\nTraceback {part}" for part in trace)
+        return one_line(head) + "".join(f"\nTraceback {part}" for part in trace)
+
+    def _rendered(self, argument: object) -> object:
+        return render(argument, self._given) if isinstance(argument, ZkgroupError | Notice | Remedy) else argument
 
 
 def configure_logging(given: Given) -> None:

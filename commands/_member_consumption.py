@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig
-from zkgroup.errors import UnreachableError, ZkgroupError
+from zkgroup.errors import Remedy, UnreachableError, ZkgroupError
+from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
 
 from ._consumption import (
@@ -239,14 +240,12 @@ def _report(group: str, rebalance: Rebalance, checked: _Checked, report: Callabl
             report(f"group {group}: lost {share}: the coordinator took this member for dead; others read on")
     skipped = sorted({partition.topic for partition in rebalance.without_offset} & checked.topics_in_zookeeper)
     if skipped:
-        from zkgroup.groups.shell_commands import command_line, in_quotes
-
         log.warning(
             "group %s has offsets of %s in ZooKeeper and not all of them in Kafka: without one it reads from where new "
-            "groups begin; %s moves them",
+            "groups begin; %s",
             group,
             listed(skipped),
-            in_quotes(command_line("migrate-group", group, "--to kafka")),
+            Remedy("move them", group_command("migrate-group", group, "--to", "kafka")),
         )
 
 
@@ -293,9 +292,9 @@ def _topics_in_zookeeper(settings: ConnectionSettings, group: str, topics: Colle
         return frozenset()
     if isinstance(members, tuple) and members:
         log.warning(
-            "group %s has %s in ZooKeeper, too, which know nothing of those in Kafka: each side reads everything; stop "
-            "one side ('zkgroup inspect-group --explain split-group')",
+            "group %s has %s in ZooKeeper, too, which know nothing of those in Kafka: each side reads everything; %s",
             group,
             counted(len(members), "member"),
+            Remedy("stop one side; see why", ("inspect-group", "--explain", "split-group")),
         )
     return frozenset(topics).intersection(offsets) if isinstance(offsets, tuple) else frozenset()

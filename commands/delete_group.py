@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.text import are, counted, listed
 
 from ._completion_values import complete_group
@@ -249,7 +249,7 @@ def _delete_debris(
         if expected and not change.execute:
             worst = _worst(expected)
             told = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
-            change.warn([f"--execute would leave {told}: {worst.remedy}"])
+            change.warn([Notice(f"--execute would leave {told}", worst.remedy)])
         if left and not doomed and change.execute:
             raise _of_many(left, len(left), DELETED)
         commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import Remedy, UsageError, ZkgroupError
 
 from ._completion_values import complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
@@ -314,7 +314,7 @@ def _print_done(rows: Sequence[Row], output: Output) -> None:
 
 def _required(value: str | None, option: str) -> str:
     if value is None:
-        raise UsageError(f"export needs {option}", "see zkgroup export --help")
+        raise UsageError(f"export needs {option}", Remedy("see its options", ("export", "--help")))
     return value
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import UnreachableError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import Remedy, UnreachableError, UsageError, VerificationError, ZkgroupError
 from zkgroup.protocol.names import session_text
 
 from ._completion_values import complete_finding, complete_group
@@ -30,7 +30,7 @@ from ._monitoring import (
     write_metrics,
 )
 from ._output import SPARE, Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
-from ._pasting import completed
+from ._rendering import render_command
 from ._shared_options import OutputOption, TopicsOption
 from ._spinner import working
 from ._watch import (
@@ -45,7 +45,7 @@ from ._watch import (
 )
 
 if TYPE_CHECKING:
-    from zkgroup.groups.findings.finding_kinds import Finding
+    from zkgroup.groups.findings.finding_kinds import Finding, Severity
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.group_model import Store
 
@@ -66,6 +66,19 @@ COLUMNS: Mapping[Section, Columns] = {
 BOTH = ("committed_zookeeper", "committed_kafka")
 # JSON is read by names: more of them do no harm.
 ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": (), "findings": ("page",)}
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """A finding as it is shown; each command as a line for a shell."""
+
+    code: str
+    severity: Severity
+    subject: str
+    message: str
+    remedy: str | None
+    commands: list[str]
+    page: str
 
 
 def inspect_group(
@@ -156,7 +169,7 @@ def inspect_group(
         if replay is not None:
             return replay_recording(ctx, replay, output, picture=picture)
         if group is None:
-            raise UsageError("--watch needs a GROUP", "see 'zkgroup list-groups' for their names")
+            raise UsageError("--watch needs a GROUP", Remedy("see their names", ("list-groups",)))
         return watch_group(
             ctx,
             group,
@@ -177,7 +190,7 @@ def inspect_group(
     if not checking and (warn_lag is not None or crit_lag is not None or history is not None):
         raise UsageError("--warn-lag, --crit-lag and --history are about --check", "give --check, too")
     if (group is None) == (not every):
-        raise UsageError("give one GROUP, or --all", "see 'zkgroup list-groups' for their names")
+        raise UsageError("give one GROUP, or --all", Remedy("see their names", ("list-groups",)))
     if every and topic:
         raise UsageError(
             "--topic beside --all", "inspect one group, or list the partitions: --all --section partitions"
@@ -236,15 +249,14 @@ def _show(
     ctx: typer.Context, found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool
 ) -> None:
     given = ctx.ensure_object(Given)
-    found = [replace(one, findings=tuple(_completed(f, given) for f in one.findings)) for one in found]
     if section is None and output == "table" and every:
-        print_summary(found)
+        print_summary(found, given)
         return
     if section is None and output == "table":
-        print_overview(found[0])
+        print_overview(found[0], given)
         return
     if section is None and output == "json":
-        objects = [_object(one) for one in found]
+        objects = [_object(one, given) for one in found]
         if every:
             print_rows(objects, list(objects[0]) if objects else ["group"], "json")
         else:
@@ -257,7 +269,7 @@ def _show(
     spare = ("member", *SPARE, "owner") if chosen == "partitions" else SPARE
     if chosen == "findings" and output != "json":
         columns = (*columns[:-1], Column("commands", ("\n" if output == "csv" else " && ").join))
-    rows = [(one.snapshot.group, row) for one in found for row in one.rows(chosen)]
+    rows = [(one.snapshot.group, row) for one in found for row in _rows(one, chosen, given)]
     if chosen == "findings":
         from zkgroup.groups.findings.finding_kinds import SEVERITIES
 
@@ -269,16 +281,27 @@ def _show(
         print_rows([row for _, row in rows], columns, output, spare=spare)
 
 
-def _completed(finding: Finding, given: Given) -> Finding:
-    """With commands that can be pasted: they name the servers that this command line has named."""
-    return replace(finding, commands=tuple(completed(command, given) for command in finding.commands))
+def _rows(one: Inspection, section: Section, given: Given) -> Sequence[object]:
+    return [_finding_row(f, given) for f in one.findings] if section == "findings" else one.rows(section)
+
+
+def _finding_row(finding: Finding, given: Given) -> FindingRow:
+    return FindingRow(
+        finding.code,
+        finding.severity,
+        finding.subject,
+        finding.message,
+        finding.remedy.text if finding.remedy is not None else None,
+        [render_command(command, given) for command in finding.commands],
+        render_command(finding.page, given),
+    )
 
 
 def _names(columns: Columns) -> list[str]:
     return [column if isinstance(column, str) else column.name for column in columns]
 
 
-def _object(one: Inspection) -> dict[str, Any]:
+def _object(one: Inspection, given: Given) -> dict[str, Any]:
     """A group as one JSON object."""
     both = BOTH if one.store == "both" else ()
     row = one.summary
@@ -294,7 +317,7 @@ def _object(one: Inspection) -> dict[str, Any]:
         "lag_unknown": row.lag_unknown,
         **{
             section: as_objects(
-                one.rows(section), columns + ONLY_JSON[section] + (both if section == "partitions" else ())
+                _rows(one, section, given), columns + ONLY_JSON[section] + (both if section == "partitions" else ())
             )
             for section, columns in COLUMNS.items()
         },

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError
+from zkgroup.shell_commands import Command
 from zkgroup.text import counted
 
 from ._execution import (
@@ -82,7 +83,7 @@ def rename_group(
             source = manager.find(group, store)
         except NotFoundError as error:
             if manager.look(to, store).stores:
-                error.remedy = f"group {to} exists: it may be renamed already"
+                error.remedy = Remedy(f"group {to} exists: it may be renamed already")
             raise
         rows, target = manager.plan_copy(source, to, store=store)
         if not target.stores:
@@ -123,9 +124,9 @@ def rename_group(
                     manager.delete(source)
             except RefusedError as error:
                 error.message += ", it is not deleted"
-                error.remedy = (
-                    f"find out who works for {group}; once it rests, {_again(group, to)} takes over what has moved,"
-                    " and then rename it again"
+                error.remedy = Remedy(
+                    f"find out who works for {group}; once it rests, rename it again after what has moved is copied",
+                    _copy_again(group, to),
                 )
                 raise
         change.done(f"group {group} is now {to}: {_copied(rows)}, {group} deleted")
@@ -133,12 +134,10 @@ def rename_group(
             change.warn([_of_earlier("rename-group", group, backup_file)])
 
 
-def _again(group: str, to: str) -> str:
+def _copy_again(group: str, to: str) -> Command:
     """The command that copies once more what has moved since."""
-    from zkgroup.groups.shell_commands import in_quotes, quoted
-
-    ends = "-- " if group.startswith("-") or to.startswith("-") else ""
-    return in_quotes(f"zkgroup copy-group --overwrite --execute {ends}{quoted(group)} {quoted(to)}")
+    ends = ("--",) if group.startswith("-") or to.startswith("-") else ()
+    return "copy-group", "--overwrite", "--execute", *ends, group, to
 
 
 def _copied(rows: Sequence[CopyRow]) -> str:

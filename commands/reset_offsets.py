@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import RefusedError, UsageError, VerificationError
+from zkgroup.errors import RefusedError, Remedy, UsageError, VerificationError
+from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
 
 from ._completion_values import complete_group, complete_partitions
@@ -332,12 +333,14 @@ def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
 
 def _tell_left(change: Change, plan: ResetPlan, left: str) -> None:
     """What an undo has not put back, in the end."""
-    from zkgroup.groups.shell_commands import OFFSETS_IN_KAFKA, command_line, in_quotes
+    from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 
     if not change.execute:
         change.warn([f"this leaves something: {left}"])
         return
-    remedy = f"members that keep offsets in Kafka start there; they {OFFSETS_IN_KAFKA}"
-    whole = in_quotes(command_line("delete-group", plan.group, "--store kafka"))
-    remedy += f"; {whole} shows what deleting the group there would take"
+    remedy = Remedy(
+        f"members that keep offsets in Kafka start there; they {OFFSETS_IN_KAFKA}; see what deleting the group there"
+        " would take",
+        group_command("delete-group", plan.group, "--store", "kafka"),
+    )
     raise VerificationError(left, remedy)

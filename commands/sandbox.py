@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.errors import Notice, Remedy, UnreachableError, UsageError
 
 from ._completion_values import complete_release, complete_sandbox
-from ._error_output import say
+from ._context import done, warn
 from ._global_options import Given
 from ._output import print_rows
 from ._sandbox_member import check_filter, run_in_foreground
@@ -55,11 +55,6 @@ KafkaOption = Annotated[
     str,
     typer.Option("--kafka", metavar="VERSION", help="The brokers' release.", autocompletion=complete_release),
 ]
-
-
-def _note(ctx: typer.Context, message: str) -> None:
-    if not ctx.ensure_object(Given).quiet:
-        say(message)
 
 
 def _key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
@@ -140,9 +135,9 @@ def start(
         sandbox.start()
     print_rows(process_rows(sandbox.state), COLUMNS, output)
     called = "" if name == "default" else f":{name}"
-    _note(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': ZooKeeper {sandbox.connect}")
+    done(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': ZooKeeper {sandbox.connect}")
     if sandbox.security is not None:
-        _note(ctx, f"its profile, with all files that it needs beside it: {sandbox.security.profile}")
+        done(ctx, f"its profile, with all files that it needs beside it: {sandbox.security.profile}")
 
 
 @app.command()
@@ -180,13 +175,16 @@ def status(
         output,
     )
     if not states:
-        _note(ctx, "no sandbox runs; start one with: zkgroup sandbox start")
+        done(ctx, Notice("no sandbox runs", Remedy("start one", ("sandbox", "start"))))
     for state in states:
         if not isinstance(state, SandboxState):
-            say(str(state), kind="warning")
+            warn(ctx, [state])
         elif not state.alive:
-            called = "" if state.name == "default" else f" --name {state.name}"
-            say(f"sandbox {state.name} has ended without being stopped: zkgroup sandbox stop{called}", kind="warning")
+            named = () if state.name == "default" else ("--name", state.name)
+            ended = Notice(
+                f"sandbox {state.name} has ended without being stopped", Remedy("stop it", ("sandbox", "stop", *named))
+            )
+            warn(ctx, [ended])
 
 
 @app.command(short_help="Stop a sandbox and remove its data.")
@@ -213,17 +211,17 @@ def stop(
             raise UsageError("--member names a member of one sandbox", "leave out --all")
         with working(ctx, "stopping the member"):
             stop_member(name, member)
-        _note(ctx, f"member {member} has left")
+        done(ctx, f"member {member} has left")
         return
     names = sandbox_names() if all_of_them else [name]
     with working(ctx, "stopping what runs"):
         stopped = [one for one in names if stop_sandbox(one) is not None]
     for one in stopped:
-        _note(ctx, f"sandbox {one} is stopped")
+        done(ctx, f"sandbox {one} is stopped")
     if not stopped and not all_of_them:
-        raise UnreachableError(f"sandbox {name} does not run", "see which do: zkgroup sandbox status")
+        raise UnreachableError(f"sandbox {name} does not run", Remedy("see which do", ("sandbox", "status")))
     if not stopped:
-        _note(ctx, "no sandbox runs")
+        done(ctx, "no sandbox runs")
 
 
 @app.command(short_help="Make a topic and fill it with numbered messages.")
@@ -361,7 +359,7 @@ def member(
         check_id(state, options)
     if detach:
         started = start_member(name, options)
-        _note(ctx, f"member {started.name} runs; it prints to {started.log}")
+        done(ctx, f"member {started.name} runs; it prints to {started.log}")
         return 0
     return run_in_foreground(options, name, ctx.ensure_object(Given).verbosity)
 

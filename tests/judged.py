@@ -23,6 +23,7 @@ from zkgroup.protocol.znodes import (
     encode_registration,
     registration_defects,
 )
+from zkgroup.shell_commands import command_line
 
 SECOND = 1000
 DAY = 86_400 * SECOND
@@ -33,6 +34,11 @@ THEN = NOW - 3600 * SECOND
 SESSION = 0x100
 
 GROUP = "g"
+
+
+def lines(finding: Finding) -> tuple[str, ...]:
+    """The commands of a finding for a shell."""
+    return tuple(map(command_line, finding.commands))
 
 
 def member(name: str, streams: Mapping[str, int], **changes: Any) -> GroupMember:

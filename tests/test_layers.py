@@ -11,23 +11,26 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+#: Errors, and the commands that they advise.
+ERRORS = {"errors", "shell_commands"}
 #: What export and sandbox stand on alike.
 BELOW_EXPORT = {
     *("child_environment", "child_watchdog", "java_runtime"),
-    *("connector", "groups", "clients", "protocol", "config", "errors"),
+    *("connector", "groups", "clients", "protocol", "config", *ERRORS),
 }
 #: Layer → the layers it may import from, its own included.
 ALLOWED = {
-    "errors": {"errors"},
+    "errors": ERRORS,
     "config": {"config", "errors"},
     "child_environment": {"child_environment"},
     "child_watchdog": {"child_watchdog", "child_environment"},
     "java_runtime": {"java_runtime", "child_environment", "errors"},
     "text": {"text"},
-    "protocol": {"protocol", "config", "errors"},
-    "clients": {"clients", "protocol", "config", "errors"},
-    "connector": {"connector", "clients", "protocol", "config", "errors"},
-    "groups": {"groups", "text", "clients", "protocol", "config", "errors"},
+    "shell_commands": {"shell_commands"},
+    "protocol": {"protocol", "config", *ERRORS},
+    "clients": {"clients", "protocol", "config", *ERRORS},
+    "connector": {"connector", "clients", "protocol", "config", *ERRORS},
+    "groups": {"groups", "text", "clients", "protocol", "config", *ERRORS},
     "export": {"export", "text", *BELOW_EXPORT},
     "sandbox": {"sandbox", *BELOW_EXPORT},
 }
@@ -192,7 +195,7 @@ def test_folders_within_a_layer_point_one_way() -> None:
     """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it, and no module stands beside them."""
     assert [str(entry) for entry in wrong_folders(all_imports())] == []
     beside = {path.stem for layer in WITHIN for path in (ROOT / "zkgroup" / layer).glob("*.py")}
-    assert beside == {"__init__", "group_model", "partition_scope", "shell_commands"}
+    assert beside == {"__init__", "group_model", "partition_scope"}
     assert {layer: {path.parent.name for path in (ROOT / "zkgroup" / layer).glob("*/*.py")} for layer in WITHIN} == {
         layer: set(folders) for layer, folders in WITHIN.items()
     }

@@ -2,7 +2,7 @@
 
 Exit codes: 1 failed, 2 wrong usage or unreadable input, 3 servers out of reach, 4 no such group, topic or
 partition, 5 refused, 6 checked and found wrong. The message is one line that names the thing; ``remedy`` is what
-the reader can do about it.
+the reader can do about it. Remedies and notices are data until they are printed: ``rendered`` makes one line of each.
 """
 
 from __future__ import annotations
@@ -10,17 +10,80 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from zkgroup.shell_commands import Command, command_line
 
 
-def behind(error: BaseException) -> BaseException | None:
-    """The error, or what was raised while a library's C code ran, which did not look: Python wraps that in
-    ``SystemError``, once for each call that it comes through."""
+def unwrap_system_error(error: BaseException) -> BaseException | None:
+    """The error that a library's C code did not look at: Python wraps it in ``SystemError``, once for each call that it
+    comes through. Another error is returned as it is."""
     found: BaseException | None = error
     while isinstance(found, SystemError):
         found = found.__cause__
     return found
+
+
+@dataclass(frozen=True, init=False, slots=True)
+class Remedy:
+    """What to do, in words, and the commands of zkgroup that do it, in their order."""
+
+    text: str
+    commands: tuple[Command, ...]
+
+    def __init__(self, text: str, *commands: Command) -> None:
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "commands", commands)
+
+    def __str__(self) -> str:
+        return self.rendered()
+
+    def rendered(self, line: Callable[[Command], str] = command_line) -> str:
+        """The words, and behind them the commands as one line for a shell. ``line``: how a command is written."""
+        return ": ".join(filter(None, (self.text, " && ".join(map(line, self.commands)))))
+
+    def after(self, first: str) -> Remedy:
+        """The same remedy, after something else was done."""
+        return Remedy(first + self.text, *self.commands) if self.text else self
+
+    def then(self, other: Remedy, between: str = "; then ") -> Remedy:
+        """This remedy, and ``other`` after it; only one of them where the other is empty."""
+        if not self.text or not other.text:
+            return self if self.text else other
+        return Remedy(f"{self.text}{between}{other.text}", *self.commands, *other.commands)
+
+
+def as_remedy(remedy: Remedy | str | None) -> Remedy | None:
+    """A remedy, also out of words alone; None where there are no words."""
+    found = Remedy(remedy) if isinstance(remedy, str) else remedy
+    return found if found is not None and found.text else None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning or a note: what is so, and what the reader can do about it."""
+
+    message: str
+    remedy: Remedy | None = None
+
+    def __str__(self) -> str:
+        return self.rendered()
+
+    def rendered(self, line: Callable[[Command], str] = command_line) -> str:
+        """One line. ``line``: how a command is written."""
+        return _rendered(self.message, self.remedy, line)
+
+
+def add_notice(stop: BaseException, notice: Notice) -> None:
+    """Let an exception carry a notice, as ``BaseException.add_note`` does with text."""
+    vars(stop).setdefault("__notes__", []).append(notice)
+
+
+def notices_of(stop: BaseException) -> list[Any]:
+    """The notices, and Python's own notes, that an exception carries."""
+    return list(getattr(stop, "__notes__", ()))
 
 
 class ZkgroupError(Exception):
@@ -28,13 +91,26 @@ class ZkgroupError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, remedy: str | None = None) -> None:
+    def __init__(self, message: str, remedy: Remedy | str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.remedy = remedy
+        self.remedy = as_remedy(remedy)
 
     def __str__(self) -> str:
-        return f"{self.message}: {self.remedy}" if self.remedy else self.message
+        return self.rendered()
+
+    def rendered(self, line: Callable[[Command], str] = command_line) -> str:
+        """One line. ``line``: how a command is written."""
+        return _rendered(self.message, self.remedy, line)
+
+    def add_remedy(self, remedy: Remedy | str | None) -> None:
+        """Advise more, after what is advised."""
+        if (more := as_remedy(remedy)) is not None:
+            self.remedy = more if self.remedy is None else self.remedy.then(more, "; ")
+
+
+def _rendered(message: str, remedy: Remedy | None, line: Callable[[Command], str]) -> str:
+    return message if remedy is None else f"{message}: {remedy.rendered(line)}"
 
 
 class UsageError(ZkgroupError):
@@ -83,7 +159,7 @@ class VerificationError(ZkgroupError):
 class MalformedZnodeError(ZkgroupError):
     """A znode holds what no reader understands."""
 
-    def __init__(self, path: str, why: str, remedy: str | None = None) -> None:
+    def __init__(self, path: str, why: str, remedy: Remedy | str | None = None) -> None:
         super().__init__(f"znode {path}: {why}", remedy)
         self.path = path
         self.why = why
@@ -99,6 +175,10 @@ class RebalanceFailedError(ZkgroupError):
 
 class OffsetOutOfRangeError(ZkgroupError):
     """A stored offset lies outside the log and no reset policy was chosen."""
+
+
+class OffsetsDeletedError(OffsetOutOfRangeError):
+    """Retention has deleted offsets that were to be read."""
 
 
 class AssignmentRefusedError(ZkgroupError):

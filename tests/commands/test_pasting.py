@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 from collections.abc import Callable
@@ -15,14 +16,14 @@ from hypothesis import strategies as st
 from writing import P
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.commands import COMMANDS
-from zkgroup.commands._pasting import place_options, with_options
-from zkgroup.groups.shell_commands import command_line, in_quotes, quoted
+from zkgroup.commands._global_options import Given
+from zkgroup.commands._log_output import configure_logging
+from zkgroup.commands._rendering import place_options, render, render_command
+from zkgroup.errors import Notice, Remedy, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure, Exists, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-
-NAMES = [lazy.name for lazy in COMMANDS if lazy.connects]
+from zkgroup.shell_commands import Command, group_command, quoted
 
 
 def test_only_what_says_where_the_servers_are_is_taken_along() -> None:
@@ -37,34 +38,49 @@ def test_only_what_says_where_the_servers_are_is_taken_along() -> None:
         "sasl_user": ["me"],
         "connect_timeout": [3.0],
     }
-    assert shlex.split(place_options(values)) == [
+    assert place_options(values) == [
         *("-c", "prod", "-z", "zk:2181/a b", "--bootstrap-server", "kafka:9092"),
         *("--consumer-config", "my group.properties", "-X", "zookeeper.connect=zk:2181"),
     ]
-    assert place_options({"connect_timeout": [3.0]}) == ""
+    assert place_options({"connect_timeout": [3.0]}) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("command", "expected"),
     [
-        ("zkgroup assign g --execute", "zkgroup -c x assign g --execute"),
-        (
-            "first 'zkgroup offsets g', then zkgroup owners g",
-            "first 'zkgroup -c x offsets g', then zkgroup -c x owners g",
-        ),
-        ("the group's, zkgroup owners 'a b' (it's)", "the group's, zkgroup -c x owners 'a b' (it's)"),
-        ("zkgroup is not zkgroup owners-of", "zkgroup is not zkgroup owners-of"),
-        ("see 'zkgroup export --help'", "see 'zkgroup export --help'"),
-        ("zkgroup inspect-group --explain split-group", "zkgroup inspect-group --explain split-group"),
-        ("start it: zkgroup sandbox start", "start it: zkgroup sandbox start"),
-        ("zkgroup -c y owners g", "zkgroup -c y owners g"),
-        ("/opt/zkgroup owners", "/opt/zkgroup owners"),
+        (("assign", "g", "--execute"), "zkgroup -c x assign g --execute"),
+        (("owners", "a b"), "zkgroup -c x owners 'a b'"),
+        (("export", "--help"), "zkgroup export --help"),
+        (("inspect-group", "--explain", "split-group"), "zkgroup inspect-group --explain split-group"),
+        (("sandbox", "start"), "zkgroup sandbox start"),
     ],
 )
-def test_commands_and_nothing_else_are_completed(text: str, expected: str) -> None:
-    """A command of ours that asks servers gets the options, behind the program's name; twice is as once."""
-    assert with_options(text, "-c x", NAMES) == expected
-    assert with_options(expected, "-c x", NAMES) == expected
+def test_commands_that_ask_servers_name_them(command: Command, expected: str) -> None:
+    """The options stand before the command's name; what asks no server has none."""
+    assert render_command(command, Given({"cluster": ["x"]})) == expected
+
+
+def test_a_message_is_one_line() -> None:
+    """A remedy's words stand before its commands, and a second command runs after the first. Text stays as it is."""
+    remedy = Remedy("look there", ("offsets", "g"), ("owners", "it's"))
+    given = Given({"zookeeper": ["zk:1"]})
+    line = """zkgroup -z zk:1 offsets g && zkgroup -z zk:1 owners 'it'"'"'s'"""
+    assert render(remedy, given) == f"look there: {line}"
+    assert render(ZkgroupError("all is lost", remedy), given) == f"all is lost: look there: {line}"
+    assert render(Notice("all is lost", Remedy("do nothing")), given) == "all is lost: do nothing"
+    assert render("zkgroup owners is not data", given) == "zkgroup owners is not data"
+
+
+def test_a_log_record_names_the_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Errors and remedies are rendered as everywhere, wherever they stand in a record."""
+    configure_logging(Given({"cluster": ["x"]}))
+    log = logging.getLogger("zkgroup.groups")
+    log.warning("group %s; %s", "g", Remedy("move it", ("migrate-group", "g")))
+    log.warning("%s", ZkgroupError("all is lost", Remedy("look there", ("owners", "g"))))
+    assert capsys.readouterr().err.splitlines() == [
+        "zkgroup: warning: group g; move it: zkgroup -c x migrate-group g",
+        "zkgroup: warning: all is lost: look there: zkgroup -c x owners g",
+    ]
 
 
 NAME = st.one_of(
@@ -77,16 +93,12 @@ NAME = st.one_of(
 
 @given(group=NAME, cluster=NAME)
 def test_whatever_groups_and_clusters_are_called(group: str, cluster: str) -> None:
-    """The options stand before the command's name, and its own words are as they were; quotes around it go where
-    the options have some."""
-    options = place_options({"cluster": [cluster]})
-    before, after = "look at the group's topics: ", " and then wait"
-    command = command_line("reset-offsets", group, f"--topic {quoted(group)} --execute")
-    plain = with_options(before + command + after, options, NAMES)
-    assert plain == before + command.replace("zkgroup ", f"zkgroup {options} ", 1) + after
-    hint = with_options(before + in_quotes(command) + after, options, NAMES)
-    completed = command.replace("zkgroup ", f"zkgroup {options} ", 1)
-    assert hint == before + in_quotes(completed) + after
+    """A shell that knows no ``$'…'`` reads printable names as they are; each name is one word."""
+    command = group_command("reset-offsets", group, "--topic", group, "--execute")
+    line = render_command(command, Given({"cluster": [cluster]}))
+    assert line == " ".join(["zkgroup", "-c", quoted(cluster), *map(quoted, command)])
+    if group.isprintable() and cluster.isprintable():
+        assert shlex.split(line) == ["zkgroup", "-c", cluster, *command]
 
 
 def test_on_a_terminal_remedies_can_be_selected_and_pasted(
@@ -152,7 +164,7 @@ def test_refusals_and_warnings_name_the_cluster(
     registry.write(SetData(path, b"5"))
     deleted = run("delete-group", "--pattern", group, "-z", cluster.connect, "--backup", str(file), "--execute")
     assert deleted.returncode == 0, deleted.stderr
-    hint = f"'zkgroup {{}}delete-group {group} --undo {file}' plans"
+    hint = f": zkgroup {{}}delete-group {group} --undo {file}\n"
     for args, env, expected in (
         (["-z", cluster.connect], {}, hint.format(f"-z {cluster.connect} ")),
         ([], {"ZKGROUP_ZOOKEEPER": cluster.connect}, hint.format("")),
@@ -163,4 +175,4 @@ def test_refusals_and_warnings_name_the_cluster(
     registry.write(Ensure(znodes.export_state(group)))
     registry.write(SetData(znodes.export_state(group), pointer))
     planned = run("rename-group", group, unique("other"), "-z", cluster.connect, "--store", "zookeeper")
-    assert f"'zkgroup -z {cluster.connect} export --group {group} --to /lake --status'" in planned.stderr
+    assert f": zkgroup -z {cluster.connect} export --group {group} --to /lake --status\n" in planned.stderr

@@ -145,11 +145,11 @@ def test_a_start_without_hope_is_told_at_once() -> None:
     error = hopeless_start("k8s://https://a:1", log, lambda: "/tmp/log")
     assert isinstance(error, UsageError)
     assert "k8s://https://a:1 is not told which image" in error.message
-    assert "spark.kubernetes.container.image=" in error.remedy
+    assert "spark.kubernetes.container.image=" in str(error.remedy)
     other = hopeless_start("spark://a:1", "java.io.InvalidClassException: x; local class incompatible", lambda: "/l")
     assert other is not None
     assert other.message == "the Spark master spark://a:1 is of another release than pyspark here"
-    assert other.remedy.endswith("Spark's log: /l")
+    assert str(other.remedy).endswith("Spark's log: /l")
     assert hopeless_start("k8s://https://a:1", "WARN Utils: Set SPARK_LOCAL_IP", lambda: "/tmp/log") is None
 
 
@@ -157,8 +157,8 @@ def test_pods_that_do_not_run_are_looked_at_with_kubernetes_own_tool() -> None:
     """Workers are what a standalone master has."""
     late = no_executor("k8s://https://a:1", 5.0, "/tmp/log")
     assert late.exit_code == 3
-    assert "kubectl describe pods -l spark-role=executor" in late.remedy
-    assert "workers" in no_executor("spark://a:1", 5.0, "/tmp/log").remedy
+    assert "kubectl describe pods -l spark-role=executor" in str(late.remedy)
+    assert "workers" in str(no_executor("spark://a:1", 5.0, "/tmp/log").remedy)
 
 
 def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
@@ -222,4 +222,4 @@ def test_a_master_is_told_as_it_was_written() -> None:
     error = start_failure("local[2,4]", "", "it ended", lambda: "/tmp/log")
     assert error.message.startswith("Spark does not start on local[2]: ")
     late = silent_master("local[*,4]", 5.0, "/tmp/log")
-    assert (late.message, "master" in late.remedy) == ("Spark has not started within 5 s", False)
+    assert (late.message, "master" in str(late.remedy)) == ("Spark has not started within 5 s", False)

@@ -20,7 +20,7 @@ from object_store import KEY, SECRET, Harm, HarmfulProxy, Request, filesystem, u
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
@@ -221,7 +221,7 @@ def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:
     told = Staging(store.address, "work").failure(full)
     where = f"{tempfile.gettempdir()} on {socket.gethostname()}"
     assert told.message == f"cannot write to {where}, where files grow: No space left on device"
-    assert told.remedy == "make room there, or let TMPDIR name another folder, then run it again"
+    assert told.remedy == Remedy("make room there, or let TMPDIR name another folder, then run it again")
 
 
 def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:

@@ -14,7 +14,7 @@ from hiding import CLOSED
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, ZkgroupError
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.protocol import znodes
@@ -84,7 +84,7 @@ def test_offsets_that_may_not_be_written_are_told_before_anything_is_read(
     points: Points = []
     with pytest.raises(RefusedError, match=f"may not be changed: {path} .not to be {permission}.: ") as raised:
         export(group, topic, root=out, passed=points.append)
-    assert raised.value.remedy == "connect with credentials that may change the group's nodes"
+    assert raised.value.remedy == Remedy("connect with credentials that may change the group's nodes")
     assert "files written" not in points
     assert not out.exists()
     assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
@@ -104,7 +104,7 @@ def test_a_group_that_may_not_be_locked_is_told_like_offsets_that_may_not_be_wri
     assert registry.write(Create(above, acl=(READABLE,))) is None
     with pytest.raises(RefusedError, match=f"cannot lock group {group} at .*: not authorised") as raised:
         export(group, topic, root=tmp_path / "closed", passed=points.append)
-    assert raised.value.remedy == "connect as who may change the group's nodes"
+    assert raised.value.remedy == Remedy("connect as who may change the group's nodes")
     assert points == []
 
 
@@ -121,14 +121,14 @@ def test_offsets_that_may_not_be_written_any_more_keep_the_run(
 
     with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: .*: not authorised: ") as raised:
         export(group, topic, root=out, passed=at("decided", close))
-    assert raised.value.remedy == "run the same command again as a user who may write the group's nodes"
+    assert raised.value.remedy == Remedy("run the same command again as a user who may write the group's nodes")
     registry.write(Delete(path))
     above = path.rpartition("/")[0]
     registry.write(Delete(above))
     registry.write(Create(above, acl=(READABLE,)))
     with pytest.raises(ZkgroupError, match=f"cannot commit for group {group}: no right to make {path}") as raised:
         export(group, topic, root=out)
-    assert raised.value.remedy == "run the same command again as a user who may write the group's nodes"
+    assert raised.value.remedy == Remedy("run the same command again as a user who may write the group's nodes")
     registry.write(Delete(above))
     export(group, topic, root=out)
     assert len(messages_in(out)) == 40

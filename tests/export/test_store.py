@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from exports import as_nobody, files_in
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress
 from zkgroup.export.stores.store import FolderStore, UnlistableError, parse_address, remedy_of
@@ -348,4 +348,4 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
             listed.chmod(0o700)
             closed.chmod(0o700)
     assert raised.value.message == f"cannot list {folder}: Permission denied"
-    assert raised.value.remedy == "let this user read there, or choose another --to"
+    assert raised.value.remedy == Remedy("let this user read there, or choose another --to")

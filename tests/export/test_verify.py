@@ -20,6 +20,7 @@ from exports import problems, root_of
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import Remedy
 from zkgroup.export.checks.repair_commands import remedy_for
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
@@ -230,8 +231,8 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
     done = run(*look)
     assert done.returncode == 6
     assert f"group {group} is at {offset}, and its exports end at 40" in done.stderr
-    assert f"export --group {group} --to {destination} --on-mismatch lake'" in done.stderr
-    assert "continues where the exports end" in done.stderr
+    mending = f"continue where the exports end: zkgroup -z {cluster.connect} export --group {group} --to {destination}"
+    assert f"{mending} --on-mismatch lake\n" in done.stderr
     assert "move files" not in done.stderr
     assert "--backfill" not in done.stderr
     in_process(group, topic, on_mismatch=answer)
@@ -248,38 +249,39 @@ def test_remedies_are_for_the_problems_that_there_are() -> None:
     lake = Path("/lake")
     damaged, gone = problem("t", "g", "person"), problem("t", "g", "backfill")
     moved = problem("u", "g", "mismatch")
-    assert remedy_for([damaged], lake).startswith("restore what was changed from a copy, then move files")
-    assert "zkgroup" not in remedy_for([damaged], lake)
-    assert remedy_for([gone], lake) == (
-        "'zkgroup export --group g --to /lake --backfill --from t:0=0 --until t:0=9 t' writes what is missing again"
-    )
-    assert "--backfill" not in remedy_for([moved, moved], lake)
-    assert remedy_for([moved, moved], lake).count("--on-mismatch lake") == 1
+    person = remedy_for([damaged], lake)
+    assert person.text.startswith("restore what was changed from a copy, then move files")
+    assert person.commands == ()
+    place = ("export", "--group", "g", "--to", "/lake")
+    filling = (*place, "--backfill", "--from", "t:0=0", "--until", "t:0=9", "t")
+    assert remedy_for([gone], lake) == Remedy("write what is missing again", filling)
+    continuing = (*place, "--on-mismatch", "lake")
+    assert remedy_for([moved, moved], lake) == Remedy("continue where the exports end", continuing)
     everything = remedy_for([moved, gone, damaged, problem("t", "g", None)], lake)
-    assert everything.startswith("restore what was changed")
-    assert everything.index("--on-mismatch") < everything.index("--backfill")
-    assert remedy_for([problem("t", "g", None)], lake) == ""
+    assert everything.text.startswith("restore what was changed")
+    assert everything.commands == (continuing, filling)
+    assert remedy_for([problem("t", "g", None)], lake) == Remedy("")
 
 
 def test_remedies_name_groups_topics_and_the_destination() -> None:
     """As a shell takes them: each group that has exported what is missing, with the topics that it is missing of. A
     foreign file is nobody's, and its going leaves nothing to be filled."""
     rows = [problem("b", "g", "backfill"), *2 * [problem("a", "g", "backfill")], problem("a", "it's", "backfill")]
-    told = remedy_for([*rows, problem(None, None, "person")], Path("/my lake"))
+    told = str(remedy_for([*rows, problem(None, None, "person")], Path("/my lake")))
     for name in ("a", "b"):  # one that is gone stops no other
         assert (
             f"zkgroup export --group g --to '/my lake' --backfill --from {name}:0=0 --until {name}:0=9 {name}" in told
         )
     assert """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a""" in told
-    assert "-t:0=9 -- -t'" in remedy_for([problem("-t", "g", "backfill")], Path("/lake"))
+    assert str(remedy_for([problem("-t", "g", "backfill")], Path("/lake"))).endswith("-t:0=9 -- -t")
 
 
 def test_what_lies_between_lost_files_is_not_filled_by_the_way() -> None:
     """It may have been left out knowingly."""
     lost = [problem("t", "g", "backfill", first, number) for number, first in ((0, 30), (0, 0), (0, 9), (1, 5))]
-    told = remedy_for(lost, Path("/lake"))
-    assert "--backfill --from t:0=0,t:1=5 --until t:0=18,t:1=14 t', '" in told
-    assert "--backfill --from t:0=30 --until t:0=39 t' writes what is missing again" in told
+    told = str(remedy_for(lost, Path("/lake")))
+    assert "--backfill --from t:0=0,t:1=5 --until t:0=18,t:1=14 t && " in told
+    assert told.endswith("--backfill --from t:0=30 --until t:0=39 t")
 
 
 def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Callable[[str], str]) -> None:

@@ -13,8 +13,9 @@ from writing import Build, Meddler, P, plan, values
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import UnreachableError
+from zkgroup.errors import Notice, Remedy, UnreachableError, notices_of
 from zkgroup.groups.changes.backup import SavedNode
+from zkgroup.groups.changes.change_reports import GO_ON
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.changes.resetter import Resetter
@@ -84,7 +85,8 @@ def test_a_write_whose_answer_nobody_hears(
         write_offsets(unheard, group, writes, patience=1.0)
     assert caught.value.exit_code == 3
     assert (caught.value.report.doubtful, caught.value.report.unwritten) == ((P("t", 0),), ())
-    assert f"'zkgroup offsets {group}' shows what is there" in str(caught.value)
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.commands == (("offsets", group),)
     assert values(registry, group, P("t", 0)) == [1]
 
 
@@ -179,10 +181,8 @@ def test_an_interrupted_write(registry: Registry, make_group: Build, before: boo
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         write_offsets(signalled, group, writes, piece_bytes=1)
     count = sum(value == 1 for value in values(registry, group, *partitions))
-    assert caught.value.__notes__ == [
-        f"{count} offsets are written (t-0..{count - 1}), {5 - count} are not (t-{count}..4): "
-        "run it again to go on: what is in place stays"
-    ]
+    told = f"{count} offsets are written (t-0..{count - 1}), {5 - count} are not (t-{count}..4)"
+    assert notices_of(caught.value) == [Notice(told, Remedy(GO_ON))]
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -193,8 +193,9 @@ def test_an_interrupted_removal(registry: Registry, make_group: Build, before: b
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         remove_tree(signalled, tree, piece_bytes=1)
     left = len(read_tree(registry, group).nodes)
-    (told,) = caught.value.__notes__
-    assert told.startswith(f"{len(tree.nodes) - left} nodes are removed, {left} are not: the backup has them; ")
+    (told,) = notices_of(caught.value)
+    assert told.message == f"{len(tree.nodes) - left} nodes are removed, {left} are not"
+    assert told.remedy.text.startswith("the backup has them; ")
     assert remove_tree(registry, read_tree(registry, group)) == left
 
 
@@ -208,7 +209,7 @@ def test_interrupted_before_anything(registry: Registry, make_group: Build) -> N
 
     with Meddler(registry.settings, interrupt) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         write_offsets(signalled, group, writes)
-    assert caught.value.__notes__ == ["nothing was written"]
+    assert notices_of(caught.value) == [Notice("nothing was written")]
     assert values(registry, group, P("t", 0)) == [5]
 
 
@@ -235,7 +236,8 @@ def test_an_interrupted_removal_of_many_groups(
     trees = [read_tree(registry, make_group({P("t", 0): 5})) for _ in range(6)]
     with Signalled(registry.settings, 30.0) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         remove_groups(signalled, trees)
-    assert caught.value.__notes__ == ["4 of 6 groups are deleted: the backup has them all; run it again to go on"]
+    go_on = Remedy("the backup has them all; run it again to go on")
+    assert notices_of(caught.value) == [Notice("4 of 6 groups are deleted", go_on)]
     assert [is_there(registry, tree.group) for tree in trees] == [False] * 4 + [True] * 2
 
 
@@ -252,9 +254,7 @@ def test_an_interrupted_undo(registry: Registry, make_group: Build) -> None:
 
     with Meddler(registry.settings, interrupt) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         restore(signalled, lost)
-    assert caught.value.__notes__ == [
-        f"1 of 2 groups are made again, group {groups[1]} perhaps in part: "
-        "run it again to go on: what is in place stays"
-    ]
+    told = f"1 of 2 groups are made again, group {groups[1]} perhaps in part"
+    assert notices_of(caught.value) == [Notice(told, Remedy(GO_ON))]
     assert restore(registry, lost) == dict.fromkeys(groups)
     assert [is_there(registry, group) for group in groups] == [True, True]

@@ -6,7 +6,7 @@ import pytest
 from advised import type_in
 from broken_groups import Maker, look
 from grouping import commit_in_kafka
-from judged import judged, serious
+from judged import judged, lines, serious
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -29,7 +29,7 @@ def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Re
             break
         seen |= {finding.code for finding in findings}
         for finding in findings:
-            type_in(finding.commands, cluster.connect)
+            type_in(lines(finding), cluster.connect)
     assert judged(look(registry, kafka, group)) == []
     assert seen == {
         "unreadable-offset",
@@ -48,7 +48,7 @@ def test_what_is_advised_for_stores_that_contradict_each_other_mends(
     group = maker.group(offsets=maker.sane)
     maker.in_kafka(group, 8)
     (contradicting,) = serious(judged(look(registry, kafka, group)))
-    type_in(contradicting.commands, cluster.connect, f"migrate-group {group} --to {to}")
+    type_in(lines(contradicting), cluster.connect, f"migrate-group {group} --to {to}")
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == offset
@@ -64,7 +64,7 @@ def test_what_is_wrong_in_one_store_is_set_from_the_other(
     findings = serious(judged(look(registry, kafka, group)))
     assert {finding.code for finding in findings} == {"offset-beyond-end", "unreadable-offset"}
     for finding in findings:
-        type_in(finding.commands, cluster.connect)
+        type_in(lines(finding), cluster.connect)
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert [(p.committed("zookeeper"), p.committed("kafka")) for p in now.partitions] == [(5, 5), (6, 6)]
@@ -78,7 +78,7 @@ def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
     before = look(registry, kafka, group)
     (finding,) = serious(judged(before))
     assert finding.code == "offset-of-missing-partition"
-    type_in(finding.commands, cluster.connect, "delete-group")
+    type_in(lines(finding), cluster.connect, "delete-group")
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.partition != 7]
@@ -92,7 +92,7 @@ def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
     before = look(registry, kafka, group)
     (finding,) = serious(judged(before))
     assert finding.code == "offset-of-missing-topic"
-    type_in(finding.commands, cluster.connect, "unsubscribe")
+    type_in(lines(finding), cluster.connect, "unsubscribe")
     now = look(registry, kafka, group)
     assert judged(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.topic == maker.orders]
@@ -114,11 +114,11 @@ def test_what_is_advised_for_nodes_that_no_session_holds_mends(
             advised = [
                 one
                 for one in judged(look(registry, kafka, group))
-                if any("release-owners" in line for line in one.commands)
+                if any("release-owners" in line for line in lines(one))
             ]
             if not advised:
                 break
             seen.add(advised[0].code)
-            type_in(advised[0].commands, cluster.connect, "release-owners")
+            type_in(lines(advised[0]), cluster.connect, "release-owners")
         assert not advised
     assert seen >= {"persistent-owner", "unreadable-owner", "persistent-member", "stopping-registration"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged import DAY, NOW, SECOND, THEN
+from judged import DAY, NOW, SECOND, THEN, lines
 
 from zkgroup.groups.assignment.strategy_inference import explain
 from zkgroup.groups.findings.finding import KINDS, SEVERITIES, Finding, judge
@@ -184,12 +184,12 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
         assert exists(finding, now), finding
         assert 0 < len(finding.message) < 2000
         assert finding.remedy or any("from this follows" in one.message for one in findings)
-        assert all(line.startswith("zkgroup ") and "\n" not in line for line in finding.commands)
-        assert finding.page == f"zkgroup inspect-group --explain {finding.code}"
-        assert "\n" not in finding.message + (finding.remedy or "")
+        assert all(line.startswith("zkgroup ") and "\n" not in line for line in lines(finding))
+        assert finding.page == ("inspect-group", "--explain", finding.code)
+        assert "\n" not in f"{finding.message}{finding.remedy}"
     assert len({(f.code, f.subject, f.message) for f in findings}) == len(findings) or len(now.problems) > 1
     if not now.members or any(m.error and not m.hidden for m in now.members) or not (now.broker_ids or now.hidden):
-        assert not any(re.search("zkgroup assign .*--execute", line) for one in findings for line in one.commands)
+        assert not any(re.search("zkgroup assign .*--execute", line) for one in findings for line in lines(one))
     ranks = [SEVERITIES.index(finding.severity) for finding in findings]
     assert ranks == sorted(ranks)
     assert judge(now, explain(now) if explained else None, before) == findings

@@ -19,6 +19,7 @@ from judged import (
     inactive,
     judged,
     kafka,
+    lines,
     owned,
     stored,
     topic,
@@ -77,9 +78,9 @@ def test_what_kafka_may_know_is_left_alone(code: str, changes: dict[str, Any]) -
     """ZooKeeper's offset is wrong whatever Kafka has; the command that mends it does not touch what nobody has seen,
     and may be right."""
     wrong = having(inactive(), 1, **changes)
-    assert "--store" not in "".join(found(wrong, code).commands)
-    assert "--topic orders:1 " in "".join(found(_untold(wrong), code).commands)
-    assert "--store zookeeper" in "".join(found(_untold(wrong), code).commands)
+    assert "--store" not in "".join(lines(found(wrong, code)))
+    assert "--topic orders:1 " in "".join(lines(found(_untold(wrong), code)))
+    assert "--store zookeeper" in "".join(lines(found(_untold(wrong), code)))
 
 
 def test_an_offset_at_either_end_of_the_log_lies_in_it() -> None:

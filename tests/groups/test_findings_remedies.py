@@ -21,6 +21,7 @@ from judged import (
     inactive,
     judged,
     kafka,
+    lines,
     member,
     owned,
     stored,
@@ -28,6 +29,7 @@ from judged import (
 )
 
 from zkgroup.commands import app
+from zkgroup.errors import Remedy
 from zkgroup.groups.partition_scope import parse_scope
 
 
@@ -55,7 +57,7 @@ def test_partitions_of_a_topic_share_a_finding() -> None:
     lost = found(unread, "offset-before-start")
     assert lost.message.endswith("and 997 more")
     some = found(having(having(ALONE, 0, stored=stored(1)), 1, stored=stored(2)), "offset-before-start")
-    assert some.commands == ("zkgroup reset-offsets g --topic orders:0-1 --to-earliest --execute",)
+    assert lines(some) == ("zkgroup reset-offsets g --topic orders:0-1 --to-earliest --execute",)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_a_remedy_is_for_what_was_found_and_no_more(code: str, changes: dict[str
     spoilt = tuple(replace(p, **changes) if p.partition in wrong else p for p in sound)
     topics = () if code != "recreated-topic" else (topic("orders", 60, czxid=400),)
     finding = found(group((), spoilt, topics), code)
-    scopes = re.findall(r"--topic (\S+)", "\n".join(finding.commands))
+    scopes = re.findall(r"--topic (\S+)", "\n".join(lines(finding)))
     assert scopes
     for scope in map(parse_scope, ([one] for one in scopes)):
         assert {p.partition for p in sound if scope.has(p.key)} == wrong
@@ -87,7 +89,7 @@ def test_a_remedy_is_for_what_was_found_and_no_more(code: str, changes: dict[str
 def test_remedies_can_be_pasted_into_a_shell() -> None:
     """Names that a shell would take apart are quoted."""
     hostile = having(replace(ALONE, group="a; rm -rf b"), 1, stored=stored(1))
-    (command,) = found(hostile, "offset-before-start").commands
+    (command,) = lines(found(hostile, "offset-before-start"))
     assert command == "zkgroup reset-offsets 'a; rm -rf b' --topic orders:1 --to-earliest --execute"
 
 
@@ -111,7 +113,7 @@ def test_remedies_can_be_pasted_into_a_shell() -> None:
 def test_a_remedy_can_be_pasted(name: str) -> None:
     """Whatever a group is called, a shell and the command line read its name out of the remedy as it is."""
     snapshot = replace(inactive(), group=name, partitions=(owned("orders", 0, None, stored=stored(500)),))
-    (line,) = found(snapshot, "offset-beyond-end").commands
+    (line,) = lines(found(snapshot, "offset-beyond-end"))
     assert line.isprintable()
     shell = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, timeout=30, check=True)
     _, command, *words = [word.decode("utf-8", "surrogateescape") for word in shell.stdout.split(b"\0")[:-1]]
@@ -123,7 +125,7 @@ def test_a_remedy_can_be_pasted(name: str) -> None:
 def test_whose_offsets_are_right_is_for_the_operator() -> None:
     """Each store's can be taken over, of each partition its own: none is said to be the right one."""
     partitions = [owned("orders", n, None, stored=stored(50 + n), kafka=kafka(60 + n)) for n in range(2)]
-    assert found(group((), partitions), "contradicting-offsets").commands == (
+    assert lines(found(group((), partitions), "contradicting-offsets")) == (
         "zkgroup offsets g --store both",
         "zkgroup migrate-group g --to zookeeper --take source --topic orders:0-1 --execute",
         "zkgroup migrate-group g --to kafka --take source --topic orders:0-1 --execute",
@@ -136,8 +138,8 @@ def test_who_is_stopped_is_not_told_to_rebalance() -> None:
     snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
     for code in ("member-without-partitions", "partition-without-owner"):
         finding = found(snapshot, code)
-        assert finding.remedy == "mend the registration of g_bad first: no reference member can rebalance beside it"
-        assert finding.commands == ()
+        advice = Remedy("mend the registration of g_bad first: no reference member can rebalance beside it")
+        assert finding.remedy == advice
 
 
 def test_a_look_that_is_incomplete_names_all_that_is_unknown() -> None:
@@ -163,18 +165,18 @@ def test_nobody_is_made_to_rebalance_who_is_not_there(code: str) -> None:
     session = 0 if code == "persistent-owner" else 7
     left = group((), [owned("orders", 0, owner="g_z-0", member=None, session_id=session)])
     released = ("zkgroup release-owners g --topic orders:0 --execute",)
-    assert found(left, code).commands == (released if code == "persistent-owner" else ())
+    assert lines(found(left, code)) == (released if code == "persistent-owner" else ())
 
 
 def test_a_node_of_no_session_is_released() -> None:
     """Of a registration, or an owner node, that is not ephemeral no client's end takes it away: a command does."""
     bad = member("g_bad", {}, registration=None, error="is no JSON", data=b"no JSON", session_id=0)
-    assert found(replace(ALONE, members=(*ALONE.members, bad)), "stopping-registration").commands == (
+    assert lines(found(replace(ALONE, members=(*ALONE.members, bad)), "stopping-registration")) == (
         "zkgroup release-owners g --member g_bad --execute",
         "zkgroup owners g --verify",
     )
     empty = having(ALONE, 1, owner=None, member=None, error="the owner node is empty", session_id=0)
-    assert found(empty, "unreadable-owner").commands[0] == "zkgroup release-owners g --topic orders:1 --execute"
+    assert lines(found(empty, "unreadable-owner"))[0] == "zkgroup release-owners g --topic orders:1 --execute"
     ephemeral = having(ALONE, 1, owner=None, member=None, error="the owner node is empty", session_id=7)
     assert str(found(ephemeral, "unreadable-owner").remedy).startswith("end the session")
 
@@ -192,7 +194,7 @@ def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours:
     gone = owned("orders", 7, None, exists=False, leader=None, log_start=None, log_end=None, **{"stored": None, **kept})
     others = (replace(p, stored=None) for p in inactive().partitions)
     finding = found(replace(inactive(), partitions=(*others, gone)), "offset-of-missing-partition")
-    assert finding.commands == (("zkgroup delete-group g --topic orders:7 --execute",) if ours else ())
+    assert lines(finding) == (("zkgroup delete-group g --topic orders:7 --execute",) if ours else ())
     assert ("--delete-offsets" in str(finding.remedy)) is theirs
 
 
@@ -211,7 +213,7 @@ def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours:
 )
 def test_a_remedy_leaves_the_good_offset_of_two_alone(code: str, kept: dict[str, Any], option: str | None) -> None:
     """What is wrong in one store is not a reason to move what the other holds."""
-    remedy = "\n".join(found(having(inactive(), 1, **kept), code).commands)
+    remedy = "\n".join(lines(found(having(inactive(), 1, **kept), code)))
     assert re.findall(r"--store (\w+) --execute", remedy) == ([option] if option else [])
     assert len(re.findall(r"zkgroup reset-offsets g --topic orders:1 --to-[a-z]+", remedy)) == 1
 
@@ -221,7 +223,7 @@ def test_offsets_that_are_wrong_in_different_stores_are_mended_one_by_one() -> N
     is right."""
     both = having(having(inactive(4), 0, kafka=kafka(600)), 1, stored=stored(500), kafka=kafka(55))
     both = having(having(both, 2, stored=stored(500)), 3, stored=stored(500), kafka=kafka(1))
-    remedy = "\n".join(found(both, "offset-beyond-end").commands)
+    remedy = "\n".join(lines(found(both, "offset-beyond-end")))
     assert re.findall(r"migrate-group g --to (\w+) --take source --topic (\S+) --execute", remedy) == [
         ("kafka", "orders:0"),
         ("zookeeper", "orders:1"),
@@ -252,7 +254,7 @@ def test_numbers_are_kept_beside_one_that_is_none() -> None:
     """A -1 with a blank has no number to be written alone; those beside it have."""
     odd = having(inactive(), 0, stored=stored(None, defect="-1 and a blank"))
     odd = having(odd, 1, stored=stored(9, defect="a blank"))
-    remedies = ["\n".join(one.commands) for one in judged(odd) if one.code == "unreadable-offset"]
+    remedies = ["\n".join(lines(one)) for one in judged(odd) if one.code == "unreadable-offset"]
     assert [re.findall(r"--topic (\S+) (--to-\S+(?: \d+)?)", one) for one in remedies] == [
         [("orders:0", "--to-earliest")],
         [("orders:1", "--to-offset 9")],
@@ -263,5 +265,5 @@ def test_kafkas_offset_that_is_the_same_is_as_old() -> None:
     """Of a topic made again: left where it is it would be found next, beyond the log's end."""
     for offset, option in ((50, ""), (60, " --store zookeeper")):
         partition = owned("orders", 0, None, stored=stored(50, mzxid=1), kafka=kafka(offset))
-        remedy = found(group((), [partition], [topic("orders", 1, czxid=400)]), "recreated-topic").commands
+        remedy = lines(found(group((), [partition], [topic("orders", 1, czxid=400)]), "recreated-topic"))
         assert remedy == (f"zkgroup reset-offsets g --topic orders:0 --to-earliest{option} --execute",)

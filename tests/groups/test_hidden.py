@@ -114,7 +114,7 @@ def test_nobody_is_made_to_rebalance_blindly(
     assert against is not None
     assert against.exit_code == 1
     assert path in against.message
-    assert "credentials" in (against.remedy or "")
+    assert "credentials" in str(against.remedy)
     assert isinstance(misfits(ground.snapshot, []), list)
 
 

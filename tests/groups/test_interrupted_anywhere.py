@@ -14,6 +14,7 @@ from writing import Build, P, plan, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import notices_of
 from zkgroup.groups.changes import kafka_offset_writer, znode_deletion, zookeeper_offset_writer
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, write_kafka_offsets
@@ -57,7 +58,7 @@ def at_every_line(change: Callable[[], object], module: ModuleType, *functions: 
             with interrupted_before(line, module, functions):
                 change()
         except KeyboardInterrupt as stop:
-            yield "; ".join(getattr(stop, "__notes__", []))
+            yield "; ".join(map(str, notices_of(stop)))
         else:
             return
 

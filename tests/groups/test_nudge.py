@@ -72,7 +72,7 @@ def test_without_a_broker_nobody_rebalances() -> None:
     assert isinstance(refused, RefusedError)
     assert "no broker is registered" in refused.message
     assert refused.remedy is not None
-    assert refused.remedy.startswith("start the brokers")
+    assert refused.remedy.text.startswith("start the brokers")
 
 
 def test_a_registration_that_stops_the_group() -> None:
@@ -81,7 +81,7 @@ def test_a_registration_that_stops_the_group() -> None:
     assert refused is not None
     assert "no member gets past the registration of g_bad: no JSON" in refused.message
     assert refused.remedy is not None
-    assert refused.remedy.startswith("stop the client that wrote it, or delete the node, first")
+    assert refused.remedy.text.startswith("stop the client that wrote it, or delete the node, first")
     assert objection(snapshot(MEMBERS, PARTITIONS, {}, errors={"g_bad": "no JSON"}), PLAN, None) is None
 
 

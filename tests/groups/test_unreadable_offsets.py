@@ -10,7 +10,7 @@ from advised import type_in
 from cli import run
 from hypothesis import given
 from hypothesis import strategies as st
-from judged import judged
+from judged import judged, lines
 from members import owners
 from support import wait_until
 
@@ -48,7 +48,7 @@ def stored(
 def of_code(registry: Registry, kafka: KafkaSettings, group: str) -> list[tuple[str, str, tuple[str, ...]]]:
     """Severity, subject and commands of each unreadable offset."""
     findings = judged(read_group(registry, group, kafka=kafka))
-    return [(f.severity, f.subject, f.commands) for f in findings if f.code == "unreadable-offset"]
+    return [(f.severity, f.subject, lines(f)) for f in findings if f.code == "unreadable-offset"]
 
 
 def data(registry: Registry, group: str, topic: str, number: int) -> bytes:
@@ -138,7 +138,7 @@ def test_of_what_does_not_exist_an_offset_cannot_be_set(
     verified = run("inspect-group", group, "--verify", "-z", cluster.connect)
     assert "unreadable-offset" not in verified.stdout + verified.stderr
     for code in ("offset-of-missing-topic", "offset-of-missing-partition"):
-        type_in(found[code].commands, cluster.connect, "unsubscribe|delete-group")
+        type_in(lines(found[code]), cluster.connect, "unsubscribe|delete-group")
     left = {f.code for f in judged(read_group(registry, group, kafka=kafka))}
     assert not left & set(found)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import Remedy, UsageError
 from zkgroup.java_runtime import find_java, install_hint, java_version
 
 
@@ -84,7 +84,7 @@ def test_only_an_old_java(install: Callable[..., Path], only: Callable[..., None
         UsageError, match=r"Java 17 or later is needed \(.*/home/bin/java is Java 11\): install"
     ) as caught:
         find_java()
-    assert caught.value.remedy == install_hint()
+    assert caught.value.remedy == Remedy(install_hint())
 
 
 def test_no_java(only: Callable[..., None]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import Remedy, UsageError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import resolve, resolve_all
 from zkgroup.protocol.broker_znodes import partitions_to_read
@@ -33,6 +33,7 @@ from zkgroup.protocol.operations import (
 )
 from zkgroup.protocol.registry_cache import Known
 from zkgroup.protocol.znodes import Registration
+from zkgroup.shell_commands import group_command
 
 T = TypeVar("T")
 
@@ -48,8 +49,8 @@ class OwnIdMissingError(ZkgroupError):
 class OwnerConflictError(ZkgroupError):
     """Partitions of our share are owned by somebody else. ``paths`` are the owner nodes in the way."""
 
-    def __init__(self, message: str, paths: tuple[str, ...]) -> None:
-        super().__init__(message, "see who holds them with: zkgroup owners")
+    def __init__(self, group: str, message: str, paths: tuple[str, ...]) -> None:
+        super().__init__(message, Remedy("see which sessions hold them", group_command("owners", group)))
         self.paths = paths
 
 
@@ -247,6 +248,7 @@ def _clear_the_way(
     if blockers:
         path, holder = blockers[0]
         raise OwnerConflictError(
+            group,
             f"{len(blockers)} of {total} partitions are owned by others, first {path} by {holder[:120]}",
             tuple(path for path, _ in blockers),
         )

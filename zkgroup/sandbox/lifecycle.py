@@ -11,7 +11,7 @@ from pathlib import Path
 
 from zkgroup.child_watchdog.watchdog_script import is_paused
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError, did_you_mean
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.owned_processes import POLL, ProcessId, find_by_folder
@@ -83,11 +83,11 @@ def running(name: str) -> SandboxState:
     if state is not None:
         return state
     left = read_state(sandbox_folder(name))
-    called = "" if name == "default" else f" --name {name}"
+    named = () if name == "default" else ("--name", name)
     if left is not None and left.alive:
         raise UnreachableError(f"sandbox {name} is still being started", "wait until it is")
     what = "does not run" if left is None else "has ended without being stopped"
-    raise UnreachableError(f"sandbox {name} {what}", f"start it: zkgroup sandbox start{called}")
+    raise UnreachableError(f"sandbox {name} {what}", Remedy("start it", ("sandbox", "start", *named)))
 
 
 def stop(name: str) -> SandboxState | None:

@@ -15,7 +15,7 @@ from typing import TextIO
 
 import msgspec
 
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import Remedy, ZkgroupError
 from zkgroup.sandbox.owned_processes import ProcessId
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
 
@@ -86,7 +86,8 @@ class DamagedStateError(ZkgroupError):
 
     def __init__(self, path: Path) -> None:
         self.name = path.parent.name
-        super().__init__(f"{path} is damaged", f"end what runs of the sandbox: zkgroup sandbox stop --name {self.name}")
+        stopping = Remedy("end what runs of the sandbox", ("sandbox", "stop", "--name", self.name))
+        super().__init__(f"{path} is damaged", stopping)
 
 
 def write_state(state: SandboxState) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from zkgroup.errors import behind
+from zkgroup.errors import unwrap_system_error
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import Message
@@ -37,7 +37,7 @@ def headers_of(messages: Sequence[Message]) -> list[Headers | None]:
 def mended(message: Message, error: SystemError) -> Headers:
     """``UNREADABLE``, and so are the message's headers from now on, of which ``error`` was told. Raises it if it is of
     something else, such as a signal that came meanwhile."""
-    if not isinstance(behind(error), UnicodeDecodeError):
+    if not isinstance(unwrap_system_error(error), UnicodeDecodeError):
         raise error
     message.set_headers(UNREADABLE)  # type: ignore[arg-type]
     return UNREADABLE

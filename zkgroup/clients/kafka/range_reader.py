@@ -32,7 +32,7 @@ from zkgroup.clients.kafka.client import (
     consumer,
 )
 from zkgroup.clients.kafka.message_headers import headers_of
-from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
 # 2,000 small messages a call are as cheap as 500 in the call itself, and what is done once a batch is done less often.
@@ -385,7 +385,7 @@ def _follow(partition: TopicPartition, position: int, batch: list[Message]) -> i
 
 def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, high: int) -> OffsetOutOfRangeError:
     if low > position:
-        return OffsetOutOfRangeError(
+        return OffsetsDeletedError(
             what_is_gone(partition, position, end, low),
             "retention overtook the reader: choose where to go on",
         )

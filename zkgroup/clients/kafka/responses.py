@@ -13,11 +13,17 @@ from zkgroup.protocol.names import TopicPartition
 #: offsets all the same.
 UNLISTED: Final = (
     "groups that keep offsets in Kafka alone are not listed: brokers before 0.10 do not tell which there are;"
-    " 'zkgroup offsets GROUP' shows one by its name"
+    " offsets GROUP shows one by its name"
 )
 
 #: How it begins that some brokers do not tell which groups they coordinate.
 NOT_ALL: Final = "not all groups in Kafka are known"
+
+#: How to be rid of offsets in Kafka: librdkafka can ask for it (2.16), confluent-kafka cannot.
+OFFSETS_IN_KAFKA: Final = (
+    "expire by themselves (offsets.retention.minutes), or are removed by --delete-offsets of Kafka's own"
+    " kafka-consumer-groups, with brokers of 2.4 or later"
+)
 
 #: What a coordinator may leave untold of a group.
 Half: TypeAlias = Literal["members", "offsets"]

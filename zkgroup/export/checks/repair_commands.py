@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from zkgroup.errors import Remedy
 from zkgroup.export.checks.verify import VerifyRow
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.export_command import PARTITIONS, backfill_options, export_command
 from zkgroup.export.model.intervals import Interval, union
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.shell_commands import Command
 
 _PERSON: Final = "restore what was changed from a copy, then move files that are in no record out of the destination"
 _COMMANDS: Final = 3
 
 
-def remedy_for(problems: Iterable[VerifyRow], address: Address) -> str:
+def remedy_for(problems: Iterable[VerifyRow], address: Address) -> Remedy:
     """What is to be done, in the order in which it has to be: by hand, then commands."""
     fills: dict[tuple[str, str], dict[TopicPartition, list[Interval]]] = {}
     words: list[str] = []
+    continuing: dict[Command, None] = {}
     for row in problems:
         if row.mend == "person" and _PERSON not in words:
             words.insert(0, _PERSON)
@@ -28,19 +31,20 @@ def remedy_for(problems: Iterable[VerifyRow], address: Address) -> str:
             ranges = fills.setdefault((row.group, row.topic), {})
             ranges.setdefault(TopicPartition(row.topic, row.partition), []).append((row.start, row.end))
         elif row.mend == "mismatch":
-            command = export_command(address, "--on-mismatch lake", row.group)
-            told = f"{command} continues where the exports end"
-            if told not in words:
-                words.append(told)
+            continuing[export_command(address, "--on-mismatch", "lake", group=row.group)] = None
     commands = [
-        export_command(address, backfill_options(dict(sorted(ranges.items())[:PARTITIONS])), group, [topic])
+        export_command(
+            address, *backfill_options(dict(sorted(ranges.items())[:PARTITIONS])), group=group, topics=[topic]
+        )
         for (group, topic), partitions in sorted(fills.items())
         for ranges in _separate(partitions)
     ]
+    if continuing:
+        words.append("continue where the exports end")
     if commands:
-        more = f" (and {len(commands) - _COMMANDS} more)" if len(commands) > _COMMANDS else ""
-        words.append(f"{', '.join(commands[:_COMMANDS])}{more} writes what is missing again")
-    return "; ".join(words)
+        more = f" (the first {_COMMANDS} commands of {len(commands)})" if len(commands) > _COMMANDS else ""
+        words.append(f"write what is missing again{more}")
+    return Remedy("; ".join(words), *continuing, *commands[:_COMMANDS])
 
 
 def _separate(partitions: Mapping[TopicPartition, Iterable[Interval]]) -> Iterator[dict[TopicPartition, Interval]]:

@@ -1,4 +1,4 @@
-"""Commands about exports, as a shell takes them; pure."""
+"""Commands about exports. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.intervals import Interval
-from zkgroup.groups.shell_commands import in_quotes, quoted
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.shell_commands import Command
 
 #: So many partitions a command names one by one.
 PARTITIONS: Final = 50
@@ -17,34 +17,33 @@ PARTITIONS: Final = 50
 _SOMEWHERE: Final = "URI"
 
 
-def export_command(destination: Address, options: str, group: str | None = None, topics: Iterable[str] = ()) -> str:
-    """``zkgroup export`` within a sentence, of these topics, or of all where there are none, or very many."""
-    words = ["zkgroup export"]
-    if group is not None:
-        words.append(f"--group {quoted(group)}")
-    words += [f"--to {name_address(destination)}", options]
+def export_command(
+    destination: Address, *options: str, group: str | None = None, topics: Iterable[str] = ()
+) -> Command:
+    """``zkgroup export`` of these topics, or of all where there are none, or very many."""
+    words = ["export", *(("--group", group) if group is not None else ()), "--to", name_address(destination), *options]
     named = sorted(topics)
     if 0 < len(named) <= PARTITIONS:
-        words.append("-- " * any(name.startswith("-") for name in named) + " ".join(map(quoted, named)))
-    return in_quotes(" ".join(filter(None, words)))
+        words += ["--"] * any(name.startswith("-") for name in named) + named
+    return tuple(words)
 
 
-def backfill_options(ranges: Mapping[TopicPartition, Interval]) -> str:
+def backfill_options(ranges: Mapping[TopicPartition, Interval]) -> list[str]:
     """The options of a backfill of these offsets."""
     begin, end = (_places({key: edges[side] for key, edges in ranges.items()}) for side in (0, 1))
-    return f"--backfill --from {begin} --until {end}"
+    return ["--backfill", "--from", begin, "--until", end]
 
 
 def _places(offsets: Mapping[TopicPartition, int]) -> str:
     """Offsets, as ``--from`` and ``--until`` take them."""
-    return quoted(",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items())))
+    return ",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items()))
 
 
 def name_address(destination: Address) -> str:
     """A place as a command names it: S3's options hold no secrets, and without them it is another one."""
     if isinstance(destination, Path):
-        return quoted(str(destination))
+        return str(destination)
     query = destination.uri.partition("?")[2]
     if query and destination.scheme != "s3":
         return _SOMEWHERE
-    return quoted(f"{destination.shown}?{query}" if query else destination.shown)
+    return f"{destination.shown}?{query}" if query else destination.shown

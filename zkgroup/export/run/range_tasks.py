@@ -10,7 +10,7 @@ from zkgroup import __version__
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.range_reader import what_is_gone
-from zkgroup.errors import OffsetOutOfRangeError, RefusedError, UnreachableError
+from zkgroup.errors import OffsetsDeletedError, RefusedError, UnreachableError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.plan_types import PartitionPlan
@@ -59,7 +59,7 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
         tasks = pack(ranges, task_size(total, plan.range_messages), runner.cores)
         try:
             answers = runner.run(settings, tasks, on_answer)
-        except OffsetOutOfRangeError as error:
+        except OffsetsDeletedError as error:
             raise RefusedError(_overtaken(plan, kafka, context.patience) or error.message, _DELETED) from None
     context.passed("files written")
     return assemble(plan, answers)

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
-from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.accounting import Missing, explain
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.plan_types import OffsetRange
@@ -49,10 +49,10 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         yield from files.take()
         done = True
     except OffsetOutOfRangeError as error:
-        if "deleted from the log" in error.message:
-            yield "failed", "OffsetOutOfRangeError", error.message, error.remedy  # the driver tells what is gone of all
+        if isinstance(error, OffsetsDeletedError):  # the driver finds out what is gone of all partitions
+            yield "failed", "OffsetsDeletedError", error.message, error.remedy
         else:
-            yield "failed", "RefusedError", error.message, _CUT
+            yield "failed", "RefusedError", error.message, Remedy(_CUT)
     except ZkgroupError as error:
         yield "failed", type(error).__name__, error.message, error.remedy
     except OSError as error:

@@ -92,7 +92,7 @@ class FileAnswer(NamedTuple):
 #: A range that was read, or a file that was written; a file's ranges may come before it and behind it.
 DoneAnswer: TypeAlias = RangeAnswer | FileAnswer
 #: ("failed", name of the error's class, message, remedy)
-FailedAnswer: TypeAlias = tuple[Literal["failed"], str, str, str | None]
+FailedAnswer: TypeAlias = tuple[Literal["failed"], str, str, errors.Remedy | None]
 Answer: TypeAlias = DoneAnswer | FailedAnswer
 
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, Remedy, UsageError, ZkgroupError
 from zkgroup.groups.assignment.assignment_diff import Row, owned_now, rows_of, standing_conflicts
 from zkgroup.groups.assignment.strategy_inference import VARIANTS, Explanation, Variant, compare, explain, live_claims
 from zkgroup.groups.assignment.what_if import Choice, Outcome, Plan, Scenario, plan_all, scenario_of
 from zkgroup.groups.group_model import GroupSnapshot
-from zkgroup.groups.shell_commands import command_line
 from zkgroup.groups.snapshot.group_reader import Brokers, read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, compat_of, strategies_of
 from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import TopicPartition, internal_topics, spans
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
+from zkgroup.shell_commands import group_command
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def read_ground(registry: Registry, group: str, *, must_exist: bool = True, kafk
             if kafka is not None and _is_in_kafka(registry, group, kafka):
                 raise NotFoundError(
                     f"group {group} lives in Kafka, where its members share out the partitions themselves",
-                    f"who has which: {command_line('owners', group)}",
+                    Remedy("see which member has which", group_command("owners", group)),
                 ) from None
             raise
         (topics,) = registry.read([Children(znodes.topics())])

@@ -1,8 +1,8 @@
 """What is told of a change that ended early, however it ended: refused, failed, cut off, or interrupted by a signal.
 
 Nothing is told to be undone that may be done: a piece whose answer was lost is told apart from what is written and what
-is not. An interruption (``KeyboardInterrupt``, and whatever else is no ``Exception``) carries the sentence as a note
-(``BaseException.add_note``), which whoever ends the process shows.
+is not. An interruption (``KeyboardInterrupt``, and whatever else is no ``Exception``) carries it as a ``Notice``, which
+is shown where the process ends.
 """
 
 from __future__ import annotations
@@ -13,9 +13,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zkgroup.clients.kafka.responses import KafkaSide, words_of
-from zkgroup.errors import RefusedError, UnreachableError, VerificationError, ZkgroupError
-from zkgroup.groups.shell_commands import command_line, in_quotes
+from zkgroup.errors import (
+    Notice,
+    RefusedError,
+    Remedy,
+    UnreachableError,
+    VerificationError,
+    ZkgroupError,
+    add_notice,
+    as_remedy,
+)
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.shell_commands import group_command
 from zkgroup.text import are, counted, listed
 
 #: How to go on where what is written is not written again.
@@ -32,7 +41,7 @@ def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
     """The error where nobody knows what Kafka has of a group: whoever takes it for one of ZooKeeper alone changes, or
     saves, one half of it."""
     error.message = f"whether group {group} has offsets in Kafka is not known: {error.message}"
-    error.remedy = both(error.remedy, "--store zookeeper leaves Kafka alone")
+    error.add_remedy("--store zookeeper leaves Kafka alone")
     return error
 
 
@@ -60,17 +69,17 @@ class WriteReport:
             parts.append(f"{count} {are(count)} not ({named(self.unwritten)})")
         return ", ".join(parts)
 
-    def remedy(self, group: str, go_on: str = GO_ON) -> str | None:
+    def remedy(self, group: str, go_on: str = GO_ON) -> Remedy | None:
         """How to go on; None where nothing is begun."""
         if self.doubtful:
-            return f"{in_quotes(command_line('offsets', group))} shows what is there, once it can be reached; {go_on}"
-        return go_on if self.written else None
+            return Remedy(f"{go_on}; once it can be reached, see what is there", group_command("offsets", group))
+        return Remedy(go_on) if self.written else None
 
 
 class WriteRefusedError(RefusedError):
     """Refused: the group is active, or offsets have changed. ``report`` tells what had been written before that."""
 
-    def __init__(self, message: str, remedy: str | None, report: WriteReport) -> None:
+    def __init__(self, message: str, remedy: Remedy | None, report: WriteReport) -> None:
         super().__init__(message, remedy)
         self.report = report
 
@@ -78,7 +87,7 @@ class WriteRefusedError(RefusedError):
 class WriteFailedError(ZkgroupError):
     """A server did not let us, or went away. ``report`` tells what is known to be written."""
 
-    def __init__(self, message: str, remedy: str | None, report: WriteReport, exit_code: int) -> None:
+    def __init__(self, message: str, remedy: Remedy | None, report: WriteReport, exit_code: int) -> None:
         super().__init__(message, remedy)
         self.report = report
         self.exit_code = exit_code
@@ -91,11 +100,11 @@ def reported(report_of: Reporter) -> Iterator[None]:
         yield
     except ZkgroupError as error:
         report = report_of.report()
+        error.add_remedy(report.remedy(report_of.group, report_of.go_on))
         message = f"{error.message}; {report.told(report_of.where)}"
-        remedy = both(error.remedy, report.remedy(report_of.group, report_of.go_on))
         if isinstance(error, RefusedError) and not report.doubtful:
-            raise WriteRefusedError(message, remedy, report) from error
-        raise WriteFailedError(message, remedy, report, error.exit_code) from error
+            raise WriteRefusedError(message, error.remedy, report) from error
+        raise WriteFailedError(message, error.remedy, report, error.exit_code) from error
     except BaseException as stop:
         report = report_of.report()
         note(stop, report.told(report_of.where), report.remedy(report_of.group, report_of.go_on))
@@ -125,7 +134,7 @@ class Reporter:
 
 
 @contextmanager
-def after(what: str, remedy: str | None = None) -> Iterator[None]:
+def after(what: str, remedy: Remedy | str | None = None) -> Iterator[None]:
     """Whatever ends this early also tells ``what`` is done by then, and how to go on from there. A failed verification
     tells that by itself."""
     try:
@@ -134,22 +143,17 @@ def after(what: str, remedy: str | None = None) -> Iterator[None]:
         raise
     except ZkgroupError as error:
         error.message += f"; {what}"
-        error.remedy = both(error.remedy, remedy)
+        error.add_remedy(remedy)
         raise
     except BaseException as stop:
         note(stop, what, remedy)
         raise
 
 
-def note(stop: BaseException, what: str, remedy: str | None = None) -> None:
+def note(stop: BaseException, what: str, remedy: Remedy | str | None = None) -> None:
     """Let an interruption carry what is done by then."""
     if not isinstance(stop, Exception):
-        stop.add_note(f"{what}: {remedy}" if remedy else what)
-
-
-def both(one: str | None, other: str | None) -> str | None:
-    """Two remedies as one."""
-    return "; ".join(filter(None, (one, other))) or None
+        add_notice(stop, Notice(what, as_remedy(remedy)))
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:

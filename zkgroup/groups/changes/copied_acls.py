@@ -89,7 +89,7 @@ def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -
         if registry.settings.acl is not None:
             return None
         if not renaming:  # where the source is deleted, its backup needs the list in any case
-            refused.remedy = f"{refused.remedy}, or give --zookeeper-acl"
+            refused.add_remedy("or give --zookeeper-acl")
         raise
 
 

@@ -10,7 +10,6 @@ from zkgroup.clients.kafka.responses import UNLISTED
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.backup import Backup, SavedNode, read_cluster
-from zkgroup.groups.changes.change_reports import both
 from zkgroup.groups.changes.group_manager import CREDENTIALS
 from zkgroup.groups.changes.group_plans import DebrisRow, find_debris, matching
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
@@ -90,7 +89,7 @@ def _members_in_kafka(
         described = coordinators.members(sorted(set(names).intersection(known)))
     except ZkgroupError as error:
         error.message = f"which groups have members in Kafka is not known: {error.message}"
-        error.remedy = both(error.remedy, "--store zookeeper does not ask for them")
+        error.add_remedy("--store zookeeper does not ask for them")
         raise
     return {
         group: ZkgroupError(found) if isinstance(found, str) else [member.member for member in found]

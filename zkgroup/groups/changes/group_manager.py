@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, UsageError, VerificationError, ZkgroupError, did_you_mean
+from zkgroup.errors import (
+    NotFoundError,
+    RefusedError,
+    Remedy,
+    UsageError,
+    VerificationError,
+    ZkgroupError,
+    did_you_mean,
+)
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.backup import Backup, Cluster, OffsetStore, SavedNode, SavedOffset
 from zkgroup.groups.changes.change_reports import after, all_in_zookeeper, check_told, unknown_in_kafka
@@ -28,12 +36,12 @@ from zkgroup.groups.changes.znode_deletion import acls_of, is_in_pieces, remove_
 from zkgroup.groups.changes.zookeeper_offset_writer import OffsetWrite, WriteReport, write_offsets
 from zkgroup.groups.group_model import STORE_NAMES, KafkaOffset, Store, StoredOffset, in_store
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.shell_commands import command_line, in_quotes
 from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition, spans
 from zkgroup.protocol.operations import Acl, Exists, Stat
+from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
 
 if TYPE_CHECKING:
@@ -153,7 +161,7 @@ class Manager:
                 Coordinators(self.brokers, self.timeout).check_deletes(found.group)
             except RefusedError as refused:
                 if found.tree is None:
-                    refused.remedy = "it is nowhere else, and its offsets there expire by themselves"
+                    refused.remedy = Remedy("it is nowhere else, and its offsets there expire by themselves")
                 raise
 
     def needs_of_deletion(self, found: Found) -> list[Need]:
@@ -310,7 +318,7 @@ class Manager:
             return
         moved = sum(row.moves for row in rows)
         told = f"{counted(moved, 'offset')} of group {group} written, not verified"
-        with after(told, f"{in_quotes(command_line('offsets', group))} shows what is there"):
+        with after(told, Remedy("see what is there", group_command("offsets", group))):
             found = self.look(group, "both" if len(stores) > 1 else next(iter(stores)))
         stored, kept = found.stored, found.kept
         wrong = []

@@ -13,13 +13,13 @@ from typing import Final
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
-from zkgroup.errors import RefusedError, UnreachableError, VerificationError
-from zkgroup.groups.changes.change_reports import after, both
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError
+from zkgroup.groups.changes.change_reports import after
 from zkgroup.groups.changes.kafka_offset_writer import Guard, refuse_if_active
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
-_LOOK: Final = "'zkgroup list-groups' shows what is there; the backup has what it was"
+_LOOK: Final = Remedy("the backup has what it was; see what is there", ("list-groups",))
 
 
 def check_unmoved(settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float) -> None:
@@ -49,7 +49,7 @@ def remove_from_kafka(
         coordinators.delete(group)
     except UnreachableError as error:
         error.message += f"; whether group {group} is deleted in Kafka is not known"
-        error.remedy = both(error.remedy, _LOOK)
+        error.add_remedy(_LOOK)
         raise
     with after(f"group {group} is deleted in Kafka, which was not verified", _LOOK):
         again = coordinators.side(group)

@@ -14,9 +14,8 @@ from typing import Final
 import orjson
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, ZkgroupError
 from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, is_unfinished
-from zkgroup.groups.shell_commands import command_line, in_quotes, quoted
 from zkgroup.groups.snapshot.registrations import host_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import session_text
@@ -39,6 +38,7 @@ from zkgroup.protocol.operations import (
     Sync,
 )
 from zkgroup.protocol.znode_json import as_int
+from zkgroup.shell_commands import group_command
 from zkgroup.text import listed
 
 
@@ -174,9 +174,9 @@ def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
     error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
     noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
     error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no session holds what no client will remove"
-    names = " ".join(f"--member {quoted(path.rpartition('/')[2])}" for path in paths)
-    releasing = in_quotes(command_line("release-owners", group, f"{names} --execute"))
-    error.remedy = f"make sure that nobody works under that name, then {releasing}"
+    names = [word for path in paths for word in ("--member", path.rpartition("/")[2])]
+    releasing = group_command("release-owners", group, *names, "--execute")
+    error.remedy = Remedy("make sure that nobody works under that name, then remove what it has left", releasing)
     return error
 
 

@@ -17,8 +17,8 @@ from zkgroup.groups.changes.backup import SavedOffset
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, KafkaOffset, Store, StoredOffset
 from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import ranges
-from zkgroup.groups.shell_commands import command_line, in_quotes, quoted
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import are, counted
 
 #: One of the two places where a group keeps its offsets.
@@ -300,7 +300,7 @@ def out_of_range(rows: Iterable[ResetRow], partitions: Mapping[TopicPartition, G
     return found
 
 
-def back_into_range(group: str, passed: Sequence[Passed]) -> str:
+def back_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
     """The commands that bring these, and no others, to the nearer ends of their logs. What was asked for is no such
     command: it would shift the rest once more, or put back what is out of range."""
     meant: dict[tuple[str, Store], dict[str, set[int]]] = {}
@@ -312,10 +312,9 @@ def back_into_range(group: str, passed: Sequence[Passed]) -> str:
         meant.setdefault((end, store), {}).setdefault(key.topic, set()).add(key.partition)
     commands = []
     for (end, store), topics in meant.items():
-        scope = " ".join(f"--topic {quoted(f'{topic}:{ranges(numbers)}')}" for topic, numbers in topics.items())
-        options = f"{scope} --to-{end} --store {store} --execute"
-        commands.append(in_quotes(command_line("reset-offsets", group, options)))
-    return " and ".join(commands)
+        scope = [word for topic, numbers in topics.items() for word in ("--topic", f"{topic}:{ranges(numbers)}")]
+        commands.append(group_command("reset-offsets", group, *scope, f"--to-{end}", "--store", store, "--execute"))
+    return commands
 
 
 def new_in_kafka(rows: Iterable[ResetRow]) -> list[str]:

@@ -26,10 +26,10 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.kafka.log_offsets import Log, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UsageError, VerificationError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, Remedy, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.backup import Backup, Cluster, SavedOffset
-from zkgroup.groups.changes.change_reports import GO_ON, after, all_in_zookeeper, both
+from zkgroup.groups.changes.change_reports import GO_ON, after, all_in_zookeeper
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group
 from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, check_before, refuse_if_active, write_kafka_offsets
 from zkgroup.groups.changes.missing_permissions import Need, needs_of_writes
@@ -53,12 +53,12 @@ from zkgroup.groups.changes.zookeeper_offset_writer import OffsetWrite, write_of
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.offset_files.file_entries import OffsetFile
 from zkgroup.groups.partition_scope import Scope, Selection
-from zkgroup.groups.shell_commands import command_line, in_quotes, quoted
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, patience
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Children, Get, Node
+from zkgroup.shell_commands import group_command
 from zkgroup.text import are, counted, listed
 
 
@@ -275,22 +275,22 @@ class Resetter:
         if self._registry is not None:
             read_guard(self._registry, self._group)
 
-    def verify(self, plan: ResetPlan) -> list[str]:
-        """Read everything again, the logs too; what could not be asked is returned in words.
+    def verify(self, plan: ResetPlan) -> list[str | Notice]:
+        """Read everything again, the logs too; what could not be asked is returned as warnings.
 
         Raises ``VerificationError`` where an offset is not as planned, or lies outside its log by now. Whatever else
         ends it tells that the offsets are written, and not verified.
         """
         count = plan.changes
         told = f"{counted(count, 'offset')} {are(count)} written, not verified"
-        with after(told, f"{in_quotes(command_line('offsets', self._group))} shows what is there"):
+        with after(told, Remedy("see what is there", group_command("offsets", self._group))):
             return self._verify(plan)
 
-    def _verify(self, plan: ResetPlan) -> list[str]:
+    def _verify(self, plan: ResetPlan) -> list[str | Notice]:
         wrong = []
         current = plan.current.partitions
         logs: Mapping[TopicPartition, Log] = {}
-        warnings: list[str] = []
+        warnings: list[str | Notice] = []
         existing = [key for key, one in current.items() if one.exists]
         settings = self._reachable_brokers(warnings)
         with ThreadPoolExecutor(1) as executor:  # brokers and ZooKeeper are asked at the same time
@@ -313,7 +313,7 @@ class Resetter:
         if wrong:
             raise VerificationError(
                 f"group {self._group} is not as planned: {listed(wrong)}",
-                both("find out who commits for it", _NOT_AGAIN if plan.go_on == _NOT_AGAIN else "then plan again"),
+                f"find out who commits for it; {_NOT_AGAIN if plan.go_on == _NOT_AGAIN else 'then plan again'}",
             )
         # A target that was out of range in the plan was noted there.
         before = {one.text for one in out_of_range(plan.rows, current)}
@@ -323,12 +323,14 @@ class Resetter:
             told = listed(list(dict.fromkeys(one.text for one in passed)))
             raise VerificationError(
                 f"the offsets are written, but logs have moved on meanwhile: {told}",
-                f"members would start there where auto.offset.reset says; before they do,"
-                f" {back_into_range(plan.group, passed)}",
+                Remedy(
+                    "members would start there where auto.offset.reset says; before they do, move those offsets",
+                    *back_into_range(plan.group, passed),
+                ),
             )
         if plan.undone is not None and self._is_emptied():
-            removing = in_quotes(command_line("delete-group", self._group, "--execute"))
-            warnings.append(f"group {self._group} has no offsets in ZooKeeper any more: {removing} removes its nodes")
+            removing = Remedy("remove its nodes", group_command("delete-group", self._group, "--execute"))
+            warnings.append(Notice(f"group {self._group} has no offsets in ZooKeeper any more", removing))
         return warnings
 
     def _is_emptied(self) -> bool:
@@ -343,7 +345,7 @@ class Resetter:
         nodes = self._registry.read([Get(path) for path in znodes.offset_paths(self._group, keys).values()])
         return {key: node.data if isinstance(node, Node) else None for key, node in zip(keys, nodes, strict=True)}
 
-    def _reachable_brokers(self, warnings: list[str]) -> KafkaSettings | None:
+    def _reachable_brokers(self, warnings: list[str | Notice]) -> KafkaSettings | None:
         try:
             return self._brokers()
         except ZkgroupError as error:
@@ -378,13 +380,13 @@ _UNSEEN: Final = "the logs could not be looked at again: "
 
 def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
     """Of a deletion by pattern: whose groups' offsets are among their nodes."""
-    undoing = f"--undo {quoted(str(path))}"
+    undoing = ("--undo", str(path))
     if not any(backups.group_of(node.path) == group for node in backup.nodes):
-        look = in_quotes(f"zkgroup delete-group {undoing}")
-        return UsageError(f"{path} has nothing of group {group}", f"{look} shows what it has")
+        look = Remedy("see what it has", ("delete-group", *undoing))
+        return UsageError(f"{path} has nothing of group {group}", look)
     return UsageError(
         f"{path} holds nodes, and no offsets by themselves",
-        f"{in_quotes(command_line('delete-group', group, undoing))} plans to make the nodes of {group} again",
+        Remedy(f"plan to make the nodes of {group} again", group_command("delete-group", group, *undoing)),
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
 from zkgroup.groups.changes.group_manager import CREDENTIALS, Found
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.shell_commands import OFFSETS_IN_KAFKA
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, listed

@@ -11,8 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zkgroup.errors import RefusedError
-from zkgroup.groups.shell_commands import in_quotes, quoted
+from zkgroup.errors import RefusedError, Remedy
 from zkgroup.protocol.znode_json import excerpt
 
 _UNKNOWN: Final = "its state cannot be read"
@@ -54,11 +53,11 @@ def _told(found: Mapping[str, Any]) -> str:
     return f"{excerpt(state)}, run {excerpt(run)}, to {excerpt(output)}"
 
 
-def _remedy(group: str, found: Mapping[str, Any]) -> str:
+def _remedy(group: str, found: Mapping[str, Any]) -> Remedy:
     output = found.get("output")
-    place = quoted(output) if isinstance(output, str) and len(output) < _LONGEST else "FOLDER"
-    command = in_quotes(f"zkgroup export --group {quoted(group)} --to {place} --status")
-    return (
-        f"run that export again, which finishes it; {command} tells more, and --abandon gives it up if its "
-        "destination is lost"
+    place = ("--to", output) if isinstance(output, str) and len(output) < _LONGEST else ()
+    return Remedy(
+        "run that export again, which finishes it, or give it up with --abandon if its destination is lost; see its"
+        " state",
+        ("export", "--group", group, *place, "--status"),
     )

@@ -14,9 +14,9 @@ from contextlib import ExitStack, suppress
 from typing import Final, TypeAlias
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.batching import PIECE_BYTES, cost
-from zkgroup.groups.changes.change_reports import both, note
+from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, readable_acl
 from zkgroup.groups.changes.transaction_outcome import Steady
@@ -164,7 +164,8 @@ def _still_there(
     try:
         found = steady.read_back([znodes.group(tree.group) for tree in trees])
     except UnreachableError as error:
-        unknown = UnreachableError(f"{error.message}; whether it is deleted is not known", f"{error.remedy}, and look")
+        unknown = UnreachableError(f"{error.message}; whether it is deleted is not known", error.remedy)
+        unknown.add_remedy(Remedy("see what is there", ("list-groups",)))
         outcome |= {tree.group: unknown for tree in trees}
         raise
     still = [_is_there(tree.nodes[0], node) for node, tree in zip(found, trees, strict=True)]
@@ -233,7 +234,7 @@ class _Removal:
                 error.message += f"; {self._put_back()}"
             else:
                 error.message += f"; {self._told()}"
-                error.remedy = both(error.remedy, self._way_on())
+                error.add_remedy(self._way_on())
             raise
         except BaseException as stop:
             note(stop, self._told(), self._way_on())
@@ -254,11 +255,12 @@ class _Removal:
             parts.append(f"{left} {are(left)} not")
         return ", ".join(parts)
 
-    def _way_on(self) -> str | None:
+    def _way_on(self) -> Remedy | None:
         if not self._removed and not self._under_way:
             return None
-        look = "'zkgroup list-groups' shows what is there, once it can be reached" if self._under_way else None
-        return both(look, "the backup has them; run it again to go on, and keep the backups of all runs")
+        go_on = Remedy("the backup has them; run it again to go on, and keep the backups of all runs")
+        look = Remedy("once it can be reached, see what is there", ("list-groups",))
+        return go_on.then(look, "; ") if self._under_way else go_on
 
     def _look(self) -> GroupTree:
         """What is still there. Raises where it is in use, or not what was planned with."""

@@ -12,7 +12,7 @@ from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, group_of
 from zkgroup.groups.changes.batching import PIECE_BYTES, cost
-from zkgroup.groups.changes.change_reports import note
+from zkgroup.groups.changes.change_reports import GO_ON, note
 from zkgroup.groups.changes.group_plans import DebrisRow
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.preconditions import read_guard
@@ -165,7 +165,7 @@ def _restore_one(steady: Steady, lost: Lost) -> None:
                 (first,) = steady.read_back([piece[0].path])
             except UnreachableError as error:
                 error.message += f"; whether {counted(len(piece), 'node')} are made is not known"
-                error.remedy = f"{error.remedy}; run it again to go on: what is in place stays"
+                error.add_remedy(GO_ON)
                 raise
             if not isinstance(first, Node):
                 limit = max(1, limit // 2)

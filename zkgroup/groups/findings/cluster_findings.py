@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from zkgroup.clients.kafka.responses import NOT_ALL, UNLISTED
-from zkgroup.groups.findings.finding_kinds import Finding, Remedy
+from zkgroup.errors import Remedy
+from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.scene import COMMITTED_BY_THEN, REST, Scene, ago, few, finding, per_topic, unsubscribe
 from zkgroup.groups.findings.unreadable_nodes import judge_hidden
 from zkgroup.groups.group_model import GroupPartition
@@ -48,7 +49,7 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
             "group-debris",
             snapshot.group,
             f"has no member, and was last changed {ago(scene.at_rest_for)} ago",
-            Remedy("delete it", (scene.command("delete-group", "--execute"),)),
+            Remedy("delete it", scene.command("delete-group", "--execute")),
         )
 
 
@@ -159,7 +160,7 @@ def _split(scene: Scene) -> Iterator[Finding]:
         + (f": {counted(len(twice), 'partition')} read twice ({spans(twice[:20])})" if twice else ""),
         Remedy(
             "stop one side before the other starts; look at the offsets of both",
-            (scene.command("offsets", "--store both"),),
+            scene.command("offsets", "--store", "both"),
         ),
         "critical" if twice else "warning",
     )

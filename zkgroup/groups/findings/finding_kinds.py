@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final, Literal, NamedTuple
 
-from zkgroup.errors import UsageError, did_you_mean
+from zkgroup.errors import Remedy, UsageError, did_you_mean
+from zkgroup.shell_commands import Command
 
 Severity = Literal["critical", "warning", "info"]
 
@@ -26,21 +27,24 @@ class Finding:
     ``critical``: messages are not read, are lost, or will be as soon as a member starts; ``warning``: it may come to
     that, or could not be judged; ``info``: good to know. ``subject`` is what it is about: the group, a member, a topic,
     a node (its path), or partitions of one topic (``orders-3``, ``orders-0..2, orders-5``); ``message`` is said of it,
-    and does not name it again. ``remedy`` says what to do, in words, and ``commands`` are the command lines for it, as
-    a shell takes them; without either, it follows from another finding, which names it.
+    and does not name it again. ``remedy``: None where the finding follows from another one, which names it.
     """
 
     code: str
     severity: Severity
     subject: str
     message: str
-    remedy: str | None
-    commands: tuple[str, ...] = ()
+    remedy: Remedy | None
 
     @property
-    def page(self) -> str:
+    def commands(self) -> tuple[Command, ...]:
+        """The commands of the remedy."""
+        return self.remedy.commands if self.remedy is not None else ()
+
+    @property
+    def page(self) -> Command:
         """The command that prints the page that explains findings of this kind."""
-        return f"zkgroup inspect-group --explain {self.code}"
+        return "inspect-group", "--explain", self.code
 
 
 def page_text(code: str) -> str:
@@ -50,23 +54,6 @@ def page_text(code: str) -> str:
         raise UsageError(f"{code!r} is the code of no finding", did_you_mean(code, KINDS, f"one of {', '.join(KINDS)}"))
     text = resources.files("zkgroup").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
     return _LINK.sub(r"\1 (--explain \2)", text)
-
-
-class Remedy(NamedTuple):
-    """What to do, in words and in command lines."""
-
-    text: str
-    commands: tuple[str, ...] = ()
-
-    def after(self, first: str) -> Remedy:
-        """The same, after something else was done."""
-        return Remedy(first + self.text, self.commands) if self.text else self
-
-    def then(self, other: Remedy, between: str = "; then ") -> Remedy:
-        """This, and the other after it; one alone where the other says nothing."""
-        if not self.text or not other.text:
-            return self if self.text else other
-        return Remedy(f"{self.text}{between}{other.text}", (*self.commands, *other.commands))
 
 
 class Kind(NamedTuple):

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from zkgroup.errors import FilterSyntaxError, UsageError
+from zkgroup.errors import FilterSyntaxError, Remedy, UsageError
 from zkgroup.groups.assignment.strategy_inference import Variant
-from zkgroup.groups.findings.finding_kinds import Finding, Remedy
+from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.scene import Scene, few, finding
 from zkgroup.groups.group_model import GroupMember
-from zkgroup.groups.shell_commands import quoted
 from zkgroup.groups.snapshot.registrations import stops_everyone
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS
@@ -52,8 +51,8 @@ def judge_members(scene: Scene) -> Iterator[Finding]:
 
 
 def _release(scene: Scene, member: GroupMember) -> Remedy:
-    releasing = scene.command("release-owners", f"--member {quoted(member.member)} --execute")
-    return Remedy("remove the registration", (releasing,))
+    releasing = scene.command("release-owners", "--member", member.member, "--execute")
+    return Remedy("remove the registration", releasing)
 
 
 def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
@@ -70,7 +69,7 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             _stop_client(scene, member).then(
                 Remedy(
                     "the members rebalance by themselves when it goes: verify that they have",
-                    (scene.command("owners", "--verify"),),
+                    scene.command("owners", "--verify"),
                 ),
                 "; ",
             ),
@@ -216,7 +215,7 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
             if stopping
             else Remedy(
                 "do not mix them with members of the reference in one group unless they compute the same plan: compare",
-                (scene.command("assign"),),
+                scene.command("assign"),
             )
         )
         yield finding("foreign-client", scene.snapshot.group, "; ".join(said), remedy)
@@ -244,7 +243,7 @@ def _disagreement(scene: Scene) -> Iterator[Finding]:
         Remedy(
             "subscribe all members to the same topics, with one number of streams for each, or set"
             " partition.assignment.strategy=range for all; see that plan",
-            (scene.command("assign", "--strategy range"),),
+            scene.command("assign", "--strategy", "range"),
         ),
         "critical" if severity == "critical" else "warning",
     )

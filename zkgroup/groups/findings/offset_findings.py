@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from zkgroup.errors import Remedy
 from zkgroup.groups.changes.unregistered_committers import find_unregistered_commits
-from zkgroup.groups.findings.finding_kinds import Finding, Remedy, Severity
+from zkgroup.groups.findings.finding_kinds import Finding, Severity
 from zkgroup.groups.findings.remedies import (
     IN_KAFKA,
     IN_ZOOKEEPER,
@@ -111,8 +112,8 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
 
     def rewrite(keys: Sequence[TopicPartition]) -> Remedy:
         numbers = {spoilt[key] for key in keys}
-        target = f"--to-offset {numbers.pop()}" if len(numbers) == 1 else "--to-current"
-        return reset(scene, keys, "write the number alone", target, wrong).after(f"{fails}; ")
+        target = ("--to-offset", str(numbers.pop())) if len(numbers) == 1 else ("--to-current",)
+        return reset(scene, keys, "write the number alone", *target, wrong=wrong).after(f"{fails}; ")
 
     yield from per_topic("unreadable-offset", blanks, rewrite)
 
@@ -138,7 +139,7 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "offset-before-start",
         before,
-        lambda keys: reset(scene, keys, "read on from the log's start", "--to-earliest", lost_in).after(
+        lambda keys: reset(scene, keys, "read on from the log's start", "--to-earliest", wrong=lost_in).after(
             "a member starts here where auto.offset.reset says (largest, by default, skips all that is left); "
         ),
     )
@@ -169,7 +170,7 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
                 keys,
                 "begin at the start of the new one",
                 "--to-earliest",
-                {p.key: {where for where, _ in offsets_of(p)} - {IN_KAFKA} for p in stale},
+                wrong={p.key: {where for where, _ in offsets_of(p)} - {IN_KAFKA} for p in stale},
             ),
         )
 
@@ -303,7 +304,7 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
     remedy = Remedy(
         "members that keep offsets in both start at the larger one, all others at that of their own store; look at them"
         " side by side",
-        (scene.command("offsets", "--store both"),),
+        scene.command("offsets", "--store", "both"),
     )
     yield from per_topic(
         "contradicting-offsets",
@@ -321,10 +322,10 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
 
 def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
     """How offsets in both stores become one; whose are right only the operator knows."""
-    options = f"--take source {topic_option(keys)} --execute"
+    options = ("--take", "source", *topic_option(keys), "--execute")
     return Remedy(
         f"{stopped(scene.active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
-        tuple(scene.command("migrate-group", f"--to {store} {options}") for store in ("zookeeper", "kafka")),
+        *(scene.command("migrate-group", "--to", store, *options) for store in ("zookeeper", "kafka")),
     )
 
 
@@ -364,7 +365,7 @@ def _growing(scene: Scene) -> Iterator[Finding]:
         what = f"in {ago(apart)}"
         remedy = Remedy(
             "is the owner's process stuck, or failing over and over? find its host, and restart it",
-            (scene.command("owners"),),
+            scene.command("owners"),
         )
     severity: Severity = "warning" if scene.active and apart >= COMMITTED_BY_THEN else "info"
     yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.groups.findings.finding_kinds import Finding, Remedy
+from zkgroup.errors import Remedy
+from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.scene import (
     REST,
     SECOND,
@@ -68,7 +69,7 @@ def _gaps(scene: Scene) -> Iterator[Finding]:
         remedy = Remedy(
             "let the members try again; where a gap remains, restart the members that own nothing, and compare"
             " strategies and releases",
-            (scene.command("assign", "--execute"),),
+            scene.command("assign", "--execute"),
         )
     again = " in two looks" if scene.persisted.issuperset(p.key for p in scene.gaps) else ""
     topics: dict[str, list[GroupPartition]] = {}
@@ -136,7 +137,7 @@ def _awaited(scene: Scene) -> Iterator[Finding]:
             " ZooKeeper keeps no time; that was just now, or the process hangs",
             Remedy(
                 "look twice, which names who hangs",
-                (scene.command("inspect-group", f"--again-after {REST // SECOND}"),),
+                scene.command("inspect-group", "--again-after", str(REST // SECOND)),
             ),
         )
 
@@ -168,8 +169,8 @@ def _nodes(scene: Scene) -> Iterator[Finding]:
 
 def _release(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
     """What to do with nodes that belong to no session."""
-    releasing = scene.command("release-owners", f"{topic_option(keys)} --execute")
-    return Remedy("release what no session holds", (releasing,)).then(scene.rebalance())
+    releasing = scene.command("release-owners", *topic_option(keys), "--execute")
+    return Remedy("release what no session holds", releasing).then(scene.rebalance())
 
 
 def _in_progress(scene: Scene) -> Iterator[Finding]:
@@ -198,7 +199,7 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
         f"members or owners changed within {REST // SECOND} s; {', '.join(parts)}",
         Remedy(
             f"look again in {REST // SECOND} s: a healthy group settles within 3",
-            (scene.command("owners", "--verify"),),
+            scene.command("owners", "--verify"),
         ),
     )
 
@@ -325,7 +326,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
         joined = f", registered for {ago(scene.now - since)}" if since is not None else ""
         remedy = Remedy(
             "let it try again; where that fails, restart it, and set partition.assignment.strategy alike for all",
-            (scene.command("assign", "--execute"),),
+            scene.command("assign", "--execute"),
         )
         if scene.stopping:
             why = "no rebalance can be finished beside a registration that cannot be read"
@@ -377,7 +378,7 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
         Remedy(
             "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to"
             " 0.11, or from 1.0 on); see who would own what",
-            (scene.command("assign", f"--strategy {explanation.best[0]}"),),
+            scene.command("assign", "--strategy", explanation.best[0]),
         ),
         "info" if foreign else "warning",
     )
@@ -405,7 +406,7 @@ def _led_by_mix(scene: Scene, found: list[Finding]) -> list[Finding]:
     names = few([f"{one.code} of {one.subject}" for one in follow])
     lead = replace(mix, severity="critical", message=f"{mix.message}; from this follows {names}")
     others = [one for one in found if one is not mix and one not in follow]
-    return [lead, *(replace(one, remedy=None, commands=()) for one in follow), *others]
+    return [lead, *(replace(one, remedy=None) for one in follow), *others]
 
 
 def _suspect(scene: Scene, explanation: Explanation, name: str) -> str:

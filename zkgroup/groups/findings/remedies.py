@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from zkgroup.groups.findings.finding_kinds import Remedy
+from zkgroup.errors import Remedy
 from zkgroup.groups.findings.scene import Scene, stopped, topic_option
 from zkgroup.groups.group_model import GroupPartition, GroupTopic, StoredOffset, in_store
 from zkgroup.protocol.names import TopicPartition
@@ -19,20 +19,20 @@ def reset(
     scene: Scene,
     keys: Sequence[TopicPartition],
     what: str,
-    target: str,
+    *target: str,
     wrong: Mapping[TopicPartition, set[str]] | None = None,
 ) -> Remedy:
-    """``what`` the commands do, and these; ``wrong``: in which stores the offsets are, of which the other's is to stay
-    as it is."""
-    parts: dict[str, list[TopicPartition]] = {}
+    """A reset to ``target`` (the words of the option); ``what`` says what it does. ``wrong``: in which stores the
+    offsets are wrong; the other store's offset stays as it is."""
+    parts: dict[tuple[str, ...], list[TopicPartition]] = {}
     for key in keys:
         stores = wrong[key] if wrong is not None else set()
         parts.setdefault(_alone(scene.by_key[key], stores), []).append(key)
     commands = (
-        scene.command("reset-offsets", f"{topic_option(part)} {target}{option} --execute")
+        scene.command("reset-offsets", *topic_option(part), *target, *option, "--execute")
         for option, part in parts.items()
     )
-    return Remedy(f"{stopped(scene.active)}{what}", tuple(commands))
+    return Remedy(f"{stopped(scene.active)}{what}", *commands)
 
 
 #: What ``reset`` does with ``--to-earliest``.
@@ -49,11 +49,11 @@ def mend(scene: Scene, keys: Sequence[TopicPartition], wrong: Mapping[TopicParti
     remedy = Remedy("")
     if right:
         commands = (
-            scene.command("migrate-group", f"--to {to} --take source {topic_option(part)} --execute")
+            scene.command("migrate-group", "--to", to, "--take", "source", *topic_option(part), "--execute")
             for to, part in right.items()
         )
-        remedy = Remedy(f"{stopped(scene.active)}take over the other store's offset", tuple(commands))
-    return remedy.then(reset(scene, rest, TO_EARLIEST, "--to-earliest", wrong), "; ") if rest else remedy
+        remedy = Remedy(f"{stopped(scene.active)}take over the other store's offset", *commands)
+    return remedy.then(reset(scene, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
 
 
 def _taken_over(scene: Scene, p: GroupPartition, wrong: set[str]) -> str:
@@ -71,16 +71,16 @@ def is_outside(p: GroupPartition, offset: int) -> bool:
     return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)
 
 
-def _alone(partition: GroupPartition, wrong: set[str]) -> str:
+def _alone(partition: GroupPartition, wrong: set[str]) -> tuple[str, ...]:
     """The option that leaves the other store's offset alone; nothing where there is none, or it is wrong as well. One
     that nobody has seen may be there, and right."""
     if partition.kafka_unknown and wrong:
-        return " --store zookeeper"
+        return ("--store", "zookeeper")
     if wrong == {IN_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
-        return " --store zookeeper"
+        return ("--store", "zookeeper")
     if wrong == {IN_KAFKA} and partition.stored is not None:
-        return " --store kafka"
-    return ""
+        return ("--store", "kafka")
+    return ()
 
 
 def offsets_of(partition: GroupPartition) -> Iterable[tuple[str, int]]:

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.groups.findings.finding_kinds import KINDS, Finding, Remedy, Severity
+from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
+from zkgroup.errors import Remedy, as_remedy
+from zkgroup.groups.findings.finding_kinds import KINDS, Finding, Severity
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.partition_scope import ranges, whole
-from zkgroup.groups.shell_commands import OFFSETS_IN_KAFKA, command_line, quoted
 from zkgroup.groups.snapshot.ownership import foreign_members, stops_rebalances
 from zkgroup.groups.snapshot.tables import kafka_members
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import listed, short
 
 if TYPE_CHECKING:
@@ -206,9 +208,9 @@ class Scene:
     def partitions(self) -> tuple[GroupPartition, ...]:
         return self.snapshot.partitions
 
-    def command(self, name: str, options: str = "") -> str:
-        """A command line about the group, as a shell takes it."""
-        return command_line(name, self.snapshot.group, options)
+    def command(self, name: str, *options: str) -> Command:
+        """A command about the group."""
+        return group_command(name, self.snapshot.group, *options)
 
     def rebalance(self) -> Remedy:
         """How a remedy goes on that ends in a rebalance. Nothing where nobody is there to rebalance; where something
@@ -217,7 +219,7 @@ class Scene:
             return Remedy("")
         if self.obstacle is not None:
             return Remedy(self.obstacle)
-        return Remedy("make the group rebalance", (self.command("assign", "--execute"),))
+        return Remedy("make the group rebalance", self.command("assign", "--execute"))
 
     def concerns_readers(self, partition: GroupPartition) -> bool:
         """Whether a member reads the partition, or would on its own account, in ZooKeeper or in Kafka."""
@@ -253,8 +255,8 @@ def _claims(snapshot: GroupSnapshot) -> tuple[object, ...]:
 
 def finding(code: str, subject: str, message: str, remedy: str | Remedy, severity: Severity | None = None) -> Finding:
     """A finding of a kind; its worst severity where none is given."""
-    advice = Remedy(remedy) if isinstance(remedy, str) else remedy
-    return Finding(code, severity or KINDS[code].severities[0], subject, short(message, MESSAGE_LENGTH), *advice)
+    worst = KINDS[code].severities[0]
+    return Finding(code, severity or worst, subject, short(message, MESSAGE_LENGTH), as_remedy(remedy))
 
 
 def per_topic(
@@ -310,9 +312,9 @@ def ago(millis: int) -> str:
     return f"{seconds} s"
 
 
-def topic_option(keys: Sequence[TopicPartition]) -> str:
+def topic_option(keys: Sequence[TopicPartition]) -> tuple[str, str]:
     """``--topic orders:0,3-5``: these and no others, however many, as what is right is to stay as it is."""
-    return f"--topic {quoted(keys[0].topic)}:{ranges(key.partition for key in keys)}"
+    return "--topic", f"{keys[0].topic}:{ranges(key.partition for key in keys)}"
 
 
 def stopped(active: bool) -> str:
@@ -325,19 +327,19 @@ def unsubscribe(scene: Scene, topic: str) -> Remedy:
     topic."""
     read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
     those = [p for p in scene.partitions if p.topic == topic]
-    removing = scene.command("unsubscribe", f"--topic {quoted(whole(topic))} --execute")
+    removing = scene.command("unsubscribe", "--topic", whole(topic), "--execute")
     return _rid(those, removing).after("stop the members that read it, then " if read else "")
 
 
 def rid_of(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
     """How to be rid of the offsets of these partitions of one topic, and of no others."""
-    removing = scene.command("delete-group", f"{topic_option(keys)} --execute")
+    removing = scene.command("delete-group", *topic_option(keys), "--execute")
     return _rid([scene.by_key[key] for key in keys], removing)
 
 
-def _rid(those: Sequence[GroupPartition], removing: str) -> Remedy:
+def _rid(those: Sequence[GroupPartition], removing: Command) -> Remedy:
     """``removing`` for offsets in ZooKeeper; those in Kafka nothing here removes."""
-    here = Remedy("remove its offsets", (removing,))
+    here = Remedy("remove its offsets", removing)
     if not any(p.kafka is not None and p.kafka.offset is not None for p in those):
         return here
     there = Remedy(f"those in Kafka {OFFSETS_IN_KAFKA}")
