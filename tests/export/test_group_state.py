@@ -15,7 +15,7 @@ from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Create, Ensure, Failure, SetData
+from zkgroup.protocol.operations import Acl, Create, Ensure, Failure, SetData
 from zkgroup.protocol.topic_filter import TopicFilter
 
 Commit = Callable[[str, dict[TopicPartition, int]], None]
@@ -88,9 +88,13 @@ def test_unreadable_zookeeper_is_no_empty_group(group: GroupState) -> None:
     for code in Code:
         if code is Code.NO_NODE:
             assert module.names_of(Failure(code)) == ()
-            assert module.committed_of("/x", Failure(code)) == (None, None)
         else:
             with pytest.raises(ZkgroupError):
                 module.names_of(Failure(code))
-            with pytest.raises(ZkgroupError):
-                module.committed_of("/x", Failure(code))
+    path = znodes.offset(group.group, TopicPartition("t", 0))
+    assert module.read_committed(group._registry, group.group, [TopicPartition("t", 0)]) == {}
+    closed = Acl("digest", "app:B6mHBfPTG7OxD/NTlRVOPMWQ4V4=", 31)
+    assert group._registry.write(Ensure(znodes.offset_topic(group.group, "t"))) is None
+    assert group._registry.write(Create(path, b"6", acl=(closed,))) is None
+    with pytest.raises(ZkgroupError, match="cannot be read"):
+        module.read_committed(group._registry, group.group, [TopicPartition("t", 0)])

@@ -21,9 +21,9 @@ from zkgroup.export.model.documents import DamagedDocumentError, damaged
 from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union
 from zkgroup.export.model.layout import Calendar, Layout, is_read
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
-from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
+from zkgroup.export.planning import group_state
+from zkgroup.export.planning.group_state import GroupState
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Get
 from zkgroup.text import counted
 
 #: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, or a person.
@@ -147,9 +147,8 @@ def read_committed(
         if topic in identities and identities[topic].is_same(coverage.identity)
         for number in coverage.ends
     ]
-    paths = offset_paths(group, partitions)
-    nodes = registry.read([Get(path) for path in paths])
-    return {one: committed_of(path, node)[0] for one, path, node in zip(partitions, paths, nodes, strict=True)}
+    found = group_state.read_committed(registry, group, partitions)
+    return {one: found[one].offset if one in found else None for one in partitions}
 
 
 def _records(destination: Destination, group: str) -> Iterator[RunRecord | VerifyRow]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import orjson
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.kafka.log_offsets import Log, LogRange, log_offsets
 from zkgroup.clients.kafka.timestamp_search import told_first_since
 from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.clients.zookeeper.registry import Registry
@@ -17,6 +17,8 @@ from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
 from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
+from zkgroup.groups.group_model import StoredOffset
+from zkgroup.groups.snapshot.stored_offsets import read_stored_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import TopicPartition
@@ -144,28 +146,28 @@ class GroupState:
         Raises ``MalformedZnodeError`` for an offset that cannot be read, and what ``log_offsets`` found wrong.
         """
         partitions = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
-        paths = offset_paths(self.group, partitions)
-        nodes = self._registry.read([Get(path) for path in paths])
-        committed = [committed_of(path, node) for path, node in zip(paths, nodes, strict=True)]
-        logs = self._logs(partitions, [offset for offset, _ in committed], kafka, timeout)
+        stored = read_committed(self._registry, self.group, partitions)
+        committed = {partition: one.offset for partition, one in stored.items() if one.offset is not None}
+        logs = self._logs(partitions, committed, kafka, timeout)
         begins = _resolve(begin, logs, kafka, timeout, self._warn, "starts at")
         ends = _resolve(until, logs, kafka, timeout, self._warn, "is exported up to")
         facts: list[PartitionFacts] = []
-        for partition, (offset, version), node in zip(partitions, committed, nodes, strict=True):
+        for partition in partitions:
             topic, number = partition
+            offset, node = committed.get(partition), stored.get(partition)
             identity = (identities or {}).get(topic)
             known = (coverage or {}).get(topic)
             is_recreated = known is not None and identity is not None and not known.identity.is_same(identity)
             here = None if is_recreated else known
             has_none = here is None or number not in {*here.partitions, *here.ends}
-            if identity is not None and isinstance(node, Node) and offset is not None and has_none:
-                # The transaction that wrote the offset came before the one that made the topic.
-                is_recreated = is_recreated or node.stat.mzxid < identity.czxid
+            if identity is not None and node is not None and offset is not None and has_none:
+                # The transaction that wrote the offset came before the one that created the topic.
+                is_recreated = is_recreated or node.mzxid < identity.czxid
             facts.append(
                 PartitionFacts(
                     partition,
                     offset,
-                    version,
+                    None if node is None else node.version,
                     *logs[partition],
                     begin=begins.get(partition),
                     until=_until(until, offset, ends.get(partition)),
@@ -181,21 +183,21 @@ class GroupState:
     def _logs(
         self,
         partitions: Sequence[TopicPartition],
-        committed: Sequence[int | None],
+        committed: Mapping[TopicPartition, int],
         kafka: KafkaSettings,
         timeout: float,
     ) -> dict[TopicPartition, tuple[int, int]]:
         only_committed = kafka.properties.get("isolation.level", "read_committed") == "read_committed"
         logs = _ranges(log_offsets(kafka, partitions, timeout, read_committed=only_committed))
-        # A member of the reference reads what is not committed yet: its offset may lie behind an open transaction.
-        ahead = [p for p, offset in zip(partitions, committed, strict=True) if (offset or 0) > logs[p].end]
+        # The Scala consumer reads uncommitted messages: its offset may lie behind the start of an open transaction.
+        ahead = [partition for partition, offset in committed.items() if offset > logs[partition].end]
         high = _ranges(log_offsets(kafka, ahead, timeout)) if ahead and only_committed else {}
         return {
             partition: (
                 logs[partition].start,
-                min(offset or 0, high[partition].end) if partition in high else logs[partition].end,
+                min(committed[partition], high[partition].end) if partition in high else logs[partition].end,
             )
-            for partition, offset in zip(partitions, committed, strict=True)
+            for partition in partitions
         }
 
 
@@ -233,9 +235,18 @@ def _resolve(
             return told_first_since(kafka, logs, bound.millis, timeout, warn, what)
 
 
-def offset_paths(group: str, partitions: Iterable[TopicPartition]) -> list[str]:
-    """The offset nodes' paths."""
-    return [znodes.offset(group, partition) for partition in partitions]
+def read_committed(
+    registry: Registry, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, StoredOffset]:
+    """The committed offsets of these partitions, without those that have none. Raises ``ZkgroupError`` where one cannot
+    be read."""
+    found = read_stored_offsets(registry, group, partitions)
+    for partition, one in found.items():
+        if one.hidden:
+            raise ZkgroupError(one.error or "", "connect with credentials that may read the group's nodes")
+        if one.error is not None:
+            znodes.decode_offset(znodes.offset(group, partition), one.data or b"")  # raises
+    return found
 
 
 def names_of(result: Result) -> tuple[str, ...]:
@@ -247,16 +258,7 @@ def names_of(result: Result) -> tuple[str, ...]:
     return ()
 
 
-def committed_of(path: str, result: Result) -> tuple[int | None, int | None]:
-    """Offset and version of an offset node; both None where there is no node."""
-    if isinstance(result, Node):
-        return znodes.decode_offset(path, result.data), result.stat.version
-    if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-        raise ZkgroupError(f"cannot read {path}: {result.code.value} {result.detail}")
-    return None, None
-
-
-def _ranges(found: dict[TopicPartition, LogRange | ZkgroupError]) -> dict[TopicPartition, LogRange]:
+def _ranges(found: Mapping[TopicPartition, Log]) -> dict[TopicPartition, LogRange]:
     logs: dict[TopicPartition, LogRange] = {}
     for partition, log_range in found.items():
         if isinstance(log_range, ZkgroupError):

@@ -22,7 +22,7 @@ from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.model.documents import decode_pointer, encode_pointer
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import Pointer, RecordPart, now_ms
-from zkgroup.export.planning.group_state import committed_of, offset_paths
+from zkgroup.export.planning.group_state import read_committed
 from zkgroup.export.run.export_conflicts import AFTER_DECISION, Moved, NotHeld, TakenOver, why_refused
 from zkgroup.export.run.transaction_size import OPERATION_BYTES, TRANSACTION_BYTES, split_transaction
 from zkgroup.groups.changes.preconditions import decode_exporter
@@ -289,10 +289,10 @@ class ExportClaim:
                 raise Moved(self.group, plan, offset)
 
     def offsets(self, plans: Sequence[Part]) -> list[tuple[Part, tuple[int | None, int | None]]]:
-        """The offset, and the version of its node, of each."""
-        paths = offset_paths(self.group, [plan.partition for plan in plans])
-        nodes = self._registry.read([Get(path) for path in paths])
-        return [(plan, committed_of(path, node)) for plan, path, node in zip(plans, paths, nodes, strict=True)]
+        """The committed offset of each, and the version of its node."""
+        found = read_committed(self._registry, self.group, [plan.partition for plan in plans])
+        versions = {partition: (one.offset, one.version) for partition, one in found.items()}
+        return [(plan, versions.get(plan.partition, (None, None))) for plan in plans]
 
     def _checks(self, plans: Sequence[RecordPart]) -> Iterator[Check]:
         """As many as one request holds; the others were looked at just before."""

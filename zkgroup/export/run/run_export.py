@@ -25,7 +25,7 @@ from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.run_record import Pointer, RunRecord
 from zkgroup.export.planning.bounds import refuse_backwards
 from zkgroup.export.planning.export_request import ExportRequest
-from zkgroup.export.planning.group_state import GroupState, committed_of, offset_paths
+from zkgroup.export.planning.group_state import GroupState, read_committed
 from zkgroup.export.planning.mismatch import NoOffsetError
 from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
 from zkgroup.export.run.claim import ExportClaim
@@ -320,11 +320,9 @@ def _passed_offsets(claim: ExportClaim, pointer: Pointer) -> list[str]:
         for topic, partitions in (pointer.offsets or {}).items()
         for number, interval in partitions.items()
     }
-    paths = offset_paths(claim.group, ranges)
-    nodes = claim.persist(lambda: claim.registry.read([Get(path) for path in paths]))
-    committed = (committed_of(path, node)[0] or 0 for path, node in zip(paths, nodes, strict=True))
+    committed = claim.persist(lambda: read_committed(claim.registry, claim.group, ranges))
     return [
         f"{partition} offsets {start} to {min(end, offset) - 1}"
-        for (partition, (start, end)), offset in zip(ranges.items(), committed, strict=True)
-        if start < offset
+        for partition, (start, end) in ranges.items()
+        if partition in committed and start < (offset := committed[partition].offset or 0)
     ]

@@ -9,7 +9,7 @@ Kafka; what they do not answer is unknown, which is no failure.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -30,10 +30,11 @@ from zkgroup.groups.group_model import (
     StoredOffset,
 )
 from zkgroup.groups.partition_scope import Selection
-from zkgroup.groups.snapshot import raw_group, znode_reader
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
 from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.groups.snapshot.raw_group import RawGroup, build_raw_group, build_snapshot, why_not_asked
 from zkgroup.groups.snapshot.registrations import host_of
+from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, needs_partitions
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Children, Code, Failure
@@ -58,9 +59,8 @@ __all__ = [
     "read_groups",
 ]
 
-#: Brokers whose registration has at least this version tell a group's offsets without being told which.
-_WHOLE_OFFSETS: Final = 4
-_FEW: Final = 10
+#: Of so many groups the offsets of all partitions are requested, where partitions must be named.
+MAX_GROUPS_WHOLE: Final = 10
 DEFAULT_TIMEOUT: Final = 5.0
 
 
@@ -157,94 +157,87 @@ class GroupReader:
 
     def read(self, names: Sequence[str] | None) -> tuple[GroupSnapshot, ...]:
         """The groups that exist, of those named; all without names."""
-        if self.registry is None:
-            nodes, world, groups = self._from_brokers(names)
-        else:
-            nodes, world, groups = self._from_registry(self.registry, names)
-        members = {group: znode_reader.members_of(group, nodes, world.selections) for group in groups}
+        reader = self._start(names)
+        nodes, cluster, groups = reader.nodes, reader.cluster, reader.groups
+
+        def build(group: str, side: KafkaSide) -> RawGroup:
+            return build_raw_group(group, nodes, reader.members[group], side, cluster)
+
         logs: dict[TopicPartition, Log] = {}
-        early: dict[str, raw_group.RawGroup] = {}
-        if self.registry is not None:
-            # A coordinator may be dead: the other brokers are asked for their logs meanwhile.
-            with ThreadPoolExecutor(1) as executor:
-                asked_for_sides = self._ask_coordinators(nodes, world, members, executor)
-                znode_reader.read_partitions(self.registry, nodes, groups, members, world)
-                if asked_for_sides is not None:
-                    nothing = KafkaSide()
-                    early = {g: raw_group.gather(g, nodes, members[g], nothing, world) for g in groups}
-                    logs |= self._ask_logs(self._to_ask(early.values(), world))
-                    self.sides = asked_for_sides.result()
-        there = [
+        early: dict[str, RawGroup] = {}
+        # A coordinator may be dead: the other brokers are asked for their logs meanwhile.
+        with ThreadPoolExecutor(1) as executor:
+            answers = self._ask_coordinators(reader, executor)
+            reader.read_partitions()
+            if answers is not None:
+                early = {group: build(group, KafkaSide()) for group in groups}
+                logs |= self._read_logs(early.values(), cluster, logs)
+                self.sides = answers.result()
+        existing = [
             group
             for group in groups
             if self.selection is not None or nodes.exists(nodes.paths(group).group) or self._is_in_kafka(group)
         ]
-        heard = {topic for group in there for topic in self._concerned(group, nodes, members)}
-        if self.registry is not None:
-            znode_reader.read_topics(self.registry, nodes, heard, world)
-        else:
-            world.add_topics(nodes, heard)
-        gathered = []
-        for group in there:
+        reader.read_topics({topic for group in existing for topic in reader.concerned_topics(group, self.sides[group])})
+        raw_groups = []
+        for group in existing:
             side = self.sides[group]
-            if group in early and side.group is None and not side.offsets:
-                gathered.append(replace(early[group], side=side))
-            else:
-                gathered.append(raw_group.gather(group, nodes, members[group], side, world))
-        logs |= self._ask_logs(key for key in self._to_ask(gathered, world) if key not in logs)
-        if self.registry is not None and self.selection is None:
-            partitions = {key: one for raw in gathered for key, one in raw.partitions.items()}
+            is_alone = group in early and side.group is None and not side.offsets
+            raw_groups.append(replace(early[group], side=side) if is_alone else build(group, side))
+        logs |= self._read_logs(raw_groups, cluster, logs)
+        if self.selection is None:
             # The answer about a log names its leader: ZooKeeper is asked for the others.
-            rest = [
-                key for key, one in partitions.items() if one.exists and isinstance(logs.get(key), ZkgroupError | None)
-            ]
-            znode_reader.read_states(self.registry, nodes, rest, world)
-        asked = logs if self.logs else None
-        found = [raw_group.join_group(one, nodes, world, self.taken_at, asked) for one in gathered]
+            reader.read_leaders(
+                key
+                for raw in raw_groups
+                for key, one in raw.partitions.items()
+                if one.exists and isinstance(logs.get(key), ZkgroupError | None)
+            )
+        found = [build_snapshot(raw, nodes, cluster, self.taken_at, logs if self.logs else None) for raw in raw_groups]
         warnings = tuple(self.queries.warnings) if self.queries is not None else ()
         took = time.monotonic() - self.started
         return tuple(replace(one, took=took, warnings=warnings + one.warnings) for one in found)
 
-    def _from_registry(
-        self, registry: Registry, names: Sequence[str] | None
-    ) -> tuple[znode_reader.Nodes, znode_reader.World, Sequence[str]]:
-        groups = self._all(registry) if names is None else names
-        nodes = znode_reader.Nodes(self.selection, offsets=self.store != "kafka")
-        znode_reader.read_names(registry, groups, nodes)
-        world = znode_reader.World.of_registry(nodes)
-        znode_reader.read_members(registry, nodes, groups)
-        return nodes, world, groups
+    def _start(self, names: Sequence[str] | None) -> ZnodeReader:
+        """The reader of the znodes of these groups, with their members read."""
+        if self.registry is None:
+            return self._from_brokers(names)
+        groups = self._all(self.registry) if names is None else names
+        reader = ZnodeReader(self.registry, groups, NodeCache(self.selection, offsets=self.store != "kafka"))
+        reader.read_members()
+        self.sides = dict.fromkeys(groups, KafkaSide())
+        return reader
 
-    def _to_ask(self, gathered: Iterable[raw_group.RawGroup], world: znode_reader.World) -> list[TopicPartition]:
-        """The partitions whose logs brokers may have."""
-        partitions = {key: one for raw in gathered for key, one in raw.partitions.items()}
-        return [key for key, one in partitions.items() if raw_group.why_not_asked(key, one, world) is None]
+    def _read_logs(
+        self, raw_groups: Iterable[RawGroup], cluster: ClusterState, known: Container[TopicPartition]
+    ) -> Mapping[TopicPartition, Log]:
+        """The logs of these groups' partitions that are not known yet."""
+        if self.queries is None or not self.logs:
+            return {}
+        partitions = {key: one for raw in raw_groups for key, one in raw.partitions.items() if key not in known}
+        return self.queries.logs(key for key, one in partitions.items() if why_not_asked(key, one, cluster) is None)
 
     def _ask_coordinators(
-        self,
-        nodes: znode_reader.Nodes,
-        world: znode_reader.World,
-        members: Mapping[str, Sequence[GroupMember]],
-        executor: ThreadPoolExecutor,
+        self, reader: ZnodeReader, executor: ThreadPoolExecutor
     ) -> Future[Mapping[str, KafkaSide]] | None:
         """Each group in Kafka, when its coordinator has answered; None where none is asked."""
-        self.sides = dict.fromkeys(members, KafkaSide())
+        if self.queries is None or self.store == "zookeeper" or self.registry is None:
+            return None
         # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
-        if self.queries is None or self.store == "zookeeper" or OFFSETS_TOPIC not in world.known_topics:
-            if self.queries is not None and self.store != "zookeeper" and znodes.topics() in world.hidden:
-                self.sides = dict.fromkeys(members, UNTOLD)  # whether there is that topic is not known
+        if OFFSETS_TOPIC not in reader.cluster.known_topics:
+            if znodes.topics() in reader.cluster.hidden:  # whether there is that topic is unknown
+                self.sides = dict.fromkeys(reader.groups, UNTOLD)
             return None
         self.asked_kafka = True
-        oldest = znode_reader.oldest_broker(nodes)
-        by_partition = oldest is not None and oldest < _WHOLE_OFFSETS
-        # Of a few groups all offsets are looked for; of many only those of topics that ZooKeeper knows them to read,
-        # as a thousand groups times all partitions would be too much to ask.
+        by_partition = needs_partitions(reader.nodes)
+        # Of a few groups the offsets of all partitions are requested; of many only those of the topics that they read
+        # in ZooKeeper, as a thousand groups times all partitions would be too many.
         topics = None
-        if by_partition and len(members) > _FEW:
-            topics = {g: znode_reader.concerned_topics(g, nodes, ms, KafkaSide()) for g, ms in members.items()}
-        with suppress(ZkgroupError):  # asking says so
+        if by_partition and len(reader.groups) > MAX_GROUPS_WHOLE:
+            topics = {group: reader.concerned_topics(group, KafkaSide()) for group in reader.groups}
+        with suppress(ZkgroupError):  # the request itself reports it
             self.queries.settings()
-        return executor.submit(self.queries.sides, list(members), by_partition=by_partition, topics=topics)
+        return executor.submit(self.queries.sides, reader.groups, by_partition=by_partition, topics=topics)
 
     def _all(self, registry: Registry) -> Sequence[str]:
         listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
@@ -254,7 +247,7 @@ class GroupReader:
                 "connect with credentials that its access list admits",
             )
         found = set(listed if isinstance(listed, tuple) else ())
-        # As above: a cluster that keeps nothing has no groups, and listing them is spared.
+        # As above: without that topic there are no groups in Kafka.
         if (
             self.queries is not None
             and self.store != "zookeeper"
@@ -264,32 +257,25 @@ class GroupReader:
             found.update(self.queries.names())
         return sorted(found)
 
-    def _from_brokers(
-        self, names: Sequence[str] | None
-    ) -> tuple[znode_reader.Nodes, znode_reader.World, Sequence[str]]:
+    def _from_brokers(self, names: Sequence[str] | None) -> ZnodeReader:
         if self.queries is None:
             raise UsageError("neither ZooKeeper nor brokers were named", "give --zookeeper or --bootstrap-server")
         coordinators = self.queries.coordinators(2)
         leaders = coordinators.leaders()
-        world = znode_reader.World.of_brokers(leaders, coordinators.broker_ids())
+        cluster = ClusterState.of_brokers(leaders, coordinators.broker_ids())
         groups = names if names is not None else (self.queries.names() if OFFSETS_TOPIC in leaders else ())
         self.sides = dict.fromkeys(groups, KafkaSide())
         if OFFSETS_TOPIC in leaders:
             self.asked_kafka = True
             self.sides = self.queries.sides(groups, questions=2)
-        return znode_reader.Nodes(self.selection), world, groups
-
-    def _concerned(
-        self, group: str, nodes: znode_reader.Nodes, members: Mapping[str, Sequence[GroupMember]]
-    ) -> Iterable[str]:
-        return znode_reader.concerned_topics(group, nodes, members[group], self.sides[group])
+        return ZnodeReader(None, groups, NodeCache(self.selection), cluster)
 
     def _is_in_kafka(self, group: str) -> bool:
         side = self.sides[group]
         return side.group is not None or bool(side.offsets)
 
     def no_such_group(self, group: str) -> NotFoundError:
-        """The error for a group that is nowhere, with the names that are near."""
+        """The error for a group that does not exist, with similar names."""
         in_kafka = self.queries.names() if self.queries is not None and self.asked_kafka else ()
         where, known, remedy = "", list(in_kafka), "check its name"
         if self.registry is not None:
@@ -304,6 +290,3 @@ class GroupReader:
             where = f"in Kafka at {self.queries.settings().bootstrap}"
             remedy = "check its name; a group in ZooKeeper needs --zookeeper"
         return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
-
-    def _ask_logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Log]:
-        return self.queries.logs(partitions) if self.queries is not None and self.logs else {}

@@ -10,7 +10,14 @@ from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide, words_of
 from zkgroup.errors import ZkgroupError
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.snapshot.stored_offsets import hidden_offset, stored_offset
-from zkgroup.groups.snapshot.znode_reader import Nodes, World, assigned, below, concerned_topics, foreign_children
+from zkgroup.groups.snapshot.znode_reader import (
+    ClusterState,
+    NodeCache,
+    assigned,
+    child_paths,
+    concerned_topics,
+    foreign_children,
+)
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, parse_partition
 from zkgroup.protocol.operations import Node
@@ -65,8 +72,10 @@ def read_topics(stored: Iterable[TopicPartition], side: KafkaSide) -> set[str]:
     return {key.topic for key in stored} | {key.topic for key in side.offsets}
 
 
-def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: KafkaSide, world: World) -> RawGroup:
-    """The partitions that concern a group, in its nodes and at its coordinator. ``world`` must have all its topics."""
+def build_raw_group(
+    group: str, nodes: NodeCache, members: tuple[GroupMember, ...], side: KafkaSide, cluster: ClusterState
+) -> RawGroup:
+    """Join the nodes and the coordinator's answer. ``cluster`` must have all topics of the group."""
     problems: list[str] = []
     paths = nodes.paths(group)
     claims = _claims(group, nodes, {member.member for member in members}, problems)
@@ -78,17 +87,17 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
     if selection is None:
         keys.update(assigned(side))
     elif selection.topics is not None:
-        keys.update(TopicPartition(topic, n) for topic in selection.topics for n in world.topics[topic].partitions)
+        keys.update(TopicPartition(topic, n) for topic in selection.topics for n in cluster.topics[topic].partitions)
     # A topic is read as a whole: partitions that have come since the group's last commit are behind, too.
     for topic in {topic for member in members for topic in member.streams} | read_topics(stored, side):
-        if topic in world.topics:
-            keys.update(TopicPartition(topic, number) for number in world.topics[topic].partitions)
+        if topic in cluster.topics:
+            keys.update(TopicPartition(topic, number) for number in cluster.topics[topic].partitions)
     if selection is not None:
         keys = {key for key in keys if selection.has(key)}
     # One whose registration cannot be read may have any partition.
     existing: dict[str, frozenset[int] | None] = {}
     for topic in {key.topic for key in keys}:
-        found = world.topics[topic]
+        found = cluster.topics[topic]
         unknown = found.exists and found.error is not None and not found.passed_over
         existing[topic] = None if unknown else frozenset(found.partitions)
     partitions = {}
@@ -101,19 +110,19 @@ def gather(group: str, nodes: Nodes, members: tuple[GroupMember, ...], side: Kaf
             offset = hidden_offset(f"znode {list_} cannot be read: {hidden[list_]}")
         partitions[key] = RawPartition(claims.get(key, unclaimed), offset, side.offsets.get(key), exists)
     times = [node.stat.mtime for path in paths[:2] if (node := nodes.node(path)) is not None]
-    times += [node.stat.mtime for path in below(paths.ids, nodes) if (node := nodes.node(path)) is not None]
+    times += [node.stat.mtime for path in child_paths(paths.ids, nodes) if (node := nodes.node(path)) is not None]
     times += [claim.since for claim in claims.values() if claim.since is not None]
     times += [offset.changed_at for offset in stored.values()]
     return RawGroup(group, members, side, partitions, tuple(problems), max(times, default=None), hidden)
 
 
-def _hidden(group: str, nodes: Nodes) -> dict[str, str]:
+def _hidden(group: str, nodes: NodeCache) -> dict[str, str]:
     """The group's nodes that may not be read, with the reason."""
-    if nodes.all_seen:
+    if nodes.is_complete:
         return {}
     paths = nodes.paths(group)
-    below_lists = [path for parent in paths[2:] for path in below(parent, nodes)]
-    leaves = [path for parent in [paths.ids, *below_lists] for path in below(parent, nodes)]
+    below_lists = [path for parent in paths[2:] for path in child_paths(parent, nodes)]
+    leaves = [path for parent in [paths.ids, *below_lists] for path in child_paths(parent, nodes)]
     return {path: why for path in [*paths, *below_lists, *leaves] if (why := nodes.hidden(path)) is not None}
 
 
@@ -124,38 +133,38 @@ def _is_below_hidden(parent: str, topic: str, hidden: Mapping[str, str]) -> str 
     return next((path for path in (parent, f"{parent}/{topic}") if path in hidden), None)
 
 
-def join_group(
-    raw: RawGroup, nodes: Nodes, world: World, taken_at: int, logs: Mapping[TopicPartition, Log] | None
+def build_snapshot(
+    raw: RawGroup, nodes: NodeCache, cluster: ClusterState, taken_at: int, logs: Mapping[TopicPartition, Log] | None
 ) -> GroupSnapshot:
     """The snapshot of one group, taken at this time (milliseconds since 1970). ``logs``: brokers' answers; None where
     they were not asked for logs."""
     group, members, side = raw.group, raw.members, raw.side
-    topics = {name: world.topics[name] for name in sorted(concerned_topics(group, nodes, members, side))}
+    topics = {name: cluster.topics[name] for name in sorted(concerned_topics(group, nodes, members, side))}
     subscribed = frozenset(topic for member in members for topic in member.streams)
     paths = nodes.paths(group)
     ids = nodes.node(paths.ids)
     stopping = [topics[name] for name in sorted(subscribed) if not topics[name].passed_over]
-    topic_problems = [topic.error for topic in stopping if topic.exists]
+    topic_problems = [t.error for t in stopping if t.exists and f"{znodes.topics()}/{t.name}" not in cluster.hidden]
     hidden = dict(raw.hidden)
-    hidden |= {path: why for path, why in world.hidden.items() if _concerns(path, topics)}
+    hidden |= {path: why for path, why in cluster.hidden.items() if _concerns(path, topics)}
     return GroupSnapshot(
         group,
         members,
         tuple(
-            _partition(key, raw.partitions[key], world, logs, kafka_unknown=not side.offsets_known)
+            _partition(key, raw.partitions[key], cluster, logs, kafka_unknown=not side.offsets_known)
             for key in sorted(raw.partitions)
         ),
         subscribed,
-        tuple(problem for problem in [*topic_problems, *raw.problems] if problem and problem not in world.told),
+        tuple(problem for problem in [*topic_problems, *raw.problems] if problem),
         topics=topics,
-        known_topics=world.known_topics,
+        known_topics=cluster.known_topics,
         taken_at=taken_at,
         in_zookeeper=nodes.exists(paths.group),
         ids_version=ids.stat.version if ids is not None else None,
         ids_czxid=ids.stat.czxid if ids is not None else None,
         last_change=raw.last_change,
         coordinator=side.group,
-        broker_ids=world.broker_ids,
+        broker_ids=cluster.broker_ids,
         warnings=words_of(group, side.untold),
         kafka_untold=side.untold,
         ids_changed=ids.stat.pzxid if ids is not None else 0,
@@ -163,7 +172,7 @@ def join_group(
         kafka_members_unknown=not side.members_known,
         kafka_offsets_unknown=not side.offsets_known,
         foreign=foreign_children(group, nodes) if paths.offsets else (),
-        faulty_brokers=world.faulty_brokers,
+        faulty_brokers=cluster.faulty_brokers,
         offset_topics={
             "zookeeper": frozenset(topic for topic, path in nodes.children(paths.offsets) if nodes.names(path)),
             "kafka": frozenset(key.topic for key in side.offsets),
@@ -180,7 +189,7 @@ def _concerns(path: str, topics: Mapping[str, object]) -> bool:
 def _partition(
     key: TopicPartition,
     raw: RawPartition,
-    world: World,
+    cluster: ClusterState,
     logs: Mapping[TopicPartition, Log] | None,
     *,
     kafka_unknown: bool,
@@ -198,32 +207,32 @@ def _partition(
         claim.session_id,
         claim.error,
         raw.exists,
-        world.leaders.get(key, leader),
+        cluster.leaders.get(key, leader),
         raw.stored,
         raw.kafka,
-        log_error=None if logs is None else why_not_asked(key, raw, world),
+        log_error=None if logs is None else why_not_asked(key, raw, cluster),
         claimed=claim.claimed,
         hidden=claim.hidden,
-        leader_unknown=key not in world.leaders and leader is None and key in world.unknown_leaders,
+        leader_unknown=key not in cluster.leaders and leader is None and key in cluster.unknown_leaders,
         kafka_unknown=kafka_unknown or (raw.kafka is not None and raw.kafka.error is not None),
     )
     return partition if partition.log_error is not None else partition.with_log(log)
 
 
-def why_not_asked(key: TopicPartition, raw: RawPartition, world: World) -> str | None:
+def why_not_asked(key: TopicPartition, raw: RawPartition, cluster: ClusterState) -> str | None:
     """Why no broker has the partition's log; None where one may."""
-    if not world.topics[key.topic].exists:
+    if not cluster.topics[key.topic].exists:
         return f"topic {key.topic} does not exist"
-    if world.topics[key.topic].passed_over:
-        return world.topics[key.topic].error
+    if cluster.topics[key.topic].passed_over:
+        return cluster.topics[key.topic].error
     if not raw.exists:
         return f"topic {key.topic} has no partition {key.partition}"
-    if world.leaders.get(key, 0) is None:
+    if cluster.leaders.get(key, 0) is None:
         return "no broker leads it"
     return None
 
 
-def _claims(group: str, nodes: Nodes, members: set[str], problems: list[str]) -> dict[TopicPartition, Claim]:
+def _claims(group: str, nodes: NodeCache, members: set[str], problems: list[str]) -> dict[TopicPartition, Claim]:
     found: dict[TopicPartition, Claim] = {}
     for topic, parent in nodes.children(nodes.paths(group).owners):
         # Plain numbers first: the Scala consumer reads no others.
@@ -271,7 +280,7 @@ def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, Clai
     return replace(member, registration=registration, streams=streams)
 
 
-def _stored(group: str, nodes: Nodes, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
+def _stored(group: str, nodes: NodeCache, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
     found: dict[TopicPartition, StoredOffset] = {}
     for topic, parent in nodes.children(nodes.paths(group).offsets):
         for name, path in nodes.children(parent):

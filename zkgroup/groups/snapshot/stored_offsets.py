@@ -1,22 +1,40 @@
-"""An offset out of its node, as those read it who share the group; pure.
+"""Committed offsets in ZooKeeper, as all members of the group read them.
 
-Members of the reference take the whole text for a number (``Long.parseLong``, through Scala's ``toLong``; seen with
-0.8.2.2 and 1.1.1): a blank or a line break beside it fails every attempt of their rebalance, while decimal digits of
-any script are numbers to them.
+The Scala consumer parses the whole text (``Long.parseLong``, through Scala's ``toLong``; seen with 0.8.2.2 and 1.1.1):
+a blank or a line break beside the number fails every attempt of its rebalance, while decimal digits of any script are
+numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import Node
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Code, Failure, Get, Node
 
 _SHOWN = 20
 
 
+def read_stored_offsets(
+    registry: Registry, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, StoredOffset]:
+    """The offset nodes of these partitions, without those that do not exist. Raises ``UnreachableError``."""
+    paths = znodes.offset_paths(group, partitions)
+    found = {}
+    for (partition, path), result in zip(paths.items(), registry.read(map(Get, paths.values())), strict=True):
+        if isinstance(result, Node):
+            found[partition] = stored_offset(path, result)
+        elif isinstance(result, Failure) and result.code is not Code.NO_NODE:
+            found[partition] = hidden_offset(f"znode {path} cannot be read: {result.code.value}")
+    return found
+
+
 def stored_offset(path: str, node: Node) -> StoredOffset:
-    """What an offset node holds, or why that is no offset."""
+    """The offset of an offset node, or why it has none."""
     offset, error, defect = None, None, None
     number = java_long(node.data)
     try:
@@ -37,7 +55,7 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
 
 
 def hidden_offset(why: str) -> StoredOffset:
-    """An offset that may be there, and may not be read."""
+    """An offset that may exist and may not be read."""
     return StoredOffset(None, -1, 0, 0, 0, why, hidden=True)
 
 

@@ -21,6 +21,8 @@ from zkgroup.protocol.broker_znodes import broker_fault, decode_broker, decode_p
 from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, Result
 
+#: Brokers whose registration has at least this version return all offsets of a group.
+_WHOLE_OFFSETS: Final = 4
 _BROKER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
@@ -46,7 +48,7 @@ def group_names(registry: Registry | None) -> tuple[str, ...]:
     return listed if isinstance(listed, tuple) else ()
 
 
-class Nodes:
+class NodeCache:
     """What was read so far: children and nodes by path. A missing node is a ``Failure`` with ``NO_NODE``.
 
     ``selection``: only the offsets of these partitions are read, neither members nor owners; without ``offsets`` not
@@ -61,7 +63,7 @@ class Nodes:
         self._children: dict[str, tuple[tuple[str, str], ...]] = {}
         self._hidden: dict[str, str] = {}
 
-    def ask(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
+    def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
         """One round: read what was not read yet. Raises ``UnreachableError``."""
         new_lists = [path for path in dict.fromkeys(lists) if path and path not in self._lists]
         new_nodes = [path for path in dict.fromkeys(nodes) if path and path not in self._nodes]
@@ -83,7 +85,7 @@ class Nodes:
         return GroupPaths(paths.group, offsets=paths.offsets if self._offsets else "")
 
     @property
-    def all_seen(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether whatever was asked for could be read, or is not there."""
         return not self._hidden
 
@@ -120,12 +122,11 @@ class Nodes:
         return None if why is None else f"znode {path} cannot be read: {why}"
 
 
-class World:
-    """What does not belong to one group: topics, leaders, brokers, the topics that are marked for deletion.
+class ClusterState:
+    """Topics, leaders, brokers, and the topics that are marked for deletion.
 
-    ``topics`` has those that were asked for; ``leaders`` the partitions whose state was: None where nobody leads.
-    ``unknown_leaders``: partitions whose state cannot be read. ``hidden``: nodes that may not be read, with the reason;
-    ``told`` are the sentences that say so.
+    ``topics`` and ``leaders`` have those that were read; the leader is None where no broker leads the partition.
+    ``unknown_leaders``: partitions whose state cannot be read. ``hidden``: nodes that may not be read, with the reason.
     """
 
     def __init__(
@@ -137,50 +138,48 @@ class World:
         self.leaders: dict[TopicPartition, int | None] = {}
         self.unknown_leaders: set[TopicPartition] = set()
         self.hidden: dict[str, str] = {}
-        self.told: set[str] = set()
         self.selections = TopicSelections(self.known_topics)
         self.faulty_brokers: tuple[FaultyBroker, ...] = ()
         self._marked = frozenset(to_be_deleted)
 
     @classmethod
-    def of_registry(cls, nodes: Nodes) -> World:
-        """As ZooKeeper's lists tell it."""
+    def of_registry(cls, nodes: NodeCache) -> ClusterState:
+        """From the lists in ZooKeeper."""
         brokers = [int(name) for name in nodes.names(znodes.broker_ids()) if _BROKER.fullmatch(name)]
-        world = cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
+        cluster = cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
         for path in (znodes.topics(), znodes.broker_ids(), znodes.delete_topics()):
-            world._note_hidden(path, nodes)
-        return world
+            cluster._note_hidden(path, nodes)
+        return cluster
 
-    def _note_hidden(self, path: str, nodes: Nodes) -> None:
+    def _note_hidden(self, path: str, nodes: NodeCache) -> None:
         why = nodes.hidden(path)
         if why is not None:
             self.hidden[path] = why
-            self.told.add(nodes.failure(path) or why)
 
     @classmethod
-    def of_brokers(cls, leaders: Mapping[str, Mapping[int, int | None]], broker_ids: Iterable[int]) -> World:
-        """As brokers tell it: topic → partition → leader."""
-        world = cls(leaders, broker_ids)
+    def of_brokers(cls, leaders: Mapping[str, Mapping[int, int | None]], broker_ids: Iterable[int]) -> ClusterState:
+        """From the brokers' answer: topic → partition → leader."""
+        cluster = cls(leaders, broker_ids)
         for name, partitions in leaders.items():
-            world.topics[name] = GroupTopic(name, True, tuple(sorted(partitions)))
-            world.leaders.update({TopicPartition(name, number): leader for number, leader in partitions.items()})
-        return world
+            cluster.topics[name] = GroupTopic(name, True, tuple(sorted(partitions)))
+            cluster.leaders.update({TopicPartition(name, number): leader for number, leader in partitions.items()})
+        return cluster
 
-    def add_brokers(self, nodes: Nodes) -> None:
+    def add_brokers(self, nodes: NodeCache) -> None:
         """Take up the brokers whose registrations were read."""
-        found = [(path, nodes.node(path)) for path in below(znodes.broker_ids(), nodes) if _is_broker(path)]
+        found = [(path, nodes.node(path)) for path in child_paths(znodes.broker_ids(), nodes) if _is_broker(path)]
         faults = [(path, broker_fault(node.data), node.stat.czxid) for path, node in found if node is not None]
         self.faulty_brokers = tuple(
             FaultyBroker(path, fault, czxid) for path, fault, czxid in faults if fault is not None
         )
 
-    def add_topics(self, nodes: Nodes, names: Iterable[str]) -> None:
+    def add_topics(self, nodes: NodeCache, names: Iterable[str]) -> None:
         """Take up the topics whose nodes were read."""
         for name in names:
             if name not in self.topics:
                 self.topics[name] = self._topic(name, nodes)
 
-    def _topic(self, name: str, nodes: Nodes) -> GroupTopic:
+    def _topic(self, name: str, nodes: NodeCache) -> GroupTopic:
         path = topic_path(name)
         if path is None:
             return GroupTopic(name, exists=False, error="no topic can have this name")
@@ -197,7 +196,7 @@ class World:
         passed_over = error is not None
         return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime, passed_over)
 
-    def add_leaders(self, nodes: Nodes, partitions: Iterable[TopicPartition]) -> None:
+    def add_leaders(self, nodes: NodeCache, partitions: Iterable[TopicPartition]) -> None:
         """Take up the partitions whose states were read. One without a state has no leader yet."""
         for partition in partitions:
             path = znodes.partition_state(partition)
@@ -211,73 +210,103 @@ class World:
             try:
                 leader = decode_partition_state(path, node.data).leader
             except MalformedZnodeError:
-                self.unknown_leaders.add(partition)  # the brokers may tell
+                self.unknown_leaders.add(partition)  # the brokers may know it
                 continue
             self.leaders[partition] = leader if leader >= 0 else None
 
 
-def read_names(registry: Registry, groups: Sequence[str], nodes: Nodes | None = None) -> Nodes:
-    """The first round: the groups themselves, the topics, the brokers; into ``nodes``, if there are some already."""
-    nodes = Nodes() if nodes is None else nodes
-    nodes.ask(
-        registry,
-        lists=[
-            *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
-            *(path for group in groups for path in nodes.paths(group)),
-        ],
-        nodes=[path for group in groups for path in nodes.paths(group)[:2]],
-    )
-    return nodes
+class ZnodeReader:
+    """Reads the znodes of ``groups`` into ``nodes``, one method a round, with the members and the cluster's state that
+    they mean. Without a ``registry`` it reads nothing: ``cluster`` then is what the brokers answered."""
+
+    def __init__(
+        self, registry: Registry | None, groups: Sequence[str], nodes: NodeCache, cluster: ClusterState | None = None
+    ) -> None:
+        self.registry = registry
+        self.groups = groups
+        self.nodes = nodes
+        self.cluster = cluster or ClusterState((), ())
+        self.members: dict[str, tuple[GroupMember, ...]] = dict.fromkeys(groups, ())
+
+    def _read(self, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
+        if self.registry is not None:
+            self.nodes.read(self.registry, lists=lists, nodes=nodes)
+
+    def read_members(self, selections: TopicSelections | None = None) -> None:
+        """Two rounds: the groups, topics and brokers; then registrations, and the lists of owner and offset nodes.
+        ``selections``: those of an earlier reading, which are used again while the topics are the same."""
+        nodes, paths = self.nodes, [self.nodes.paths(group) for group in self.groups]
+        self._read(
+            lists=[
+                *(znodes.topics(), znodes.broker_ids(), znodes.delete_topics()),
+                *(path for group in paths for path in group),
+            ],
+            nodes=[path for group in paths for path in group[:2]],
+        )
+        self.cluster = cluster = ClusterState.of_registry(nodes)
+        if selections is not None and selections.topics == cluster.known_topics:
+            cluster.selections = selections
+        self._read(
+            lists=[path for group in paths for parent in group[2:] for path in child_paths(parent, nodes)],
+            nodes=[
+                *(path for group in paths for path in child_paths(group.ids, nodes)),
+                *child_paths(znodes.broker_ids(), nodes),
+            ],
+        )
+        cluster.add_brokers(nodes)
+        self.members = {group: members_of(group, nodes, cluster.selections) for group in self.groups}
+
+    def read_partitions(self) -> None:
+        """The third round: owner nodes, offset nodes, and the registrations of all topics that concern the groups."""
+        nodes = self.nodes
+        topics = {topic for group in self.groups for topic in self.concerned_topics(group, KafkaSide())}
+        self._read(
+            nodes=[
+                *(
+                    path
+                    for group in self.groups
+                    for parent in nodes.paths(group)[2:]
+                    for topic, above in nodes.children(parent)
+                    for name, path in nodes.children(above)
+                    if _is_selected(topic, name, nodes.selection)
+                ),
+                *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
+            ],
+        )
+        self.cluster.add_topics(nodes, topics)
+
+    def read_topics(self, topics: Iterable[str]) -> None:
+        """The registrations of further topics, of which the group has offsets or members in Kafka."""
+        new = [topic for topic in dict.fromkeys(topics) if topic not in self.cluster.topics]
+        self._read(nodes=[path for topic in new if (path := topic_path(topic)) is not None])
+        self.cluster.add_topics(self.nodes, new)
+
+    def read_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """The last round: the leaders of these partitions."""
+        if self.registry is not None:
+            new = [partition for partition in dict.fromkeys(partitions) if partition not in self.cluster.leaders]
+            self._read(nodes=[znodes.partition_state(partition) for partition in new])
+            self.cluster.add_leaders(self.nodes, new)
+
+    def concerned_topics(self, group: str, side: KafkaSide) -> set[str]:
+        """The topics that concern a group, as ``concerned_topics``."""
+        return concerned_topics(group, self.nodes, self.members[group], side)
 
 
-def read_members(registry: Registry, nodes: Nodes, groups: Sequence[str]) -> None:
-    """The second round: registrations, of brokers too, and which partitions have an owner node or an offset node."""
-    nodes.ask(
-        registry,
-        lists=[path for group in groups for parent in nodes.paths(group)[2:] for path in below(parent, nodes)],
-        nodes=[
-            *(path for group in groups for path in below(nodes.paths(group).ids, nodes)),
-            *below(znodes.broker_ids(), nodes),
-        ],
-    )
-
-
-def oldest_broker(nodes: Nodes) -> int | None:
-    """The lowest version among the brokers' registrations (3 stands for 0.10.0 and 0.10.1, 4 for what came next)."""
+def needs_partitions(nodes: NodeCache) -> bool:
+    """Whether some broker returns committed offsets only of the partitions that a request names, as releases before
+    0.10.2 do."""
     versions = []
-    for path in below(znodes.broker_ids(), nodes):
+    for path in child_paths(znodes.broker_ids(), nodes):
         node = nodes.node(path)
         try:
             versions.append(decode_broker(path, node.data if node is not None else b"").version)
         except MalformedZnodeError:
-            continue  # whoever needs to reach this broker says so
-    return min(versions, default=None)
+            continue  # a request to this broker fails with that reason
+    return min(versions, default=_WHOLE_OFFSETS) < _WHOLE_OFFSETS
 
 
-def read_partitions(
-    registry: Registry, nodes: Nodes, groups: Sequence[str], members: Mapping[str, Sequence[GroupMember]], world: World
-) -> None:
-    """The third round: owner nodes, offset nodes, and the registrations of all topics that matter."""
-    topics = {topic for group in groups for topic in concerned_topics(group, nodes, members[group], KafkaSide())}
-    nodes.ask(
-        registry,
-        nodes=[
-            *(
-                path
-                for group in groups
-                for parent in nodes.paths(group)[2:]
-                for topic, above in nodes.children(parent)
-                for name, path in nodes.children(above)
-                if _is_selected(topic, name, nodes.selection)
-            ),
-            *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
-        ],
-    )
-    world.add_brokers(nodes)
-    world.add_topics(nodes, topics)
-
-
-def concerned_topics(group: str, nodes: Nodes, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
+def concerned_topics(group: str, nodes: NodeCache, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
     """The topics that concern a group: those of its selection, else all that it subscribes to, owns partitions of or
     has offsets of."""
     if nodes.selection is not None and nodes.selection.topics is not None:
@@ -304,21 +333,7 @@ def _is_selected(topic: str, name: str, selection: Selection | None) -> bool:
     return number is not None and selection.has(TopicPartition(topic, number))
 
 
-def read_topics(registry: Registry, nodes: Nodes, topics: Iterable[str], world: World) -> None:
-    """The registrations of topics that were heard of elsewhere: in Kafka."""
-    heard = [topic for topic in dict.fromkeys(topics) if topic not in world.topics]
-    nodes.ask(registry, nodes=[path for topic in heard if (path := topic_path(topic)) is not None])
-    world.add_topics(nodes, heard)
-
-
-def read_states(registry: Registry, nodes: Nodes, partitions: Iterable[TopicPartition], world: World) -> None:
-    """The last round: who leads each partition that exists."""
-    existing = [partition for partition in dict.fromkeys(partitions) if partition not in world.leaders]
-    nodes.ask(registry, nodes=[znodes.partition_state(partition) for partition in existing])
-    world.add_leaders(nodes, existing)
-
-
-def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[GroupMember, ...]:
+def members_of(group: str, nodes: NodeCache, selections: TopicSelections) -> tuple[GroupMember, ...]:
     """The registered members, in the order of their names."""
     found = []
     for name, path in sorted(nodes.children(nodes.paths(group).ids)):
@@ -330,18 +345,18 @@ def members_of(group: str, nodes: Nodes, selections: TopicSelections) -> tuple[G
     return read_foreign(group, found, selections)
 
 
-def foreign_children(group: str, nodes: Nodes) -> tuple[str, ...]:
+def foreign_children(group: str, nodes: NodeCache) -> tuple[str, ...]:
     """The paths below a group's node that neither consumers nor zkgroup make."""
     paths = paths_of(group)
     known = {*paths, f"{paths.group}/zkgroup"}
-    return tuple(sorted(path for path in below(paths.group, nodes) if path not in known))
+    return tuple(sorted(path for path in child_paths(paths.group, nodes) if path not in known))
 
 
 def _is_broker(path: str) -> bool:
     return _BROKER.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def below(parent: str, nodes: Nodes) -> list[str]:
+def child_paths(parent: str, nodes: NodeCache) -> list[str]:
     """The paths of the children that were listed."""
     return [path for _, path in nodes.children(parent)]
 

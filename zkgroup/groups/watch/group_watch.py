@@ -19,11 +19,11 @@ from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.znode_reader import oldest_broker
+from zkgroup.groups.snapshot.znode_reader import needs_partitions
 from zkgroup.groups.watch.broker_poller import Answer, Poller, Question
 from zkgroup.groups.watch.event_detector import Story, begin, tell
 from zkgroup.groups.watch.timeline import Event, Look, look_of
-from zkgroup.groups.watch.watched_znodes import LiveGroup
+from zkgroup.groups.watch.watched_znodes import WatchedGroupReader
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -39,8 +39,6 @@ TOGETHER: Final = 0.03
 AGAIN: Final = 1.0
 #: Looks that nobody has taken: who does not keep up is waited for.
 WAITING: Final = 64
-#: Brokers whose registration has at least this version tell a group's offsets without being told which.
-_WHOLE_OFFSETS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class GroupWatch:
         self._store = store
         self._topics = topics
         self.news = news
-        self._live = LiveGroup(group)
+        self._live = WatchedGroupReader(group)
         self._registry: WatchingRegistry | None = None
         self._story: Story | None = None
         self._out: queue.Queue[Observation | BaseException] = queue.Queue(WAITING)
@@ -234,12 +232,11 @@ class GroupWatch:
             self._check_first(registry, snapshot)
             if due and self._story is not None:  # brokers may take their time
                 self._publish(replace(look, measured=False))
-            old = oldest_broker(self._live.nodes)
             question = Question(
                 [p.key for p in snapshot.partitions if p.exists],
                 snapshot.broker_ids,
                 frozenset(snapshot.known_topics),
-                by_partition=old is not None and old < _WHOLE_OFFSETS,
+                by_partition=needs_partitions(self._live.nodes),
             )
             poller.ask(question)
             return time.monotonic() + self.interval
@@ -269,7 +266,7 @@ class GroupWatch:
         told = self._told
         noticed = self._live.nodes.noticed()  # before it is read: what comes meanwhile is for the next look
         self._noticed = noticed if self._noticed is None else self._noticed
-        snapshot = self._live.look(registry, _now(), told.side, told.logs, offsets=offsets)
+        snapshot = self._live.read(registry, _now(), told.side, told.logs, offsets=offsets)
         look = look_of(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=told.error)
         return snapshot, look
 

@@ -1,8 +1,7 @@
-"""A group's nodes in ZooKeeper, kept up to date by watches: read whole once, and then only what has changed.
+"""A group's znodes, kept up to date by watches: all are read once, then only those that have changed.
 
-A watch tells once; the node is then read again with the next look that wants it, and watched anew. Offset nodes may
-change many times a second: what is told of them waits for a look at offsets, so that each is read once a look at most.
-Nothing is ever created.
+A watch fires once; the next reading that needs the node reads it again and sets a new watch. Offset nodes may change
+many times a second: their changes wait for the next reading of offsets. No node is created.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper.watching_registry import EVERYTHING
 from zkgroup.groups.group_model import GroupSnapshot
-from zkgroup.groups.snapshot import znode_reader
-from zkgroup.groups.snapshot.raw_group import gather, join_group
-from zkgroup.groups.snapshot.znode_reader import Nodes, World
+from zkgroup.groups.snapshot.raw_group import build_raw_group, build_snapshot
+from zkgroup.groups.snapshot.registrations import TopicSelections
+from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Code, Exists, Failure, Get, Op, Stat
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
 
 
-class WatchedNodes(Nodes):
-    """``Nodes`` that watch what they have read, and read again what has changed. Used by one thread, but for
+class WatchedNodeCache(NodeCache):
+    """A ``NodeCache`` that watches its nodes and reads the changed ones again. Used by one thread, but for
     ``change``."""
 
     def __init__(self, patient: str) -> None:
-        """``patient``: the path below which changes wait for a look at everything."""
+        """``patient``: the path below which changes wait for a reading of everything."""
         super().__init__()
         self._patient = f"{patient}/"
         self._lock = threading.Lock()
@@ -40,11 +39,11 @@ class WatchedNodes(Nodes):
         self._lost = False
         self._used: set[str] = set()
         self._noticed: int | None = None
-        #: How many requests were sent, for whoever wants to know what a watch costs.
+        #: How many requests were sent.
         self.requests = 0
 
     def change(self, path: str) -> bool:
-        """Note what a watch told, on any thread; whether a look is due for it at once."""
+        """Note that a watch fired, on any thread. Returns whether the group is to be read again at once."""
         with self._lock:
             if path == EVERYTHING:
                 self._lost = True
@@ -57,14 +56,13 @@ class WatchedNodes(Nodes):
         return True
 
     def noticed(self) -> int | None:
-        """When the first change was told, of those that are not patient, since this was asked last (milliseconds since
-        1970)."""
+        """When the first change since the last call was noted, below ``patient`` excepted (milliseconds since 1970)."""
         with self._lock:
             at, self._noticed = self._noticed, None
         return at
 
     def begin(self, *, everything: bool) -> None:
-        """Before a look: forget what has changed; without ``everything`` not what is patient."""
+        """Before a reading: forget the nodes that have changed; without ``everything`` not those below ``patient``."""
         with self._lock:
             lost, self._lost = self._lost, False
             changed = {path for path in self._changed if everything or lost or not path.startswith(self._patient)}
@@ -76,7 +74,7 @@ class WatchedNodes(Nodes):
             self._forget(changed)
 
     def end(self) -> None:
-        """After a look: what it did not want is of no use any more, as of a partition that is gone."""
+        """After a reading: forget the nodes that it did not use, as of a partition that is gone."""
         self._forget([path for path in {*self._lists, *self._nodes} if path not in self._used])
 
     def _forget(self, paths: Iterable[str]) -> None:
@@ -86,8 +84,8 @@ class WatchedNodes(Nodes):
             self._hidden.pop(path, None)
         self._children.clear()
 
-    def ask(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
-        """As ``Nodes.ask``, with watches; a node that is not there is watched for its coming."""
+    def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
+        """As ``NodeCache.read``, with watches; a node that is not there is watched for its coming."""
         lists, nodes = list(dict.fromkeys(lists)), list(dict.fromkeys(nodes))
         self._used.update(lists, nodes)
         ops: list[Op] = [Children(path, watch=True) for path in lists if path and path not in self._lists]
@@ -111,34 +109,27 @@ class WatchedNodes(Nodes):
                 self.change(path)  # it has come meanwhile
 
 
-class LiveGroup:
-    """One group in ZooKeeper, looked at again and again through one registry. Used by one thread, but for ``change``.
-
-    ``nodes`` may be told of changes by any thread.
-    """
+class WatchedGroupReader:
+    """Reads one group in ZooKeeper again and again. Used by one thread, but for ``nodes.change``."""
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self.nodes = WatchedNodes(znodes.offsets(group))
-        self._world: World | None = None
+        self.nodes = WatchedNodeCache(znodes.offsets(group))
+        self._selections: TopicSelections | None = None
 
-    def look(
+    def read(
         self, registry: Registry, at: int, side: KafkaSide, logs: dict[TopicPartition, Log], *, offsets: bool
     ) -> GroupSnapshot:
-        """The group as it is now; ``side`` and ``logs`` are what brokers told last. Without ``offsets`` those are as
-        they were. A group that does not exist has ``in_zookeeper`` false. Raises ``UnreachableError``; nothing that was
-        read before is lost then."""
+        """The group as it is now; ``side`` and ``logs`` are the brokers' last answers. Without ``offsets`` those are
+        not read again. A group that does not exist has ``in_zookeeper`` false. Raises ``UnreachableError``; nothing
+        that was read before is lost then."""
         nodes, group = self.nodes, self.group
         nodes.begin(everything=offsets)
-        znode_reader.read_names(registry, [group], nodes)
-        world, last = World.of_registry(nodes), self._world
-        if last is not None and last.known_topics == world.known_topics:
-            world.selections = last.selections  # what filters take of thousands of topics takes its time
-        self._world = world
-        znode_reader.read_members(registry, nodes, [group])
-        members = znode_reader.members_of(group, nodes, world.selections)
-        znode_reader.read_partitions(registry, nodes, [group], {group: members}, world)
-        topics = znode_reader.concerned_topics(group, nodes, members, side)
-        znode_reader.read_topics(registry, nodes, topics, world)
+        reader = ZnodeReader(registry, [group], nodes)
+        reader.read_members(self._selections)
+        self._selections = reader.cluster.selections  # a filter takes a while with thousands of topics
+        reader.read_partitions()
+        reader.read_topics(reader.concerned_topics(group, side))
         nodes.end()
-        return join_group(gather(group, nodes, members, side, world), nodes, world, at, logs)
+        raw = build_raw_group(group, nodes, reader.members[group], side, reader.cluster)
+        return build_snapshot(raw, nodes, reader.cluster, at, logs)
