@@ -37,6 +37,9 @@ from zkgroup.errors import UsageError
 from ._terminal_text import escape, json_escape
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from zkgroup.clients.kafka.native_reader import NativeMessages
     from zkgroup.protocol.ledger import Run
 
 Message: TypeAlias = Any  # confluent_kafka.Message, which must not be imported for --help
@@ -49,7 +52,7 @@ Parts: TypeAlias = "tuple[Part, ...]"
 class Formatter(Protocol):
     """Prints a batch. ``runs``, if given, are all runs of one partition that it consists of."""
 
-    def __call__(self, batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes: ...
+    def __call__(self, batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,10 @@ _SHORT: Final = 16
 _LOOK, _FEW = 16, 4
 
 
-def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer:
     """The values, one a line; a null value is an empty line."""
+    if (native := _native(batch)) is not None:
+        return native.values()
     if not batch:
         return b""
     lines = list(map(type(batch[0]).value, batch))
@@ -102,7 +107,7 @@ def values_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
 
 def visible_json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
     """As ``json_lines``, for a terminal: the same values."""
-    return json_escape(json_lines(batch, runs).decode()).encode()
+    return json_escape(bytes(json_lines(batch, runs)).decode()).encode()
 
 
 def _visible(content: bytes) -> bytes:
@@ -111,20 +116,13 @@ def _visible(content: bytes) -> bytes:
 
 def compile_format(fmt: str, *, visible: bool = False) -> Formatter:
     """A function that prints batches in kcat's format. Raises ``UsageError`` for an unknown token."""
-    parts: list[bytes | Callable[[_Slice], Parts]] = []
-    for match in _TOKEN.finditer(fmt):
-        token, escape = match[1], match[2]
-        if token is None:
-            parts.append(match[0].encode("utf-8", "surrogateescape") if escape is None else _unescape(escape))
-        elif token == "%":
-            parts.append(b"%")
-        elif token in _COLUMNS:
-            parts.append(_COLUMNS[token])
-        else:
-            what = f"unknown token %{token}" if token else "a single % at its end"
-            raise UsageError(f"--format has {what}", f"known: {' '.join('%' + name for name in _COLUMNS)} %%")
+    parsed = parse_format(fmt)
+    parts = [part if isinstance(part, bytes) else _COLUMNS[part] for part in parsed]
 
-    def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+    def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer:
+        native = _native(batch)
+        if native is not None and not visible:
+            return native.format(parsed)
         printed = []
         for piece in _slices(batch, runs, visible):
             woven: list[Part] = []
@@ -139,6 +137,28 @@ def compile_format(fmt: str, *, visible: bool = False) -> Formatter:
     return formatter
 
 
+def parse_format(fmt: str) -> tuple[bytes | str, ...]:
+    """The parts of a format: fixed bytes, and the letters of tokens. Raises ``UsageError`` for an unknown token."""
+    parts: list[bytes | str] = []
+    for match in _TOKEN.finditer(fmt):
+        token, escape = match[1], match[2]
+        if token is None:
+            parts.append(match[0].encode("utf-8", "surrogateescape") if escape is None else _unescape(escape))
+        elif token == "%":
+            parts.append(b"%")
+        elif token in _COLUMNS:
+            parts.append(token)
+        else:
+            what = f"unknown token %{token}" if token else "a single % at its end"
+            raise UsageError(f"--format has {what}", f"known: {' '.join('%' + name for name in _COLUMNS)} %%")
+    return tuple(parts)
+
+
+def _native(batch: Sequence[Message]) -> NativeMessages | None:
+    """The batch, if it prints itself."""
+    return cast("NativeMessages", batch) if hasattr(batch, "json") else None
+
+
 def _slices(batch: Sequence[Message], runs: Sequence[Run], visible: bool = False) -> Iterator[_Slice]:
     if len(runs) == 1:
         yield _Slice(batch, runs[0], visible)
@@ -149,13 +169,15 @@ def _slices(batch: Sequence[Message], runs: Sequence[Run], visible: bool = False
         yield _Slice(batch, None, visible)
 
 
-def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Buffer:
     """One JSON object a line: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
 
     ``timestamp`` is ISO 8601 in UTC; null where there is none, and for a number that no calendar has, which then is in
     ``timestamp_raw`` beside it. Keys, values and header values are text, ``{"base64": …}`` where they are not
     UTF-8, or null. ``headers`` is a list of ``{"key": …, "value": …}``.
     """
+    if (native := _native(batch)) is not None:
+        return native.json()
     return b"".join(
         [
             weave(
@@ -396,7 +418,8 @@ def _json_different_times(stamps: list[tuple[int, int]]) -> Parts:
 def _json_second(second: int) -> bytes | None:
     """The start of a JSON text with the time, up to the seconds; None for what no calendar has."""
     try:
-        return f'"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}'.encode()
+        # Not strftime, which writes the years before 1000 with fewer digits.
+        return f'"{datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()}'.encode()
     except (OverflowError, ValueError, OSError):
         return None
 

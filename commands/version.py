@@ -19,6 +19,7 @@ TOLD = {
     "kazoo": "kazoo",
     "confluent-kafka": "confluent-kafka",
     "librdkafka": "librdkafka",
+    "reader": "reader",
     "pyspark": "pyspark",
     "java": "Java",
 }
@@ -30,7 +31,7 @@ def version(
     """The versions of zkgroup, of Python, of the libraries, and of Java.
 
     What is not installed has none: pyspark and pyarrow come with an extra. java is the one that Spark and sandboxes
-    would run on.
+    would run on. reader is native where messages are read by zkgroup's C extension, else Python.
 
     \b
     zkgroup version
@@ -52,6 +53,7 @@ def versions() -> dict[str, str | None]:
         found[name] = _installed(name)
         if name == "confluent-kafka":
             found["librdkafka"] = _librdkafka()
+            found["reader"] = _reader()
     return found | {"java": first_java()}
 
 
@@ -76,3 +78,11 @@ def _librdkafka() -> str | None:
         return None
     number: str = libversion()[0]
     return number
+
+
+def _reader() -> str | None:
+    try:
+        from zkgroup.clients.kafka.native_reader import reader_in_use
+    except ImportError:
+        return None
+    return reader_in_use()

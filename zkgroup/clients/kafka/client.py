@@ -66,8 +66,10 @@ __all__ = [
     "Producer",
     "admin_and_metadata",
     "admin_client",
+    "bad_properties",
     "check_properties",
     "consumer",
+    "consumer_properties",
     "libversion",
     "metadata_of",
     "no_answer",
@@ -227,6 +229,26 @@ def check_properties(properties: Mapping[str, str]) -> None:
                 raise UsageError(f"{protocol} with {mechanism} needs a {what}", f"give {option}")
 
 
+def consumer_properties(settings: KafkaSettings, overrides: Mapping[str, Any], group: str = NO_GROUP) -> dict[str, Any]:
+    """librdkafka's properties for a consumer that commits and resets nothing by itself. Names in ``overrides`` have
+    underscores for dots; the properties of ``settings`` win over them."""
+    return (
+        settings.base()
+        | {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            # The default of 1000 ms pauses a full queue for a second: it costs a factor of 12.
+            "fetch.queue.backoff.ms": 5,
+            "fetch.wait.max.ms": 100,
+            "allow.auto.create.topics": False,
+        }
+        | {key.replace("_", "."): value for key, value in overrides.items()}
+        | dict(settings.properties)
+    )
+
+
 def consumer(
     settings: KafkaSettings,
     *,
@@ -244,19 +266,7 @@ def consumer(
     Close it: nothing else ends its threads. It logs to ``client_log``, or to this module's logger, from ``poll`` and
     ``consume``.
     """
-    conf = settings.base()
-    conf |= {
-        "group.id": group,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-        # The default of 1000 ms pauses a full queue for a second: it costs a factor of 12.
-        "fetch.queue.backoff.ms": 5,
-        "fetch.wait.max.ms": 100,
-        "allow.auto.create.topics": False,
-    }
-    conf |= {key.replace("_", "."): value for key, value in overrides.items()}
-    conf |= settings.properties
+    conf = consumer_properties(settings, overrides, group)
     if on_commit is not None:
         conf["on_commit"] = on_commit
     if on_error is not None:
@@ -264,7 +274,7 @@ def consumer(
     try:
         return made(conf, logger=client_log or ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
-        raise _bad_properties(error, settings) from None
+        raise bad_properties(error, settings) from None
 
 
 def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
@@ -275,10 +285,11 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
     try:
         return Producer(conf, logger=ClientLog(log))
     except (KafkaException, ValueError, TypeError) as error:
-        raise _bad_properties(error, settings) from None
+        raise bad_properties(error, settings) from None
 
 
-def _bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
+def bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
+    """The error for properties that librdkafka refuses, which does not show their values."""
     if settings.protocol.endswith("SSL"):
         try:
             tls.context_of(connection_errors.tls_of(settings.properties), "TLS with brokers")
@@ -297,7 +308,7 @@ def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminCl
         conf = settings.base() | {"log.connection.close": True, "error_cb": heard.hear} | dict(settings.properties)
         return AdminClient(conf, logger=heard)
     except (KafkaException, ValueError, TypeError) as error:
-        raise _bad_properties(error, settings) from None
+        raise bad_properties(error, settings) from None
 
 
 def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog | None = None) -> AdminClient:

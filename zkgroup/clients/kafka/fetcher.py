@@ -41,6 +41,20 @@ QUEUE_BYTES: Final = 48 * 1024 * 1024
 FIRST_SIZE: Final = 1024.0 * 1024
 
 
+def queue_options(sharers: int, *, report_ends: bool) -> dict[str, Any]:
+    """Properties for a reader that shares the memory with others; ``report_ends``: it reports the ends of partitions."""
+    return {
+        "queued_max_messages_kbytes": max(1024, QUEUE_BYTES // 1024 // sharers),
+        "queued_min_messages": 100_000,
+        "enable_partition_eof": report_ends,
+    }
+
+
+def batch_bytes(sharers: int) -> int:
+    """Bytes that a batch of such a reader may hold."""
+    return max(256 * 1024, BATCH_BYTES // sharers)
+
+
 @dataclass(slots=True)
 class Fetched:
     """One batch. ``runs`` tells whose the messages are; ``ends`` are partitions read to their end (offset there);
@@ -59,12 +73,8 @@ class Fetcher:
         self, settings: KafkaSettings, *, sharers: int = 1, report_ends: bool = False, **overrides: Any
     ) -> None:
         self._settings = settings
-        self._overrides = {
-            "queued_max_messages_kbytes": max(1024, QUEUE_BYTES // 1024 // sharers),
-            "queued_min_messages": 100_000,
-            "enable_partition_eof": report_ends,
-        } | overrides
-        self._budget = max(256 * 1024, BATCH_BYTES // sharers)
+        self._overrides = queue_options(sharers, report_ends=report_ends) | overrides
+        self._budget = batch_bytes(sharers)
         self._size = FIRST_SIZE  # recent mean size of a message
         self._single_topic = False
         self._assigned: set[TopicPartition] = set()

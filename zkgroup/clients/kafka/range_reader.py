@@ -16,10 +16,11 @@ What was seen with librdkafka 2.16 and is dealt with here:
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from zkgroup.clients.kafka.client import (
     ClusterMetadata,
@@ -32,7 +33,13 @@ from zkgroup.clients.kafka.client import (
     consumer,
 )
 from zkgroup.clients.kafka.message_headers import headers_of
+<<<<<<< HEAD
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
+=======
+from zkgroup.clients.kafka.native_reader import NativeMessages, native_module
+from zkgroup.clients.kafka.native_source import NativeSource
+from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
+>>>>>>> 2c28e04 (A native reader beside the Python one: messages stay in librdkafka's memory and become text or Arrow buffers a batch at a time)
 from zkgroup.protocol.names import TopicPartition
 
 # 2,000 small messages a call are as cheap as 500 in the call itself, and what is done once a batch is done less often.
@@ -123,25 +130,39 @@ class Batch(list[Message]):
         self.held = held
 
 
+#: What ``RangeReader`` yields.
+Messages: TypeAlias = Batch | NativeMessages
+
+
 def range_consumer(settings: KafkaSettings, *, large: bool = False) -> Consumer:
     """A consumer for ``RangeReader``: bounded in bytes, telling of every end of partition. Close it.
 
     ``large``: keys and headers are. Then next to nothing is fetched ahead, or they would fill the memory; many small
     messages would come slower by that.
     """
-    return consumer(
-        settings,
-        made=_Prompt,
-        enable_partition_eof=True,
-        isolation_level="read_committed",
-        queued_min_messages=_AHEAD_LARGE if large else _AHEAD,
-        fetch_queue_backoff_ms=_FULL_MS,
-        queued_max_messages_kbytes=_QUEUE_KBYTES,
-        fetch_max_bytes=_FETCH_BYTES,
-        fetch_message_max_bytes=_PARTITION_BYTES,
-        receive_message_max_bytes=_RESPONSE_BYTES,
-        fetch_wait_max_ms=_LINGER_MS,
-    )
+    return consumer(settings, made=_Prompt, **_range_options(large=large))
+
+
+def range_source(settings: KafkaSettings, *, large: bool = False) -> Consumer | NativeSource:
+    """The native reader in the place of ``range_consumer``, where it is to be had. Close it."""
+    module = native_module()
+    if module is None:
+        return range_consumer(settings, large=large)
+    return NativeSource(module, settings, _range_options(large=large), _BATCH_BYTES)
+
+
+def _range_options(*, large: bool) -> dict[str, Any]:
+    return {
+        "enable_partition_eof": True,
+        "isolation_level": "read_committed",
+        "queued_min_messages": _AHEAD_LARGE if large else _AHEAD,
+        "fetch_queue_backoff_ms": _FULL_MS,
+        "queued_max_messages_kbytes": _QUEUE_KBYTES,
+        "fetch_max_bytes": _FETCH_BYTES,
+        "fetch_message_max_bytes": _PARTITION_BYTES,
+        "receive_message_max_bytes": _RESPONSE_BYTES,
+        "fetch_wait_max_ms": _LINGER_MS,
+    }
 
 
 class _Prompt(Consumer):
@@ -175,8 +196,8 @@ class RangeReader:
         self.is_large = False  # keys and headers were: ``range_consumer`` makes another consumer for such
         self.hole: Hole | None = None
 
-    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Batch]:
-        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty lists bounded in bytes.
+    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Messages]:
+        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty batches bounded in bytes.
 
         When it is exhausted, ``hole`` tells of a tail that has vanished from the log. Raises
         ``OffsetOutOfRangeError`` where the log no longer holds the range, ``NotFoundError`` where the partition is
@@ -188,18 +209,18 @@ class RangeReader:
         self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, start)])
         silence = _Silence(self._patience)
         while position < end:
-            batch = self._source.consume(num_messages=min(self._size, end - position), timeout=_WAIT)
-            events: list[Message] = []
-            if any(map(Message.error, batch)):
-                events = [message for message in batch if message.error() is not None]
-                batch = [message for message in batch if message.error() is None]
+            batch, events = self._fetch(end - position)
             heard = bool(batch)
             complete = bool(batch) and _offset(batch[-1]) >= end
             if complete:
-                batch = [message for message in batch if _offset(message) < end]
+                batch = _below(batch, end)
             if batch:
                 position = _follow(partition, position, batch)
-                yield from _pieces(batch, self._adapt(batch))  # which empties it, before the next is fetched
+                if isinstance(batch, NativeMessages):
+                    yield from self._native_pieces(batch)
+                    batch = []  # or it would be held while the next is fetched
+                else:
+                    yield from _pieces(batch, self._adapt(batch))  # which empties it, before the next is fetched
                 silence = _Silence(self._patience)
             for event in events:
                 complete |= self._heed(partition, position, end, event, silence)
@@ -213,6 +234,23 @@ class RangeReader:
                 # Once more from where it fell silent: what is taken for empty would be lost.
                 self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
                 silence = _Silence(self._patience, was_empty=True)
+
+    def _fetch(self, most: int) -> tuple[list[Message] | NativeMessages, list[Message]]:
+        """Messages and events."""
+        if isinstance(self._source, NativeSource):  # which bounds the bytes itself
+            return self._source.fetch(min(_BATCH_MESSAGES, most), _WAIT)
+        batch = self._source.consume(num_messages=min(self._size, most), timeout=_WAIT)
+        if not any(map(Message.error, batch)):
+            return batch, []
+        events = [message for message in batch if message.error() is not None]
+        return [message for message in batch if message.error() is None], events
+
+    def _native_pieces(self, batch: NativeMessages) -> Iterator[NativeMessages]:
+        """As ``_pieces``. Keys and headers are looked at alike."""
+        self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _LARGE
+        count = max(1, len(batch) * _BATCH_BYTES // max(1, batch.size)) if batch.size > 2 * _BATCH_BYTES else len(batch)
+        for start in range(0, len(batch), count):
+            yield batch[start : start + count]
 
     def _adapt(self, batch: list[Message]) -> Held:
         """Ask for as many messages as fit; what these hold."""
@@ -374,7 +412,13 @@ def _is_foreign(event: Message, partition: TopicPartition) -> bool:
     return topic != partition.topic or (number is not None and number not in (-1, partition.partition))
 
 
-def _follow(partition: TopicPartition, position: int, batch: list[Message]) -> int:
+def _below(batch: list[Message] | NativeMessages, end: int) -> list[Message] | NativeMessages:
+    if isinstance(batch, NativeMessages):
+        return batch[: bisect_left(batch.offsets(), end)]
+    return [message for message in batch if _offset(message) < end]
+
+
+def _follow(partition: TopicPartition, position: int, batch: Sequence[Message]) -> int:
     """The position behind ``batch``, which must go on where the last one ended: nothing twice, nothing foreign."""
     first, last = _offset(batch[0]), _offset(batch[-1])
     where = batch[0].topic(), batch[0].partition()

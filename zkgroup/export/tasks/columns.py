@@ -25,8 +25,10 @@ import pyarrow.compute as pc
 
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.message_headers import UNREADABLE, headers_of
+from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.export.model.layout import END_OF_TIME, Format, Layout
 from zkgroup.export.tasks.json_check import is_json, is_text
+from zkgroup.export.tasks.native_columns import native_columns
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -110,10 +112,12 @@ class Columns:
         self._layout = layout
 
     def batch(
-        self, messages: list[Message], partition: int, *, keys: bool = True, headers: bool = True
+        self, messages: Sequence[Message], partition: int, *, keys: bool = True, headers: bool = True
     ) -> tuple[Any, int]:
         """``messages`` of a partition, which hold no error events, as one ``RecordBatch`` of ``schema``; and how many
         of them cannot be decoded. ``keys``, ``headers``: whether any may have some."""
+        if isinstance(messages, NativeMessages):
+            return native_columns(messages, partition, self._layout, self.schema, _TYPE_NAMES)
         count = len(messages)
         heads = headers_of(messages) if headers else []
         bad_heads = {place for place, one in enumerate(heads) if one is UNREADABLE} if UNREADABLE in heads else set()

@@ -6,14 +6,21 @@ It answers in plain tuples, see ``taskdata``.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar, cast
 
 from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
+<<<<<<< HEAD
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
+=======
+from zkgroup.clients.kafka.native_reader import NativeMessages
+from zkgroup.clients.kafka.native_source import NativeSource
+from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer, range_source
+from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
+>>>>>>> 2c28e04 (A native reader beside the Python one: messages stay in librdkafka's memory and become text or Arrow buffers a batch at a time)
 from zkgroup.export.model.accounting import Missing, explain
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.plan_types import OffsetRange
@@ -105,13 +112,13 @@ class _Source:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._consumer: Consumer | None = None
+        self._consumer: Consumer | NativeSource | None = None
         self.is_large = False
 
-    def get(self) -> Consumer:
+    def get(self) -> Consumer | NativeSource:
         """The consumer; a new one at first, and after ``close``."""
         if self._consumer is None:
-            self._consumer = range_consumer(self._settings, large=self.is_large)
+            self._consumer = range_source(self._settings, large=self.is_large)
         return self._consumer
 
     def become_large(self) -> None:
@@ -147,7 +154,7 @@ class _Reading:
             raise
         self._source.close()
 
-    def batches(self) -> Iterator[list[Message]]:
+    def batches(self) -> Iterator[list[Message] | NativeMessages]:
         """The messages, up to the range's end or to the limit of bytes; ``reached`` then tells which."""
         partition, _, end = self._piece
         while self._missing.position < end:
@@ -156,8 +163,7 @@ class _Reading:
                 for batch in reader.batches(partition, self._missing.position, end):
                     taken = self._take(batch)
                     del batch
-                    first, last = cast("int", taken[0].offset()), cast("int", taken[-1].offset())
-                    self._missing.add(first, last, len(taken), cast("Iterator[int]", map(Message.offset, taken)))
+                    self._missing.add(*_account(taken))
                     yield taken
                     del taken
                     self._tries = _ATTEMPTS
@@ -176,12 +182,12 @@ class _Reading:
             except UnreachableError:
                 self._again()  # and on from what has come
 
-    def _take(self, batch: list[Message]) -> list[Message]:
+    def _take(self, batch: list[Message] | NativeMessages) -> list[Message] | NativeMessages:
         """As much of a batch as the limit allows; one message is always taken, so that every run gets on."""
         if self._left is None:
             return batch
-        for count, message in enumerate(batch, 1):
-            self._left -= len(message) + len(message.key() or b"")
+        for count, size in enumerate(_sizes(batch), 1):
+            self._left -= size
             if self._left <= 0:
                 return batch[:count]
         return batch
@@ -221,7 +227,22 @@ class _Reading:
             source.close()
 
 
-def _log_start(source: Consumer, partition: TopicPartition, timeout: float) -> int:
+def _account(messages: list[Message] | NativeMessages) -> tuple[int, int, int, Iterable[int]]:
+    """For ``Missing.add``."""
+    if isinstance(messages, NativeMessages):
+        offsets: Sequence[int] = messages.offsets()
+        return offsets[0], offsets[-1], len(offsets), offsets
+    first, last = cast("int", messages[0].offset()), cast("int", messages[-1].offset())
+    return first, last, len(messages), cast("Iterator[int]", map(Message.offset, messages))
+
+
+def _sizes(messages: list[Message] | NativeMessages) -> Iterable[int]:
+    if isinstance(messages, NativeMessages):
+        return messages.sizes()
+    return (len(message) + len(message.key() or b"") for message in messages)
+
+
+def _log_start(source: Consumer | NativeSource, partition: TopicPartition, timeout: float) -> int:
     asked = KafkaTopicPartition(partition.topic, partition.partition)
     try:
         found = source.get_watermark_offsets(asked, timeout=timeout, cached=False)

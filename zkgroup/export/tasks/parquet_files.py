@@ -15,6 +15,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import orjson
@@ -22,8 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.range_reader import Batch, held_by
-from zkgroup.export.model.layout import Period
+from zkgroup.export.model.layout import END_OF_TIME, Period
 from zkgroup.export.model.plan_types import OffsetRange, Slice
 from zkgroup.export.tasks.columns import Columns, time_of
 from zkgroup.export.tasks.late_messages import LateCounter
@@ -46,6 +48,8 @@ _MESSAGE_BYTES: Final = 400
 # waits for.
 _OPEN_FILES: Final = 768
 _FOLDERS: Final = 4096
+# Stretches of one period that are shorter than this, on the mean, are not worth columns of their own.
+_SHORT: Final = 32
 
 
 class Told(NamedTuple):
@@ -59,6 +63,7 @@ class Told(NamedTuple):
     fresh: Mapping[int, int]
 
 
+_Messages: TypeAlias = list[Message] | NativeMessages
 #: Topic, partition (−1 where a file may hold several), period.
 _Folder: TypeAlias = tuple[str, int, Period]
 
@@ -118,7 +123,7 @@ class TaskFiles:
             if folder[0] != topic or folder[1] not in (-1, partition):
                 self._close(folder)
 
-    def add(self, messages: list[Message]) -> None:
+    def add(self, messages: list[Message] | NativeMessages) -> None:
         """Take the next messages."""
         assert self._piece is not None
         if self._only:
@@ -139,14 +144,29 @@ class TaskFiles:
         folder, offset = self._layout.folder(*self._piece.partition, period), cast("int", message.offset())
         return any(folder == one and start <= offset < end for one, start, end in self._only)
 
-    def _dealt(self, messages: list[Message]) -> Iterable[tuple[Period, list[Message]]]:
+    def _dealt(self, messages: _Messages) -> Iterable[tuple[Period, _Messages]]:
         """The messages by their periods."""
         if self._calendar is None:
             return ((None, messages),)
+        if isinstance(messages, NativeMessages):
+            times = messages.times(END_OF_TIME)
+            low = min(times)
+            same, period = self._calendar.period_of_all(low, max(times)) if low > 0 else (False, None)
+            if same:
+                self._late.add(period, len(messages))
+                return ((period, messages),)
+            periods = [self._calendar.period(None if time < 0 else time) for time in times]
+            starts = [0, *(place for place, (one, next_) in enumerate(pairwise(periods), 1) if one != next_)]
+            if len(starts) * _SHORT <= len(messages):
+                stretches = [*pairwise(starts), (starts[-1], len(messages))]
+                for start, end in stretches:
+                    self._late.add(periods[start], end - start)
+                return [(periods[start], messages[start:end]) for start, end in stretches]
+            messages = list(messages)
         # Most often all are of one quarter of an hour. Those without a time have −1 or 0 there.
-        _, times = zip(*map(Message.timestamp, messages), strict=True)
-        low = min(times)
-        same, period = self._calendar.period_of_all(low, max(times)) if low > 0 else (False, None)
+        _, millis = zip(*map(Message.timestamp, messages), strict=True)
+        low = min(millis)
+        same, period = self._calendar.period_of_all(low, max(millis)) if low > 0 else (False, None)
         if same:
             self._late.add(period, len(messages))
             return ((period, messages),)
@@ -157,14 +177,14 @@ class TaskFiles:
             dealt.setdefault(period, []).append(message)
         return dealt.items()
 
-    def _add(self, folder: _Folder, messages: list[Message]) -> None:
+    def _add(self, folder: _Folder, messages: _Messages) -> None:
         assert self._piece is not None
         known = self._files.get(folder)
         if known is not None and known.is_full(self._stretch):
             self._close(folder)
         file = self._files.pop(folder, None) or _File(self._options, self._columns, self._staging, self._load)
         self._files[folder] = file
-        first, last = cast("int", messages[0].offset()), cast("int", messages[-1].offset())
+        first, last = messages[0].offset() or 0, messages[-1].offset() or 0
         start = first if self._layout.timed else self._tile
         file.add(messages, Slice(self._piece.partition.partition, start, last + 1, len(messages)), self._stretch)
         self._tile = last + 1
@@ -255,7 +275,7 @@ class _File:
             self.flush()
         return self._work is not None and int(self._work.sink.tell()) >= self._options.target_bytes
 
-    def add(self, messages: list[Message], piece: Slice, stretch: int) -> None:
+    def add(self, messages: _Messages, piece: Slice, stretch: int) -> None:
         """Take messages, which are ``piece``. Where that goes on with the last one, it becomes a part of it."""
         last = self._slices[-1] if self._slices else None
         if last is not None and stretch == self._stretch:
@@ -264,6 +284,10 @@ class _File:
             self.convert()  # columns are of one partition
             self._slices.append(piece)
         self._stretch = stretch
+        if isinstance(messages, NativeMessages):
+            self.convert()
+            self._take(messages, messages.size)
+            return
         held = messages.held if isinstance(messages, Batch) else held_by(messages)
         size = held.size + len(messages) * _MESSAGE_BYTES
         self._raw += messages
@@ -295,7 +319,7 @@ class _File:
             self._raw_bytes, self._raw_keys, self._raw_headers = 0, False, False
             self._take(messages, likely, keys=keys, headers=headers)
 
-    def _take(self, messages: list[Message], likely: int, *, keys: bool, headers: bool) -> None:
+    def _take(self, messages: _Messages, likely: int, *, keys: bool = True, headers: bool = True) -> None:
         # What is full is written before more is made, or large messages would be held twice.
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()

@@ -1,0 +1,269 @@
+"""The native reader: messages stay in librdkafka's memory, and become text or Arrow buffers a batch at a time.
+
+It needs the C extension (``_native.c``), which is absent where no compiler was, and which ``ZKGROUP_NATIVE=0`` turns
+off. ``Fetcher`` does the same in Python. ``open_reader`` chooses.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
+
+from zkgroup.clients.kafka import fetcher
+from zkgroup.clients.kafka.client import (
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    Message,
+    bad_properties,
+    consumer_properties,
+)
+from zkgroup.clients.kafka.fetcher import Fetched, Fetcher
+from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.clients.kafka.message_headers import UNREADABLE
+from zkgroup.protocol.ledger import Run
+from zkgroup.protocol.names import TopicPartition
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka._native import Batch, Block, Position
+
+log = logging.getLogger(__name__)
+
+#: "0" turns the native reader off.
+VARIABLE: Final = "ZKGROUP_NATIVE"
+#: Python's levels of syslog's, by their numbers, as confluent-kafka has them.
+_LEVELS: Final = (50, 50, 50, 40, 30, 20, 20, 10)
+#: Messages in a batch at most.
+MAX_MESSAGES: Final = 4000
+
+
+def native_module() -> ModuleType | None:
+    """The C extension; None where it is turned off, absent, or does not go with the librdkafka that is here."""
+    if os.environ.get(VARIABLE) == "0":
+        return None
+    try:
+        from zkgroup.clients.kafka import _native
+    except ImportError as error:
+        log.debug("no native reader: %s", error)
+        return None
+    return _native
+
+
+def reader_in_use() -> str:
+    """The reader that ``open_reader`` chooses: "native" or "Python"."""
+    return "Python" if native_module() is None else "native"
+
+
+class MessageReader(Protocol):
+    """Reads the partitions that it is given, in batches bounded in number and in bytes. One thread uses it, but any may
+    close it."""
+
+    def assign(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets, and no others."""
+
+    def add(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
+
+    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+        """Read one of the assigned partitions from another offset."""
+
+    def fetch(self, timeout: float) -> Fetched:
+        """The messages that have come in, waiting at most ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Free the client and its threads. Batches stay as they are."""
+
+
+def open_reader(settings: KafkaSettings, *, native: bool, **options: Any) -> MessageReader:
+    """A reader with the options of ``Fetcher``: the native one where ``native`` is wanted and to be had."""
+    module = native_module() if native else None
+    return Fetcher(settings, **options) if module is None else NativeFetcher(module, settings, **options)
+
+
+class NativeMessages(Sequence[Message]):
+    """Messages ``start`` to ``stop`` of a native batch. A slice is another one; a single message is made when it is
+    asked for, which takes 5 µs."""
+
+    __slots__ = ("batch", "start", "stop")
+
+    def __init__(self, batch: Batch, start: int, stop: int) -> None:
+        self.batch = batch
+        self.start = start
+        self.stop = stop
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> NativeMessages: ...
+
+    def __getitem__(self, place: int | slice) -> Message | NativeMessages:
+        places = range(self.start, self.stop)[place]
+        if isinstance(places, int):
+            return self._message(places)
+        if places.step != 1:
+            raise ValueError("a slice of native messages has a step of 1")
+        return NativeMessages(self.batch, places.start, max(places.start, places.stop))
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(self._message, range(self.start, self.stop))
+
+    def _message(self, place: int) -> Message:
+        topic, partition, offset, key, value, timestamp, headers = self.batch.message(place)
+        return Message(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            headers=cast("Any", UNREADABLE if headers is False else headers),
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes that the messages of the whole batch hold, on the mean, for so many messages."""
+        batch = self.batch
+        return (batch.value_bytes + batch.key_bytes + batch.header_bytes) * len(self) // max(1, len(batch))
+
+    def offsets(self) -> memoryview[int]:
+        """The offset of each message."""
+        return memoryview(self.batch.offsets(self.start, self.stop)).cast("q")
+
+    def sizes(self) -> memoryview[int]:
+        """The bytes of each message's key and value."""
+        return memoryview(self.batch.sizes(self.start, self.stop)).cast("q")
+
+    def times(self, end: int) -> memoryview[int]:
+        """Milliseconds since 1970 of each message; -1 where it has no time between 0 and ``end``."""
+        return memoryview(self.batch.times(self.start, self.stop, end)).cast("q")
+
+    def values(self) -> Block:
+        """The values, one a line."""
+        return self.batch.values(self.start, self.stop)
+
+    def format(self, parts: tuple[bytes | str, ...]) -> Block:
+        """Fixed bytes and kcat's tokens, by their letters, of each message."""
+        return self.batch.format(parts, self.start, self.stop)
+
+    def json(self) -> Block:
+        """A JSON object a line."""
+        return self.batch.json(self.start, self.stop)
+
+
+class NativeFetcher:
+    """A ``MessageReader`` on the C extension."""
+
+    def __init__(
+        self,
+        module: ModuleType,
+        settings: KafkaSettings,
+        *,
+        sharers: int = 1,
+        report_ends: bool = False,
+        **overrides: Any,
+    ) -> None:
+        self._module: Any = module
+        self._settings = settings
+        self._overrides = fetcher.queue_options(sharers, report_ends=report_ends) | overrides
+        self._budget = fetcher.batch_bytes(sharers)
+        self._assigned: set[TopicPartition] = set()
+        self._reader: Any = None
+        self._log = ClientLog(log)
+
+    def _open(self) -> Any:
+        return native_consumer(self._module, self._settings, self._overrides)
+
+    def assign(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets, and no others."""
+        if self._reader is None:
+            self._reader = self._open()
+        self._assigned = set(share)
+        self._call("assign", share)
+
+    def add(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
+        new = {partition: offset for partition, offset in share.items() if partition not in self._assigned}
+        if self._reader is None or not self._assigned:
+            self.assign(share)
+        elif new:
+            self._assigned.update(new)
+            self._call("add", new)
+
+    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+        """Read one of the assigned partitions from another offset."""
+        self._call("drop", {partition: offset})
+        self._call("add", {partition: offset})
+
+    def _call(self, name: str, share: Mapping[TopicPartition, int]) -> None:
+        positions: list[Position] = [(*partition, offset) for partition, offset in share.items()]
+        try:
+            getattr(self._reader, name)(positions)
+        except self._module.NativeError as error:
+            raise kafka_exception(error) from None
+
+    def fetch(self, timeout: float) -> Fetched:
+        """The messages that have come in, waiting at most ``timeout`` seconds for the first.
+
+        What is wrong with a partition, or with all of them, is in ``errors``.
+        """
+        batch: Batch = self._reader.consume(MAX_MESSAGES, self._budget, timeout)
+        fetched = Fetched()
+        fetched.errors += [(None, error) for error in heed_notes(self._reader, self._log)]
+        self._log.look()
+        for topic, number, offset, code, text in batch.events:
+            partition = TopicPartition(topic, number) if topic is not None else None
+            if code == KafkaError._PARTITION_EOF and partition is not None:
+                fetched.ends[partition] = offset
+            else:
+                fetched.errors.append((partition, error_of(code, text)))
+        if len(batch):
+            fetched.messages = cast("Any", NativeMessages(batch, 0, len(batch)))
+            fetched.runs = [Run(TopicPartition(topic, number), *rest) for topic, number, *rest in batch.runs]
+        return fetched
+
+    def close(self) -> None:
+        """Free the client and its threads. Batches stay as they are."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def native_consumer(module: ModuleType, settings: KafkaSettings, overrides: Mapping[str, Any]) -> Any:
+    """A ``Reader`` of the extension with the properties of ``consumer``. Raises ``UsageError``."""
+    properties = {name: _text(value) for name, value in consumer_properties(settings, overrides).items()}
+    try:
+        return module.Reader(properties)
+    except module.NativeError as error:
+        raise bad_properties(kafka_exception(error), settings) from None
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def kafka_exception(error: Exception) -> KafkaException:
+    """What confluent-kafka raises in the place of a ``NativeError``."""
+    return KafkaException(error_of(*error.args))
+
+
+def error_of(code: int, text: str) -> KafkaError:
+    """As confluent-kafka makes it."""
+    return KafkaError(code, text, fatal=code == KafkaError._FATAL)
+
+
+def heed_notes(reader: Any, client_log: ClientLog) -> list[KafkaError]:
+    """Log what librdkafka has logged; the errors of the client as a whole."""
+    errors = []
+    for is_error, code, facility, text in reader.notes():
+        if is_error:
+            errors.append(error_of(code, text))
+        else:
+            client_log.log(_LEVELS[min(code, 7)], "", facility, "", text)
+    return errors
