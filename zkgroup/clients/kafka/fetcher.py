@@ -42,7 +42,7 @@ FIRST_SIZE: Final = 1024.0 * 1024
 
 
 def queue_options(sharers: int, *, report_ends: bool) -> dict[str, Any]:
-    """Properties for a reader that shares the memory with others; ``report_ends``: it reports the ends of partitions."""
+    """Properties for a reader that shares the memory with others; ``report_ends``: it reports partitions' ends."""
     return {
         "queued_max_messages_kbytes": max(1024, QUEUE_BYTES // 1024 // sharers),
         "queued_min_messages": 100_000,

@@ -33,13 +33,9 @@ from zkgroup.clients.kafka.client import (
     consumer,
 )
 from zkgroup.clients.kafka.message_headers import headers_of
-<<<<<<< HEAD
-from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
-=======
 from zkgroup.clients.kafka.native_reader import NativeMessages, native_module
 from zkgroup.clients.kafka.native_source import NativeSource
-from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
->>>>>>> 2c28e04 (A native reader beside the Python one: messages stay in librdkafka's memory and become text or Arrow buffers a batch at a time)
+from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
 # 2,000 small messages a call are as cheap as 500 in the call itself, and what is done once a batch is done less often.
