@@ -8,14 +8,17 @@ installs a part which is missing (it is run as it is told), and tests on real se
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +29,8 @@ TESTS = (
     "tests/commands/test_consume_ends.py::test_messages_that_come_meanwhile_do_not_keep_it",
     "tests/commands/test_consume_ends.py::test_who_owns_nothing_has_nothing_to_wait_for",
 )
+#: As $CC: no compiler.
+NO_COMPILER = "/nonexistent/cc"
 #: What these tests need of the development tools; others have them all.
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "pyte")
 #: What tests read that is no part of the package: pages, which are followed, and scripts that are compared.
@@ -70,13 +75,13 @@ class Place:
         self.run("python", "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", *what)
 
 
-def run(words: list[str] | str, folder: Path, *, code: int = 0) -> str:
+def run(words: list[str] | str, folder: Path, *, code: int = 0, **environment: str) -> str:
     """Run to the end. Raises ``Failed`` with what it said where it ends with another code."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ZKGROUP_CONFIG"))}
     done = subprocess.run(
         words,
         cwd=folder,
-        env=own | {"ZKGROUP_CONFIG": os.devnull},
+        env=own | {"ZKGROUP_CONFIG": os.devnull} | environment,
         shell=isinstance(words, str),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -102,11 +107,32 @@ def copy_sources(to: Path) -> None:
             shutil.copy(source, to / name, follow_symlinks=False)
 
 
-def build(tree: Path, to: Path) -> tuple[Path, Path]:
-    """sdist and wheel, the wheel made of the sdist."""
-    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(to), "."], tree)
-    (sdist,), (wheel,) = to.glob("*.tar.gz"), to.glob("*.whl")
-    return sdist, wheel
+def build(tree: Path, to: Path, *options: str, **environment: str) -> Path:
+    """sdist and wheel, the wheel made of the sdist; with ``--wheel`` the wheel alone. Returns the wheel."""
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(to), *options, "."], tree, **environment)
+    (wheel,) = to.glob("*.whl")
+    return wheel
+
+
+def check_readers(place: Place, tree: Path, wheel: Path) -> None:
+    """The wheel has the native reader where a compiler is; without one the build ends well, and the Python reader runs.
+    The wheel's name does not tell which: its contents do."""
+    compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
+    check_reader(place, wheel, "Python" if compiler is None else "native")
+    bare = build(tree, place.folder / "bare", "--wheel", CC=NO_COMPILER)
+    place.install("--no-deps", "--force-reinstall", str(bare))
+    check_reader(place, bare, "Python")
+    place.install("--no-deps", "--force-reinstall", str(wheel))
+
+
+def check_reader(place: Place, wheel: Path, reader: str) -> None:
+    """The wheel, which is installed, has this reader and runs it."""
+    with zipfile.ZipFile(wheel) as archive:
+        extensions = [name for name in archive.namelist() if name.endswith(".so")]
+    told = json.loads(place.run("zkgroup", "version", "--output", "json"))["reader"]
+    if told != reader or len(extensions) != (reader == "native"):
+        raise Failed(f"{wheel.name} should have the {reader} reader: it has {extensions}, and runs the {told} reader")
+    say(f"the {reader} reader: {', '.join(extensions) or 'no extension'}")
 
 
 def check_alone(place: Place, wheel: Path) -> None:
@@ -180,10 +206,12 @@ def main() -> int:
         folder = Path(name)
         try:
             copy_sources(folder / "tree")
-            sdist, wheel = build(folder / "tree", folder / "dist")
+            wheel = build(folder / "tree", folder / "dist")
+            (sdist,) = (folder / "dist").glob("*.tar.gz")
             say(f"{sdist.name} ({sdist.stat().st_size // 1024} KiB), {wheel.name} ({wheel.stat().st_size // 1024} KiB)")
             place = Place(folder, given.python)
             check_alone(place, wheel)
+            check_readers(place, folder / "tree", wheel)
             check_extra(place)
             check_tests(place, given.tests)
         except Failed as failed:
