@@ -27,8 +27,10 @@ from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.backup import Backup
     from zkgroup.groups.changes.missing_permissions import Need
+    from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.changes.unregistered_committers import UnregisteredCommits
 
 CHANGE: Final = "The change"
@@ -170,6 +172,19 @@ class Change:
     def warn(self, warnings: Iterable[Message]) -> None:
         """Say what should be known besides the rows."""
         warn(self.ctx, warnings)
+
+    def carry_out(self, applier: Applier, plan: Plan, count: int, *, verify: bool = True) -> bool:
+        """Apply a plan of ``count`` changes, if that is wanted; whether it was. A consumer that commits to the group is
+        waited for first, and a backup is written."""
+        wait = self.forewarn_commits(applier.registry, plan.group)
+        if not self.is_wanted(count):
+            return False
+        self.wait_for_commits(applier.registry, [plan.group], wait)
+        with self.backed_up(applier.backup(plan)):
+            applier.write(plan)
+            if verify:
+                self.warn(applier.verify(plan))
+        return True
 
     @contextmanager
     def backed_up(self, backup: Backup) -> Iterator[Path]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -13,13 +14,13 @@ from zkgroup.config import ConnectionSettings
 from ._completion_values import complete_group, complete_partitions
 from ._execution import Change
 from ._group_views import StoreChoice, brokers_of, open_stores
-from ._output import SPARE, Output, print_rows, time_column
+from ._output import SPARE, Column, Output, print_rows, time_column
 
 if TYPE_CHECKING:
+    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_manager import Found, Manager
-    from zkgroup.groups.changes.group_plans import CopyRow, DeleteRow
-    from zkgroup.groups.changes.missing_permissions import Need
-    from zkgroup.protocol.operations import Acl
+    from zkgroup.groups.changes.plan import OffsetChange, Plan
 
 StoreOption: TypeAlias = Annotated[
     StoreChoice,
@@ -42,75 +43,46 @@ SomeTopicsOption: TypeAlias = Annotated[
 
 COPY_COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 COPY_BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
-DELETE_COLUMNS = ("topic", "partition", "store", "committed", time_column("committed_at"), "note")
+DELETE_COLUMNS = (
+    "topic", "partition", "store", Column("committed", attribute="current"), time_column("committed_at"), "note",
+)  # fmt: skip
 
 
 @contextmanager
 def open_manager(
     settings: ConnectionSettings, groups: Sequence[str], store: StoreChoice
-) -> Iterator[tuple[Manager, StoreChoice]]:
-    """A manager, and the store that is meant. Names that no group can have in ZooKeeper are refused before anything is
-    opened."""
+) -> Iterator[tuple[Manager, Applier, StoreChoice]]:
+    """What reads the groups, what applies their plans, and the store that is meant. Names that no group can have in
+    ZooKeeper are refused before anything is opened."""
+    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_manager import Manager
 
     with open_stores(settings, store, groups) as (registry, store):
-        yield Manager(registry, brokers_of(settings, registry), settings.timeout), store
+        applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
+        yield Manager(registry, applier.brokers, settings.timeout), applier, store
 
 
-def show_copy(rows: Sequence[CopyRow], output: Output) -> None:
+def show_copy(rows: Sequence[OffsetChange], output: Output) -> None:
     """The rows of a copy; with the store, where there is more than one."""
     several = len({row.store for row in rows}) > 1
     print_rows(rows, COPY_BOTH_COLUMNS if several else COPY_COLUMNS, output)
 
 
-def show_removal(rows: Sequence[DeleteRow], output: Output) -> None:
+def show_removal(plan: Plan, output: Output) -> None:
     """The offsets that are to go."""
-    print_rows(rows, DELETE_COLUMNS, output, spare=SPARE)
+    print_rows(plan.rows, DELETE_COLUMNS, output, spare=SPARE)
 
 
-def check_at_rest(change: Change, manager: Manager, groups: Iterable[Found]) -> None:
-    """Refuse to change groups that somebody works for."""
-    for found in groups:
-        with change.refusing():
-            manager.refuse_if_active(found)
+def add_acls(change: Change, registry: Registry | None, source: Found, target: Found, plan: Plan) -> Plan:
+    """The plan of a copy with the access lists of the nodes that it creates, of which the command warns; refused where
+    they are hidden, or would be in the way."""
+    from zkgroup.groups.changes.copied_acls import copied_lists
 
-
-def check_deletable(change: Change, manager: Manager, found: Found) -> None:
-    """Refuse to delete what cannot be deleted where it is."""
     with change.refusing():
-        manager.refuse_if_undeletable(found)
-
-
-def check_shown(change: Change, manager: Manager, found: Found) -> None:
-    """Beside a plan say that a backup cannot be written for want of an access list; else writing it is refused."""
-    if not change.execute:
-        with change.refusing():
-            manager.refuse_if_hidden(found)
-
-
-def check_lists(
-    change: Change,
-    manager: Manager,
-    source: Found,
-    target: Found,
-    rows: Iterable[CopyRow],
-    *,
-    renaming: bool = False,
-) -> Mapping[str, tuple[Acl, ...]]:
-    """The access lists of the nodes that a copy makes, of which the plan tells; refuse where they are not known, or
-    would be in the way. ``renaming``: where those of the source, whose backup needs them all, are not."""
-    with change.refusing():
-        if renaming:
-            manager.refuse_if_hidden(source)
-        copied = manager.lists(source, target, rows, renaming=renaming)
-        change.warn(copied.told)
-        return copied.lists
-    return {}
-
-
-def needs_of_copy(to: str, rows: Iterable[CopyRow]) -> list[Need]:
-    """The permissions in ZooKeeper that it takes to write these rows."""
-    from zkgroup.groups.changes.missing_permissions import needs_of_writes
-
-    moving = [row.key for row in rows if row.store == "zookeeper" and row.moves]
-    return needs_of_writes(to, moving) if moving else []
+        if registry is not None and source.tree is not None:
+            keys = [row.key for row in plan.moving("zookeeper")]
+            renaming = plan.source is not None
+            copied = copied_lists(registry, source.tree, target.tree, plan.group, keys, renaming=renaming)
+            change.warn(copied.told)
+            return replace(plan, acls=copied.lists)
+    return plan

@@ -64,10 +64,12 @@ UNPADDED = frozenset({"message"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column: the key in JSON and CSV and the head in tables. ``convert`` is applied to values that are not None."""
+    """A column: the key in JSON and CSV and the head in tables. ``convert`` is applied to values that are not None.
+    ``attribute``: of the row, where it has another name."""
 
     name: str
     convert: Callable[[Any], Any] | None = None
+    attribute: str | None = None
 
 
 class AtLeast(int):
@@ -115,7 +117,7 @@ def print_rows(
     terminal = stream.isatty()
     declared = [Column(column) if isinstance(column, str) else column for column in columns]
     if output == "table" and terminal:
-        declared = [Column(c.name, short_time) if c.convert is iso_utc else c for c in declared]
+        declared = [dataclasses.replace(c, convert=short_time) if c.convert is iso_utc else c for c in declared]
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
     if output == "table" and terminal:
@@ -179,7 +181,7 @@ def _encodable(value: object) -> object:
 
 
 def _values(row: Row, columns: Sequence[Column]) -> list[Any]:
-    found = [row[c.name] if isinstance(row, Mapping) else getattr(row, c.name) for c in columns]
+    found = [row[c.name] if isinstance(row, Mapping) else getattr(row, c.attribute or c.name) for c in columns]
     return [
         value if value is None or column.convert is None else column.convert(value)
         for value, column in zip(found, columns, strict=True)

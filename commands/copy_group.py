@@ -22,9 +22,7 @@ from ._group_changes import (
     OtherGroupArgument,
     SomeTopicsOption,
     StoreOption,
-    check_at_rest,
-    check_lists,
-    needs_of_copy,
+    add_acls,
     open_manager,
     show_copy,
 )
@@ -68,43 +66,37 @@ def copy_group(
     change = change_of(
         ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.changes.group_manager import conflict, told_apart
+    from zkgroup.groups.changes.group_plans import find_conflict, plan_group_copy, refuse_divergence
     from zkgroup.groups.partition_scope import parse_scope
     from zkgroup.groups.snapshot.tables import foreign_note
     from zkgroup.protocol.names import validate_group_id
 
     scope = parse_scope(topic) if topic else None
-    with open_manager(change.settings, [group, to], store) as (manager, store):
-        source = manager.find(group, store)
-        rows, target = manager.plan_copy(source, to, scope, store)
-        if not target.stores:
+    with open_manager(change.settings, [group, to], store) as (manager, applier, store):
+        source, target = manager.find(group, store), manager.look(to, store)
+        plan = plan_group_copy(source, target, scope)
+        if not plan.exists:
             validate_group_id(to)  # members could not join it
-        show_copy(rows, output)
+        show_copy(plan.rows, output)
         left = foreign_note(source.tree.foreign if source.tree is not None else (), "not copied")
         change.warn([*source.warnings, *target.warnings, *_of_life(source), *left])
-        lists = check_lists(change, manager, source, target, rows)
-        check_at_rest(change, manager, [target])
-        change.forewarn(manager.registry, to, needs_of_copy(to, rows))
-        if any(row.store == "kafka" and row.moves for row in rows):
+        plan = add_acls(change, applier.registry, source, target, plan)
+        with change.refusing():
+            applier.check(plan)
+        change.forewarn(applier.registry, to, applier.needs(plan))
+        if plan.moving("kafka"):
             change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
-            change.check_vouched(manager.registry)
-        differing = told_apart(target, rows, _OTHERWISE)
+            change.check_vouched(applier.registry)
+        differing = refuse_divergence(target, plan.rows, _OTHERWISE)
         if overwrite:
             change.warn([differing.message] if differing is not None else [])
         else:
-            for refused in (conflict(to, rows, _OTHERWISE), differing):
+            for refused in (find_conflict(to, plan.rows, _OTHERWISE), differing):
                 if refused is not None:
                     change.refuse(refused)
-        changes = sum(row.moves for row in rows)
-        change.forewarn_commits(manager.registry, group)
-        wait = change.forewarn_commits(manager.registry, to)
-        if not change.is_wanted(changes):
-            return
-        change.wait_for_commits(manager.registry, [to], wait)
-        with change.backed_up(manager.backup_of_copy("copy-group", target, rows)):
-            manager.copy(target, rows, acls=lists)
-            manager.verify_copy(to, rows)
-        change.done(f"{counted(changes, 'offset')} of group {group} copied to {to} and verified")
+        change.forewarn_commits(applier.registry, group)
+        if change.carry_out(applier, plan, plan.changes):
+            change.done(f"{counted(plan.changes, 'offset')} of group {group} copied to {to} and verified")
 
 
 _OTHERWISE = "copy to another group, or give --overwrite"

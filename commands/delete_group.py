@@ -14,7 +14,7 @@ from zkgroup.errors import Notice, RefusedError, UnreachableError, UsageError, Z
 from zkgroup.text import are, counted, listed
 
 from ._completion_values import complete_group
-from ._context import open_registry, warn
+from ._context import open_registry
 from ._execution import (
     KAFKA_WINDOW,
     BackupOption,
@@ -28,9 +28,6 @@ from ._execution import (
 from ._group_changes import (
     SomeTopicsOption,
     StoreOption,
-    check_at_rest,
-    check_deletable,
-    check_shown,
     open_manager,
     show_removal,
 )
@@ -39,8 +36,9 @@ from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_manager import Found
+    from zkgroup.groups.changes.plan import Plan
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -155,71 +153,52 @@ def delete_group(
 
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
-    from zkgroup.groups.changes.group_plans import plan_delete, refuse_foreign
+    from zkgroup.groups.changes.group_plans import plan_group_deletion, refuse_foreign
     from zkgroup.groups.snapshot.tables import foreign_note
 
-    with open_manager(change.settings, [group], store) as (manager, store):
+    with open_manager(change.settings, [group], store) as (manager, applier, store):
         found = manager.find(group, store)
-        rows = plan_delete(found.tree, found.kept)
-        show_removal(rows, output)
+        plan = plan_group_deletion(found)
+        show_removal(plan, output)
         others = foreign_note(found.tree.foreign if found.tree is not None else (), "deleted, too")
         change.warn([*found.warnings, *others])
-        if "kafka" in found.stores:
+        if plan.in_kafka is not None:
             change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
-        check_at_rest(change, manager, [found])
-        refused = refuse_foreign(found.tree, "stop that client, then give --foreign") if not (foreign or rows) else None
+        with change.refusing():
+            applier.check(plan)
+        refused = None
+        if not foreign and not plan.rows:
+            refused = refuse_foreign(found.tree, "stop that client, then give --foreign")
         if refused is not None:
             change.refuse(refused)
-        check_deletable(change, manager, found)
-        check_shown(change, manager, found)
-        change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
-        change.check_vouched(manager.registry)
-        wait = change.forewarn_commits(manager.registry, group)
-        if not change.is_wanted(1):
-            return
-        change.wait_for_commits(manager.registry, [group], wait)
-        with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
-            manager.delete(found)
-        change.done(f"group {group} deleted {_where(found)}: {counted(len(rows), 'offset')}{_nodes(found)}")
+        with change.refusing():
+            applier.check_kafka_deletes(plan)
+        if not change.execute:  # else writing the backup refuses it
+            with change.refusing():
+                applier.check_acls(plan)
+        change.forewarn(applier.registry, group, applier.needs(plan))
+        change.check_vouched(applier.registry)
+        if change.carry_out(applier, plan, 1, verify=False):
+            change.done(f"group {group} deleted {_where(found)}: {counted(len(plan.rows), 'offset')}{_nodes(found)}")
 
 
 def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups.changes.group_manager import Found
-    from zkgroup.groups.changes.group_plans import plan_delete
-    from zkgroup.groups.changes.topic_znodes import (
-        EMPTY_GROUP,
-        and_empty_group,
-        check_has,
-        read_scope,
-        staying_in_kafka,
-    )
-    from zkgroup.groups.changes.znode_deletion import remove_tree
+    from zkgroup.groups.changes.topic_znodes import plan_topic_removal
     from zkgroup.groups.partition_scope import parse_scope
-    from zkgroup.groups.snapshot.tables import foreign_note
 
     scope = parse_scope(topics)
-    with open_manager(change.settings, [group], "zookeeper") as (manager, _):
-        assert manager.registry is not None, "ZooKeeper is meant"
+    with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         whole = manager.find(group, store, partly=True)
-        tree, roots = read_scope(manager.registry, group, scope)
-        check_has(whole, scope, tree)
-        rows = plan_delete(tree, {})
-        show_removal(rows, output)
-        everything = and_empty_group(manager.registry, whole, tree)
-        emptied = everything is not tree
-        others = foreign_note(tree.foreign, "deleted, too")
-        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *others, *([EMPTY_GROUP] if emptied else [])])
-        found = Found(group, everything)
-        check_at_rest(change, manager, [found])
-        change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
-        wait = change.forewarn_commits(manager.registry, group)
-        if not change.is_wanted(len(everything.nodes)):
-            return
-        change.wait_for_commits(manager.registry, [group], wait)
-        with change.backed_up(manager.backup_of_removal("delete-group", group, [found])):
-            remove_tree(manager.registry, everything, roots=None if emptied else roots)
-        and_group = ", and the empty group" if emptied else ""
-        change.done(f"{counted(len(rows), 'offset')} of group {group} deleted in ZooKeeper{and_group}")
+        assert applier.registry is not None, "ZooKeeper is meant"
+        plan, removal = plan_topic_removal("delete-group", applier.registry, whole, scope)
+        show_removal(plan, output)
+        change.warn(plan.warnings)
+        with change.refusing():
+            applier.check(plan)
+        change.forewarn(applier.registry, group, applier.needs(plan))
+        if change.carry_out(applier, plan, len(removal.tree.nodes), verify=False):
+            and_group = "" if removal.roots is not None else ", and the empty group"
+            change.done(f"{counted(len(plan.rows), 'offset')} of group {group} deleted in ZooKeeper{and_group}")
 
 
 def _delete_debris(
@@ -265,7 +244,9 @@ def _delete_debris(
 
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:
     from zkgroup.groups.changes import backup as backups
+    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.change_reports import after
+    from zkgroup.groups.changes.group_resets import plan_group_undo
     from zkgroup.groups.changes.znode_restoration import beside, left_out, lost_groups, plan_restore, restore
 
     saved = backups.read(path)
@@ -276,48 +257,35 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         open_questions = backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
         making = {row.group for row in rows if row.action == "make"}
-        kafka = _InKafka(change, registry, saved.group, path) if in_kafka else None
-        count = kafka.count if kafka is not None else 0
+        applier = Applier(registry, brokers_of(change.settings, registry), change.settings.timeout)
+        plan = plan_group_undo(applier, saved.group, path, store="kafka", nodes_too=True) if in_kafka else None
+        count = plan.changes if plan is not None else 0
         print_rows(
             beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output, spare=("znodes", *SPARE)
         )
         change.warn(left_out(saved))
-        if kafka is not None:
-            kafka.check()
+        if plan is not None:
+            _check_in_kafka(change, applier, plan)
         else:
             change.warn(open_questions)
         if not change.is_wanted(len(making) + count):
             return
         outcome = restore(registry, [one for one in lost if one.group in making])
-        if kafka is not None and outcome.get(saved.group) is None:
+        if plan is not None and outcome.get(saved.group) is None:
             with after(f"{counted(len(outcome), 'group')} made again in ZooKeeper") if outcome else nullcontext():
-                kafka.write()
+                applier.write(plan)
+                change.warn(applier.verify(plan))
     _conclude(change, outcome, "made again" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
 
 
-class _InKafka:
-    """The half of an undone deletion that is in Kafka: offsets of one group."""
-
-    def __init__(self, change: Change, registry: Registry, group: str, path: Path) -> None:
-        from zkgroup.groups.changes.resetter import Resetter
-
-        self._change = change
-        settings = change.settings
-        self._resetter = Resetter(registry, brokers_of(settings, registry), group, settings.timeout)
-        self._plan = self._resetter.plan_undo(path, store="kafka", nodes_too=True)
-        self.count = self._plan.changes
-
-    def check(self) -> None:
-        self._change.warn(self._plan.warnings)
-        if self._plan.conflicts:
-            what = f"the group has offsets in Kafka: {listed(self._plan.conflicts)}"
-            self._change.refuse(RefusedError(what, "--store zookeeper leaves them alone"))
-        with self._change.refusing():
-            self._resetter.refuse_if_active(self._plan)
-
-    def write(self) -> None:
-        self._resetter.write(self._plan)
-        warn(self._change.ctx, self._resetter.verify(self._plan))
+def _check_in_kafka(change: Change, applier: Applier, plan: Plan) -> None:
+    """Whether the offsets in Kafka of an undone deletion can be restored."""
+    change.warn(plan.warnings)
+    if plan.conflicts:
+        what = f"the group has offsets in Kafka: {listed(plan.conflicts)}"
+        change.refuse(RefusedError(what, "--store zookeeper leaves them alone"))
+    with change.refusing():
+        applier.check(plan)
 
 
 def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: str) -> None:

@@ -18,7 +18,8 @@ from ._shared_options import GroupArgument, OutputOption
 from .offsets import ScopeOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.migration import MigrationPlan, Migrator, Take
+    from zkgroup.groups.changes.applier import Applier
+    from zkgroup.groups.changes.migration import Migration, Take
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 
@@ -70,88 +71,69 @@ def migrate_group(
         raise UsageError("--verify only compares", "leave out --execute, --take and --backup")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     keep_everything()
-    from zkgroup.groups.changes.migration import Migrator
+    from zkgroup.groups.changes.applier import Applier
+    from zkgroup.groups.changes.migration import describe_retention, plan_migration
+    from zkgroup.groups.group_model import STORE_NAMES
     from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topic) if topic else None
     settings = change.settings
     with open_registry(settings) as registry:
-        migrator = Migrator(registry, brokers_of(settings, registry), group, settings.timeout)
-        plan = migrator.plan(to, scope, take or "source")
-        print_rows(plan.rows, COLUMNS, output, spare=SPARE)
-        change.warn(plan.warnings)
+        applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
+        migration = plan_migration(applier, group, to, scope, take or "source")
+        print_rows(migration.rows, COLUMNS, output, spare=SPARE)
+        change.warn(migration.warnings)
         if verify:
-            _verify(plan)
+            _verify(migration)
             return
-        _check(change, migrator, plan, take)
-        wait = change.forewarn_commits(registry, group)
-        if change.is_wanted(plan.reset.changes):
-            change.wait_for_commits(registry, [group], wait)
-            _execute(change, migrator, plan)
+        _check(change, applier, migration, take)
+        count = migration.plan.changes
+        if change.carry_out(applier, migration.plan, count):
+            change.done(f"{counted(count, 'offset')} of group {group} moved to {STORE_NAMES[to]} and verified")
+            if to == "kafka":
+                change.warn([describe_retention(applier.brokers(), settings.timeout)])
 
 
-def _verify(plan: MigrationPlan) -> None:
+def _verify(migration: Migration) -> None:
     """Raise ``VerificationError`` where the stores differ."""
-    if differing := plan.differences:
-        said = [
-            f"{row.key} is {row.source} in {_other(plan)} and {_shown(row.current)} in {_there(plan)}"
-            for row in differing
-        ]
+    from zkgroup.groups.group_model import STORE_NAMES
+
+    if differing := migration.differences:
+        origin, to = STORE_NAMES[migration.origin], STORE_NAMES[migration.to]
+        said = [f"{row.key} is {row.source} in {origin} and {_shown(row.current)} in {to}" for row in differing]
         raise VerificationError(
-            f"group {plan.group} is not the same in both stores: {listed(said, most=3)}",
+            f"group {migration.group} is not the same in both stores: {listed(said, most=3)}",
             "at work it may differ for a moment: look again; at rest migrate-group moves it",
         )
 
 
-def _check(change: Change, migrator: Migrator, plan: MigrationPlan, take: Take | None) -> None:
+def _check(change: Change, applier: Applier, migration: Migration, take: Take | None) -> None:
     """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
-    if not plan.reset.changes:
+    from zkgroup.groups.group_model import STORE_NAMES
+
+    if not migration.plan.changes:
         return
-    change.warn(plan.reset.current.snapshot.warnings)
-    if plan.to == "kafka":
+    origin, to = STORE_NAMES[migration.origin], STORE_NAMES[migration.to]
+    change.warn(migration.plan.warnings)
+    if migration.to == "kafka":
         change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
-    if plan.ahead and take is None:
+    if migration.ahead and take is None:
         change.refuse(
             RefusedError(
-                f"{_there(plan)} is ahead of {_other(plan)} in {spans(plan.ahead)}: somebody has committed there",
+                f"{to} is ahead of {origin} in {spans(migration.ahead)}: somebody has committed there",
                 "find out which is right: --take larger keeps those, --take source sets them back",
             )
         )
-    if plan.adrift and take != "source":
+    if migration.adrift and take != "source":
         change.refuse(
             RefusedError(
-                f"{spans(plan.adrift)}: outside the log in {_other(plan)}, and not in {_there(plan)}",
-                f"reset them in {_other(plan)} first, or leave them out with --topic; --take source takes the nearer"
+                f"{spans(migration.adrift)}: outside the log in {origin}, and not in {to}",
+                f"reset them in {origin} first, or leave them out with --topic; --take source takes the nearer"
                 " ends of their logs",
             )
         )
     with change.refusing():
-        migrator.refuse_if_live(plan)
-
-
-def _execute(change: Change, migrator: Migrator, plan: MigrationPlan) -> None:
-    resetter = migrator.resetter
-    with change.backed_up(resetter.backup(plan.reset, "migrate-group")):
-        migrator.write(plan)
-        change.warn(resetter.verify(plan.reset))
-    change.done(f"{counted(plan.reset.changes, 'offset')} of group {plan.group} moved to {_there(plan)} and verified")
-    if plan.to == "kafka":
-        change.warn([migrator.retention()])
-
-
-def _there(plan: MigrationPlan) -> str:
-    return _stores(plan)[1]
-
-
-def _other(plan: MigrationPlan) -> str:
-    return _stores(plan)[0]
-
-
-def _stores(plan: MigrationPlan) -> tuple[str, str]:
-    """From which to which, in words."""
-    from zkgroup.groups.group_model import STORE_NAMES
-
-    return STORE_NAMES["zookeeper" if plan.to == "kafka" else "kafka"], STORE_NAMES[plan.to]
+        applier.check(migration.plan)
 
 
 def _shown(offset: int | None) -> str:

@@ -64,23 +64,23 @@ def release_owners(
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.changes.backup import RELEASE_OWNERS
-    from zkgroup.groups.changes.group_manager import Found
-    from zkgroup.groups.changes.persistent_nodes import needs_of_release, read_permanent_nodes, release_guard
-    from zkgroup.groups.changes.znode_deletion import remove_tree
+    from zkgroup.groups.changes.persistent_nodes import needs_of_release, plan_release
+    from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.partition_scope import parse_scope
     from zkgroup.groups.snapshot.tables import foreign_note
 
     scope, members = parse_scope(topic or ()), frozenset(member or ())
-    with open_manager(change.settings, [group], "zookeeper") as (manager, _):
-        assert manager.registry is not None, "ZooKeeper is meant"
+    with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         manager.find(group, "zookeeper")
-        rows, tree, roots = read_permanent_nodes(manager.registry, group, scope, members)
+        assert applier.registry is not None, "ZooKeeper is meant"
+        rows, removal = plan_release(applier.registry, group, scope, members)
+        tree = removal.tree
         print_rows(rows, COLUMNS, output, spare=("member", *SPARE))
         change.warn(foreign_note(tree.foreign, "deleted, too"))
-        change.forewarn(manager.registry, group, needs_of_release(tree))
+        change.forewarn(applier.registry, group, needs_of_release(tree))
         if not change.is_wanted(len(tree.nodes)):
             return
-        with change.backed_up(manager.backup_of_removal(RELEASE_OWNERS, group, [Found(group, tree)])):
-            guard = release_guard(group, members)
-            remove_tree(manager.registry, tree, roots=roots, guarding=guard, permanent=True)
+        plan = Plan(command=RELEASE_OWNERS, group=group, store="zookeeper", rows=(), removal=removal)
+        with change.backed_up(applier.backup(plan)):
+            applier.write(plan)
         change.done(f"{counted(len(tree.nodes), 'node')} of group {group} removed")

@@ -24,17 +24,14 @@ from ._execution import (
 from ._group_changes import (
     OtherGroupArgument,
     StoreOption,
-    check_at_rest,
-    check_deletable,
-    check_lists,
-    needs_of_copy,
+    add_acls,
     open_manager,
     show_copy,
 )
 from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.group_plans import CopyRow
+    from zkgroup.groups.changes.plan import OffsetChange
 
 #: Of the backups of earlier runs so many are named, the newest.
 SHOWN = 5
@@ -72,36 +69,49 @@ def rename_group(
     change = change_of(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.changes.change_reports import GO_ON, after
-    from zkgroup.groups.changes.group_manager import conflict, told_apart
-    from zkgroup.groups.changes.group_plans import refuse_foreign
+    from zkgroup.groups.changes.change_reports import after
+    from zkgroup.groups.changes.group_plans import (
+        find_conflict,
+        plan_group_copy,
+        plan_group_deletion,
+        refuse_divergence,
+        refuse_foreign,
+    )
+    from zkgroup.groups.changes.plan import GO_ON
     from zkgroup.groups.snapshot.tables import foreign_note
     from zkgroup.protocol.names import validate_group_id
 
-    with open_manager(change.settings, [group, to], store) as (manager, store):
+    with open_manager(change.settings, [group, to], store) as (manager, applier, store):
+        target = manager.look(to, store)
         try:
             source = manager.find(group, store)
         except NotFoundError as error:
-            if manager.look(to, store).stores:
+            if target.stores:
                 error.remedy = Remedy(f"group {to} exists: it may be renamed already")
             raise
-        rows, target = manager.plan_copy(source, to, store=store)
-        if not target.stores:
+        copy, deletion = plan_group_copy(source, target, is_rename=True), plan_group_deletion(source, "rename-group")
+        rows = copy.rows
+        if not copy.exists:
             validate_group_id(to)  # members could not join it
         show_copy(rows, output)
         lost = foreign_note(source.tree.foreign if source.tree is not None else (), "deleted, and not copied")
         change.warn([*source.warnings, *target.warnings, *lost])
-        if "kafka" in source.stores:
+        if deletion.in_kafka is not None:
             change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
-        lists = check_lists(change, manager, source, target, rows, renaming=True)
-        check_at_rest(change, manager, [source, target])
-        check_deletable(change, manager, source)
-        change.forewarn(manager.registry, to, needs_of_copy(to, rows))
-        change.forewarn(manager.registry, group, manager.needs_of_deletion(source))
-        change.check_vouched(manager.registry)
+        with change.refusing():
+            applier.check_acls(deletion)
+            copy = add_acls(change, applier.registry, source, target, copy)
+        for plan in (deletion, copy):
+            with change.refusing():
+                applier.check(plan)
+        with change.refusing():
+            applier.check_kafka_deletes(deletion)
+        change.forewarn(applier.registry, to, applier.needs(copy))
+        change.forewarn(applier.registry, group, applier.needs(deletion))
+        change.check_vouched(applier.registry)
         otherwise = "choose another name, or delete these offsets first"
-        refused = conflict(to, rows, otherwise) or told_apart(target, rows, otherwise)
-        if unreadable := [f"{row.key} in {row.store}" for row in rows if row.unreadable]:
+        refused = find_conflict(to, rows, otherwise) or refuse_divergence(target, rows, otherwise)
+        if unreadable := [f"{row.key} in {row.store}" for row in rows if row.problem == "unreadable"]:
             refused = RefusedError(
                 f"offsets of group {group} that nobody can read would be lost: {', '.join(unreadable[:5])}",
                 "reset them, or delete them, first",
@@ -110,18 +120,18 @@ def rename_group(
             refused = refuse_foreign(source.tree, "leave the group to that client, which knows it by this name")
         if refused:
             change.refuse(refused)
-        wait = change.forewarn_commits(manager.registry, group)
+        wait = change.forewarn_commits(applier.registry, group)
         if not change.is_wanted(1):
             return
-        change.wait_for_commits(manager.registry, [group], wait)
-        manager.refuse_if_lasting(source)
-        with change.backed_up(manager.backup_of_removal("rename-group", group, [source])) as backup_file:
-            manager.copy(target, rows, moved=source, acls=lists)
+        change.wait_for_commits(applier.registry, [group], wait)
+        applier.check_access(deletion)
+        with change.backed_up(applier.backup(deletion)) as backup_file:
+            applier.write(copy)
             with after(f"group {group} is not deleted", GO_ON):
-                manager.verify_copy(to, rows)
+                change.warn(applier.verify(copy))
             try:
                 with after(f"its offsets are copied to {to}"):
-                    manager.delete(source)
+                    applier.write(deletion)
             except RefusedError as error:
                 error.message += ", it is not deleted"
                 error.remedy = Remedy(
@@ -140,7 +150,7 @@ def _copy_again(group: str, to: str) -> Command:
     return "copy-group", "--overwrite", "--execute", *ends, group, to
 
 
-def _copied(rows: Sequence[CopyRow]) -> str:
+def _copied(rows: Sequence[OffsetChange]) -> str:
     """What this run has copied, and what it has found copied."""
     copied = sum(row.moves for row in rows)
     there = sum(row.target is not None for row in rows) - copied

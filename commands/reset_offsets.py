@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from zkgroup.config import ConnectionSettings
 from zkgroup.errors import RefusedError, Remedy, UsageError, VerificationError
 from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
@@ -34,9 +33,9 @@ from ._shared_options import GroupArgument, OutputOption
 from ._spinner import working
 
 if TYPE_CHECKING:
-    from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.groups.changes.applier import Applier
+    from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.changes.reset_plan import Target
-    from zkgroup.groups.changes.resetter import ResetPlan, Resetter
     from zkgroup.groups.partition_scope import Scope
 
 COLUMNS = ("topic", "partition", "current", "target", "change", "note")
@@ -208,22 +207,26 @@ def reset_offsets(
             file = read_offsets(from_file, file_format)
             value = file.offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
-    with _resetter(change.settings, group, store) as (resetter, settled, registry):
+    from zkgroup.groups.changes.applier import Applier
+    from zkgroup.groups.changes.group_resets import check_origin
+    from zkgroup.groups.changes.reset_plan import left_by
+
+    settings = change.settings
+    with open_stores(settings, store, [group]) as (registry, store):
+        applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
         if file is not None and not same_logs:
-            resetter.check_origin(file)
-        plan = _plan(resetter, wanted, scope, settled, undo)
+            check_origin(applier, file)
+        plan = _plan(applier, group, wanted, scope, store, undo)
         _show(plan, output, export=export)
-        _check(change, resetter, plan, registry)
-        if plan.moving("kafka") and not export:
-            change.check_vouched(change.settings.zookeeper)
+        _check(change, applier, plan)
         if export:
             return
-        wait = change.forewarn_commits(registry, group)
-        if change.is_wanted(plan.changes):
-            change.wait_for_commits(registry, [group], wait)
-            _execute(change, resetter, plan)
-        if plan.left is not None:
-            _tell_left(change, plan, plan.left)
+        if plan.moving("kafka"):
+            change.check_vouched(settings.zookeeper)
+        if change.carry_out(applier, plan, plan.changes):
+            change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
+        if left := left_by(plan.group, plan.rows):
+            _tell_left(change, plan, left)
 
 
 def _only_one(targets: Mapping[str, Any]) -> tuple[str, Any]:
@@ -267,34 +270,20 @@ def _read_target(kind: str, value: Any) -> Target:
             return Target("current")
 
 
-@contextmanager
-def _resetter(
-    settings: ConnectionSettings, group: str, store: StoreChoice
-) -> Iterator[tuple[Resetter, StoreChoice, Registry | None]]:
-    """Through ZooKeeper, or without it where only brokers are named."""
-    from zkgroup.groups.changes.resetter import Resetter
-
-    with open_stores(settings, store, [group]) as (registry, store):
-        yield Resetter(registry, brokers_of(settings, registry), group, settings.timeout), store, registry
-
-
 def _plan(
-    resetter: Resetter,
-    target: Target | None,
-    scope: Scope | None,
-    store: StoreChoice,
-    undo: Path | None,
-) -> ResetPlan:
+    applier: Applier, group: str, target: Target | None, scope: Scope | None, store: StoreChoice, undo: Path | None
+) -> Plan:
+    from zkgroup.groups.changes.group_resets import plan_group_reset, plan_group_undo
     from zkgroup.groups.partition_scope import Selection
 
     if target is None:
         assert undo is not None, "either of the two"
-        return resetter.plan_undo(undo, scope, store)
+        return plan_group_undo(applier, group, undo, scope, store)
     listed = frozenset(target.offsets) if target.kind == "file" else None
-    return resetter.plan(target, Selection(scope, listed), store)
+    return plan_group_reset(applier, group, target, Selection(scope, listed), store)
 
 
-def _show(plan: ResetPlan, output: Literal["table", "json", "csv"], *, export: bool) -> None:
+def _show(plan: Plan, output: Literal["table", "json", "csv"], *, export: bool) -> None:
     if not export:
         print_rows(plan.rows, BOTH_COLUMNS if plan.store == "both" else COLUMNS, output)
         return
@@ -304,34 +293,27 @@ def _show(plan: ResetPlan, output: Literal["table", "json", "csv"], *, export: b
     sys.stdout.write(format_offsets("csv", plan.group, targets))
 
 
-def _check(change: Change, resetter: Resetter, plan: ResetPlan, registry: Registry | None) -> None:
+def _check(change: Change, applier: Applier, plan: Plan) -> None:
     """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
     change.warn(plan.warnings)
     if plan.moving("kafka"):
         change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
     if plan.conflicts:
         change.refuse(_conflict(plan))
-    with change.refusing():  # where nothing is to be moved just now, too: members at work move on
-        resetter.refuse_if_active(plan)
+    with change.refusing():  # also where nothing is to be moved just now: active members commit
+        applier.check(plan)
     if plan.changes:
-        change.forewarn(registry, plan.group, resetter.needs(plan))
+        change.forewarn(applier.registry, plan.group, applier.needs(plan))
 
 
-def _conflict(plan: ResetPlan) -> RefusedError:
+def _conflict(plan: Plan) -> RefusedError:
     return RefusedError(
         f"offsets have moved since {plan.undone} was written: {listed(plan.conflicts)}",
         "undo the others with --topic, and set these with --to-offset if they are to be set",
     )
 
 
-def _execute(change: Change, resetter: Resetter, plan: ResetPlan) -> None:
-    with change.backed_up(resetter.backup(plan, "reset-offsets")):
-        resetter.write(plan)
-        change.warn(resetter.verify(plan))
-    change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
-
-
-def _tell_left(change: Change, plan: ResetPlan, left: str) -> None:
+def _tell_left(change: Change, plan: Plan, left: str) -> None:
     """What an undo has not put back, in the end."""
     from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 

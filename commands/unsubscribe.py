@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -46,45 +47,24 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.changes.group_manager import Found
-    from zkgroup.groups.changes.group_plans import plan_delete
-    from zkgroup.groups.changes.topic_znodes import (
-        EMPTY_GROUP,
-        and_empty_group,
-        check_has,
-        read_scope,
-        staying_in_kafka,
-    )
+    from zkgroup.groups.changes.plan import ZnodeRemoval
+    from zkgroup.groups.changes.topic_znodes import plan_topic_removal
     from zkgroup.groups.changes.unsubscription import unsubscribe_guard
-    from zkgroup.groups.changes.znode_deletion import remove_tree
     from zkgroup.groups.partition_scope import parse_scope
-    from zkgroup.groups.snapshot.tables import foreign_note
 
     scope = parse_scope(topic)
-    with open_manager(change.settings, [group], "zookeeper") as (manager, _):
-        assert manager.registry is not None, "ZooKeeper is meant"
+    with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         whole = manager.find(group, None, partly=True)
-        tree, roots = read_scope(manager.registry, group, scope)
-        check_has(whole, scope, tree)
-        rows = plan_delete(tree, {})
-        show_removal(rows, output)
-        everything = and_empty_group(manager.registry, whole, tree)
-        emptied = everything is not tree
-        others = foreign_note(tree.foreign, "deleted, too")
-        change.warn([*whole.warnings, *staying_in_kafka(whole, scope), *others, *([EMPTY_GROUP] if emptied else [])])
+        assert applier.registry is not None, "ZooKeeper is meant"
+        plan, removal = plan_topic_removal("unsubscribe", applier.registry, whole, scope)
+        show_removal(plan, output)
+        change.warn(plan.warnings)
         guard = unsubscribe_guard(group, scope.topics)
         with change.refusing():
-            guard(manager.registry)
-        found = Found(group, everything)
-        change.forewarn(manager.registry, group, manager.needs_of_deletion(found))
-        wait = change.forewarn_commits(manager.registry, group)
-        if not change.is_wanted(len(everything.nodes)):
-            return
-        change.wait_for_commits(manager.registry, [group], wait)
-        with change.backed_up(manager.backup_of_removal("unsubscribe", group, [found])):
-            if emptied:  # it has no members
-                remove_tree(manager.registry, everything)
-            else:
-                remove_tree(manager.registry, tree, roots=roots, guarding=guard, check_after=True)
-        and_group = ", and the empty group" if emptied else ""
-        change.done(f"{counted(len(rows), 'offset')} of group {group} removed in ZooKeeper{and_group}")
+            guard(applier.registry)
+        change.forewarn(applier.registry, group, applier.needs(plan))
+        if removal.roots is not None:  # else the whole group goes, as it has no members
+            removal = ZnodeRemoval(removal.tree, removal.roots, guard, check_after=True)
+        if change.carry_out(applier, replace(plan, removal=removal), len(removal.tree.nodes), verify=False):
+            and_group = "" if removal.roots is not None else ", and the empty group"
+            change.done(f"{counted(len(plan.rows), 'offset')} of group {group} removed in ZooKeeper{and_group}")

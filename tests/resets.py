@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -13,8 +13,12 @@ from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, adm
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.resetter import ResetPlan, Resetter
-from zkgroup.groups.partition_scope import Selection, parse_scope
+from zkgroup.groups.changes.applier import Applier
+from zkgroup.groups.changes.group_resets import plan_group_reset, plan_group_undo
+from zkgroup.groups.changes.plan import Plan
+from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.group_model import Store
+from zkgroup.groups.partition_scope import Scope, Selection, parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure, Get, Node, SetData
@@ -23,6 +27,20 @@ from zkgroup.protocol.znodes import Registration, encode_registration
 OneStore = Literal["zookeeper", "kafka"]
 STORES: tuple[OneStore, ...] = ("zookeeper", "kafka")
 TIMEOUT = 10.0
+
+
+class Resetter(Applier):
+    """Plans and applies resets of one group."""
+
+    def __init__(self, registry: Registry | None, brokers: Callable[[], KafkaSettings], group: str, timeout: float):
+        super().__init__(registry, brokers, timeout)
+        self.group = group
+
+    def plan(self, target: Target, selection: Selection, store: Store | None = None) -> Plan:
+        return plan_group_reset(self, self.group, target, selection, store)
+
+    def plan_undo(self, path: Path, scope: Scope | None = None, store: Store | None = None) -> Plan:
+        return plan_group_undo(self, self.group, path, scope, store)
 
 
 class Kept:
@@ -106,10 +124,10 @@ def selection(*topics: str) -> Selection:
     return Selection(parse_scope(topics))
 
 
-def carry_out(resetter: Resetter, plan: ResetPlan, path: Path) -> Path:
+def carry_out(resetter: Resetter, plan: Plan, path: Path) -> Path:
     """All that --execute does."""
-    resetter.refuse_if_active(plan)
-    written = backup.write(resetter.backup(plan, "reset-offsets"), path)
+    resetter.check(plan)
+    written = backup.write(resetter.backup(plan), path)
     resetter.write(plan)
     assert resetter.verify(plan) == []
     return written

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes.zookeeper_offset_writer import OffsetWrite
+from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -32,10 +32,15 @@ def _stored(node: object) -> StoredOffset | None:
     return StoredOffset(int(node.data), stat.version, stat.mzxid, stat.ctime, stat.mtime)
 
 
-def plan(registry: Registry, group: str, offsets: Mapping[TopicPartition, int | None]) -> list[OffsetWrite]:
+def plan(registry: Registry, group: str, offsets: Mapping[TopicPartition, int | None]) -> list[OffsetChange]:
     """Writes that are based on what is there now."""
     before = seen(registry, group, *offsets)
-    return [OffsetWrite(partition, offset, before[partition]) for partition, offset in offsets.items()]
+    return [change(partition, offset, before[partition]) for partition, offset in offsets.items()]
+
+
+def change(partition: TopicPartition, offset: int | None, seen: StoredOffset | None) -> OffsetChange:
+    """A row that writes to ZooKeeper."""
+    return OffsetChange("zookeeper", *partition, seen and seen.offset, offset, seen=seen)
 
 
 def values(registry: Registry, group: str, *partitions: TopicPartition) -> list[int | None]:
@@ -48,6 +53,11 @@ def register(session: Registry, group: str, name: str = "m") -> None:
     session.write(Ensure(znodes.ids(group)))
     result = session.write(Create(znodes.member_id(group, f"{group}_{name}"), REGISTRATION, ephemeral=True))
     assert not isinstance(result, Failure), result
+
+
+def commit(partition: TopicPartition, offset: int, seen: int | None) -> OffsetChange:
+    """A row that commits to Kafka."""
+    return OffsetChange("kafka", *partition, seen, offset)
 
 
 class Meddler(Registry):

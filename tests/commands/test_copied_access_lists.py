@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from cli import run
 from hiding import AUTH, CLOSED
-from writing import P, values
+from writing import P, change, values
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.security_settings import TlsSettings
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes import copied_acls, zookeeper_offset_writer
+from zkgroup.groups.changes import copied_acls
 from zkgroup.groups.changes.acl_conflicts import identities
 from zkgroup.groups.changes.copied_acls import copied_lists, is_asked_for
 from zkgroup.groups.changes.group_tree import read_tree
@@ -184,7 +184,7 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(
     tree = read_tree(owner, group)
     renaming = command == "rename-group"
     copied = copied_lists(owner, tree, None, other, list(tree.offsets), renaming=renaming)
-    write_offsets(owner, other, [zookeeper_offset_writer.OffsetWrite(P("t", 0), 5, None)], acls=copied.lists)
+    write_offsets(owner, other, [change(P("t", 0), 5, None)], acls=copied.lists)
 
     done = run(command, group, other, *credentials, "--execute")
     assert done.returncode == 0, done.stderr
@@ -331,7 +331,7 @@ def test_lists_of_many_pieces(owner: Registry, unique: Callable[[str], str]) -> 
         owner.write(Create(znodes.offset(group, P("t", number)), b"5", acl=CLOSED if number % 2 else MINE))
     tree = read_tree(owner, group)
     copied = copied_lists(owner, tree, None, other, list(tree.offsets), renaming=True)
-    writes = [zookeeper_offset_writer.OffsetWrite(key, 5, None) for key in tree.offsets]
+    writes = [change(key, 5, None) for key in tree.offsets]
     write_offsets(owner, other, writes, piece_bytes=600, acls=copied.lists)
     assert lists_of(owner, other) == lists_of(owner, group)
 

@@ -13,7 +13,8 @@ from migrating import Migrate
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.migration import Migrator
+from zkgroup.groups.changes.applier import Applier
+from zkgroup.groups.changes.migration import plan_migration
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
@@ -87,12 +88,12 @@ def test_an_offset_in_kafka_that_moves_on_is_not_taken_back_to_zookeeper(
     """Between plan and write: what was planned is older than what the group has consumed by now."""
     group = groups.make({}, {}, {(topic, 0): 4})
     commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 5})
-    migrator = Migrator(registry, lambda: kafka, group, 20.0)
-    plan = migrator.plan("zookeeper")
-    migrator.refuse_if_live(plan)
+    applier = Applier(registry, lambda: kafka, 20.0)
+    plan = plan_migration(applier, group, "zookeeper").plan
+    applier.check(plan)
     commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 6})
-    with pytest.raises(RefusedError, match=f"in Kafka have changed since the plan: {topic}-0; nothing was written"):
-        migrator.write(plan)
+    with pytest.raises(RefusedError, match=rf"in Kafka have changed .*: {topic}-0 \(was 5, is 6\); nothing was"):
+        applier.write(plan)
     assert in_zookeeper(registry, group, topic) == b"4"
 
 

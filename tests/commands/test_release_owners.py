@@ -11,8 +11,8 @@ from writing import REGISTRATION, Build, Meddler, P, register
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.persistent_nodes import read_permanent_nodes, release_guard
-from zkgroup.groups.changes.znode_deletion import remove_tree
+from zkgroup.groups.changes.persistent_nodes import plan_release
+from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure, Get, Node
@@ -163,9 +163,9 @@ def test_a_claim_that_takes_the_place_of_a_permanent_node_stays(
             own(second, group, 0, "new-0", ephemeral=True)
 
     with Meddler(registry.settings, claim) as meddled:
-        _, tree, roots = read_permanent_nodes(meddled, group, parse_scope(["t:0"]), ())
+        _, removal = plan_release(meddled, group, parse_scope(["t:0"]), ())
         with pytest.raises(RefusedError, match=rf"somebody holds {path}"):
-            remove_tree(meddled, tree, roots=roots, guarding=release_guard(group, ()), permanent=True)
+            remove_nodes(meddled, removal)
     assert there(registry, path) == [b"new-0"]
 
 
@@ -173,7 +173,6 @@ def test_many_owners_go_in_pieces(registry: Registry, make_group: Build) -> None
     """More than one transaction takes."""
     group = make_group()
     paths = [own(registry, group, number, "old-0") for number in range(30)]
-    _, tree, roots = read_permanent_nodes(registry, group, parse_scope(["t"]), ())
-    guard = release_guard(group, ())
-    assert remove_tree(registry, tree, roots=roots, guarding=guard, permanent=True, piece_bytes=2000) == 30
+    _, removal = plan_release(registry, group, parse_scope(["t"]), ())
+    assert remove_nodes(registry, removal, piece_bytes=2000) == 30
     assert set(there(registry, *paths)) == {None}

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
+from resets import Resetter
 from support import wait_until
 from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, plan, values
@@ -17,9 +18,9 @@ from zkgroup.errors import Notice, Remedy, UnreachableError, notices_of
 from zkgroup.groups.changes.backup import SavedNode
 from zkgroup.groups.changes.change_reports import GO_ON
 from zkgroup.groups.changes.group_tree import read_tree
+from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.changes.resetter import Resetter
-from zkgroup.groups.changes.znode_deletion import remove_groups, remove_tree
+from zkgroup.groups.changes.znode_deletion import remove_groups, remove_nodes
 from zkgroup.groups.changes.znode_restoration import Lost, restore
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, write_offsets
 from zkgroup.groups.partition_scope import Selection, parse_scope
@@ -122,7 +123,7 @@ def test_a_removal_whose_answer_nobody_hears(
             told = "whether it is deleted is not known"
         else:
             with pytest.raises(UnreachableError) as caught:
-                remove_tree(unheard, tree, patience=1.0)
+                remove_nodes(unheard, ZnodeRemoval(tree), patience=1.0)
             error = caught.value
             told = f"whether {len(tree.nodes)} nodes ("
     assert error is not None
@@ -191,12 +192,12 @@ def test_an_interrupted_removal(registry: Registry, make_group: Build, before: b
     group = make_group({P("t", number): 5 for number in range(9)})
     tree = read_tree(registry, group)
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
-        remove_tree(signalled, tree, piece_bytes=1)
+        remove_nodes(signalled, ZnodeRemoval(tree), piece_bytes=1)
     left = len(read_tree(registry, group).nodes)
     (told,) = notices_of(caught.value)
     assert told.message == f"{len(tree.nodes) - left} nodes are removed, {left} are not"
     assert told.remedy.text.startswith("the backup has them; ")
-    assert remove_tree(registry, read_tree(registry, group)) == left
+    assert remove_nodes(registry, ZnodeRemoval(read_tree(registry, group))) == left
 
 
 def test_interrupted_before_anything(registry: Registry, make_group: Build) -> None:

@@ -10,15 +10,16 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from resets import TIMEOUT, Kept
-from writing import Build, P, plan, values
+from writing import Build, P, commit, plan, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import notices_of
-from zkgroup.groups.changes import kafka_offset_writer, znode_deletion, zookeeper_offset_writer
+from zkgroup.groups.changes import kafka_offset_writer, znode_deletion, znode_transactions, zookeeper_offset_writer
 from zkgroup.groups.changes.group_tree import read_tree
-from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, write_kafka_offsets
-from zkgroup.groups.changes.znode_deletion import remove_tree
+from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
+from zkgroup.groups.changes.plan import ZnodeRemoval
+from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteReport, write_offsets
 from zkgroup.text import are, counted
 
@@ -26,14 +27,15 @@ THREE = [P("t", 0), P("t", 1), P("u", 0)]
 
 
 @contextmanager
-def interrupted_before(line: int, module: ModuleType, functions: Collection[str]) -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` before the ``line``-th line that this thread runs of a module, or of these functions
-    of it: where a signal's handler does."""
+def interrupted_before(line: int, modules: Collection[ModuleType], functions: Collection[str]) -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` before the ``line``-th line that this thread runs of these modules, or of these
+    functions of them: where a signal's handler does."""
     left = line
+    files = {module.__file__ for module in modules}
 
     def follow(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code.co_filename != module.__file__ or (functions and frame.f_code.co_name not in functions):
+        if frame.f_code.co_filename not in files or (functions and frame.f_code.co_name not in functions):
             return None
         if event == "line":
             left -= 1
@@ -50,12 +52,14 @@ def interrupted_before(line: int, module: ModuleType, functions: Collection[str]
         sys.settrace(before)
 
 
-def at_every_line(change: Callable[[], object], module: ModuleType, *functions: str) -> Iterator[str]:
+def at_every_line(
+    change: Callable[[], object], modules: Collection[ModuleType], functions: Collection[str] = ()
+) -> Iterator[str]:
     """What ``change`` told when it was interrupted before each of the lines that it runs; nothing before it has begun,
     and once all is done."""
     for line in count():
         try:
-            with interrupted_before(line, module, functions):
+            with interrupted_before(line, modules, functions):
                 change()
         except KeyboardInterrupt as stop:
             yield "; ".join(map(str, notices_of(stop)))
@@ -79,7 +83,7 @@ def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
         write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)), piece_bytes=250)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, zookeeper_offset_writer)):
+    for line, told in enumerate(at_every_line(change, (zookeeper_offset_writer, znode_transactions))):
         met.add(written := values(registry, group, *THREE).count(7))
         assert told.startswith(words(written)) or (not told and written in (0, 3)), (line, written, told)
     assert met == {0, 1, 2, 3}
@@ -95,10 +99,10 @@ def test_offsets_in_kafka(
 
     def change() -> None:
         kept.put(dict.fromkeys(two, 5))
-        write_kafka_offsets(kafka, kept.group, [KafkaWrite(partition, 7, 5) for partition in two], TIMEOUT)
+        write_kafka_offsets(kafka, kept.group, [commit(partition, 7, 5) for partition in two], TIMEOUT)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, kafka_offset_writer, "_put", "_done")):
+    for line, told in enumerate(at_every_line(change, [kafka_offset_writer], ("_put", "_done"))):
         met.add(written := kept.get(*two).count(7))
         doubt = f"whether 2 offsets ({topic}-0..1) are written to Kafka is not known"
         said = WriteReport(tuple(two)).told(" to Kafka") if written else doubt
@@ -115,10 +119,10 @@ def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
         group = make_group(dict.fromkeys(THREE, 5))
         tree = read_tree(registry, group)
         total = len(tree.nodes)
-        remove_tree(registry, tree, piece_bytes=450)
+        remove_nodes(registry, ZnodeRemoval(tree), piece_bytes=450)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, znode_deletion)):
+    for line, told in enumerate(at_every_line(change, (znode_deletion, znode_transactions))):
         met.add(gone := total - len(read_tree(registry, group).nodes))
         said = f"{counted(gone, 'node')} {are(gone)} removed" if gone else "nothing was removed"
         assert told.startswith(said) or (not told and gone in (0, total)), (line, gone, told)

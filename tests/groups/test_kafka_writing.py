@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from resets import TIMEOUT, Kept
+from writing import commit
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, Remedy, UnreachableError, notices_of
 from zkgroup.groups.changes import kafka_offset_writer
-from zkgroup.groups.changes.change_reports import GO_ON
-from zkgroup.groups.changes.kafka_offset_writer import KafkaWrite, write_kafka_offsets
+from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
+from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, WriteRefusedError, WriteReport
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import Record
@@ -56,7 +57,7 @@ def test_a_member_that_joins_in_kafka_after_the_last_look_wins(
         with pytest.raises(
             WriteRefusedError, match=f"group {kept.group} is active in Kafka: member somebody-"
         ) as caught:
-            write_kafka_offsets(kafka, kept.group, [KafkaWrite(P(topic, 0), 50, 10)], TIMEOUT)
+            write_kafka_offsets(kafka, kept.group, [commit(P(topic, 0), 50, 10)], TIMEOUT)
     assert (caught.value.exit_code, caught.value.report.unwritten) == (5, (P(topic, 0),))
     assert kept.get(P(topic, 0)) == [10]
 
@@ -68,7 +69,7 @@ def test_kafka_is_written_in_pieces(
     kept = Kept(registry, kafka, unique("pieces"), "kafka")
     keys = [P(topic, number) for number in range(3)]
     kept.put(dict.fromkeys(keys, 10))
-    writes = [KafkaWrite(key, 50, 10) for key in keys]
+    writes = [commit(key, 50, 10) for key in keys]
     monkeypatch.setattr(Commits, "after", staticmethod(lambda: kept.put({keys[2]: 11})))
     monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
     with pytest.raises(
@@ -104,7 +105,7 @@ def test_a_commit_whose_answer_is_lost(
     monkeypatch.setattr(Commits, "after", staticmethod(lose))
     monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
     with pytest.raises(WriteFailedError) as caught:
-        write_kafka_offsets(kafka, kept.group, [KafkaWrite(P(topic, 0), 50, 10)], 1.0)
+        write_kafka_offsets(kafka, kept.group, [commit(P(topic, 0), 50, 10)], 1.0)
     written, doubtful = ((P(topic, 0),), ()) if heard else ((), (P(topic, 0),))
     assert caught.value.report == WriteReport(written, (), (), doubtful)
     told = "1 offset is written to Kafka" if heard else f"whether 1 offset ({topic}-0) is written to Kafka is not known"
@@ -127,7 +128,7 @@ def test_a_commit_that_is_interrupted(
     monkeypatch.setattr(Commits, "after", staticmethod(interrupt))
     monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
     with pytest.raises(KeyboardInterrupt) as caught:
-        write_kafka_offsets(kafka, kept.group, [KafkaWrite(key, 50, 10) for key in keys], TIMEOUT, piece=2)
+        write_kafka_offsets(kafka, kept.group, [commit(key, 50, 10) for key in keys], TIMEOUT, piece=2)
     told = f"2 offsets are written to Kafka ({topic}-0..1), 1 is not ({topic}-2)"
     assert notices_of(caught.value) == [Notice(told, Remedy(GO_ON))]
     assert kept.get(*keys) == [50, 50, 10]

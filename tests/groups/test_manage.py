@@ -48,8 +48,8 @@ def test_a_copy_says_what_becomes_of_each_partition() -> None:
         (10, None, 1, None, None),
     ]
     assert [row.partition for row in rows if row.moves] == [1, 5, 10]
-    assert [row.partition for row in rows if row.conflict] == [1, 5]
-    assert [row.partition for row in rows if row.unreadable] == [3]
+    assert [row.partition for row in rows if row.problem == "conflict"] == [1, 5]
+    assert [row.partition for row in rows if row.problem == "unreadable"] == [3]
 
 
 def test_metadata_in_kafka_goes_along() -> None:
@@ -73,7 +73,7 @@ def test_a_copy_loses_nothing_without_saying_so(source: dict[P, StoredOffset], t
     for row in rows:
         if row.moves and row.target is not None:
             before = after.get(row.key)
-            assert row.conflict or before is None or (before.offset is None and before.error is None)
+            assert row.problem == "conflict" or before is None or (before.offset is None and before.error is None)
             after[row.key] = stored(row.target)
     legible = {key: one.offset for key, one in source.items() if one.offset is not None}
     assert {key: after[key].offset for key in legible} == legible
@@ -90,7 +90,7 @@ def test_a_deletion_shows_the_offsets_of_both_stores() -> None:
         node("/consumers/g/offsets/t/B-1", b"7"),
     )
     rows = plan_delete(group, {P("t", 0): KafkaOffset(3)})
-    assert [(row.store, row.partition, row.committed, row.committed_at) for row in rows] == [
+    assert [(row.store, row.partition, row.current, row.committed_at) for row in rows] == [
         ("zookeeper", 0, None, NOW - 100 * DAY),
         ("zookeeper", 1, 7, NOW - DAY),
         ("kafka", 0, 3, None),

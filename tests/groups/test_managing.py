@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from copying import Manager
 from grouping import joined
 from writing import Build, Meddler, P, register, values
 
@@ -13,7 +14,6 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
-from zkgroup.groups.changes.group_manager import Manager
 from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError
 from zkgroup.protocol import znodes
@@ -37,9 +37,9 @@ def test_a_member_that_comes_between_copy_and_deletion(
     with Meddler(registry.settings, lambda n: register(second, group) if n == 2 else None) as meddler:
         manager = Manager(meddler, nowhere, 1.0)
         source = manager.find(group, "zookeeper")
-        rows, target = manager.plan_copy(source, other, None, "zookeeper")
-        manager.copy(target, rows)
-        manager.verify_copy(other, rows)
+        plan = manager.plan_copy(source, other, store="zookeeper")
+        manager.copy(plan)
+        manager.verify_copy(plan)
         with pytest.raises(GroupActiveError, match=f"member {group}_m; nothing was removed"):
             manager.delete(source)
     assert values(registry, group, P("t", 0)) == values(registry, other, P("t", 0)) == [5]
@@ -52,26 +52,26 @@ def test_an_offset_that_moves_after_it_was_copied(
     group, other = make_group({P("t", 0): 5}), unique("renamed")
     manager = Manager(registry, nowhere, 1.0)
     source = manager.find(group, "zookeeper")
-    rows, target = manager.plan_copy(source, other, None, "zookeeper")
-    manager.copy(target, rows)
+    plan = manager.plan_copy(source, other, store="zookeeper")
+    manager.copy(plan)
     second.write(SetData(znodes.offset(group, P("t", 0)), b"6"))
     with pytest.raises(RefusedError, match="have changed since the plan"):
         manager.delete(source)
     assert values(registry, group, P("t", 0)) == [6]
     second.write(SetData(znodes.offset(other, P("t", 0)), b"1"))
     with pytest.raises(VerificationError, match="t-0 in zookeeper is 1, not 5"):
-        manager.verify_copy(other, rows)
+        manager.verify_copy(plan)
 
 
 def test_the_other_group_changes_after_the_plan(registry: Registry, second: Registry, make_group: Build) -> None:
     """An offset that appears there since is not overwritten."""
     group, other = make_group({P("t", 0): 5, P("t", 1): 6}), make_group()
     manager = Manager(registry, nowhere, 1.0)
-    rows, target = manager.plan_copy(manager.find(group, "zookeeper"), other, None, "zookeeper")
+    plan = manager.plan_copy(manager.find(group, "zookeeper"), other, store="zookeeper")
     second.write(Ensure(znodes.offset_topic(other, "t")))
     second.write(Create(znodes.offset(other, P("t", 1)), b"9"))
     with pytest.raises(WriteRefusedError, match=r"t-1 \(there was none, is 9\); nothing was written"):
-        manager.copy(target, rows)
+        manager.copy(plan)
     assert values(registry, other, P("t", 0), P("t", 1)) == [None, 9]
 
 
@@ -92,7 +92,7 @@ def test_members_in_kafka(
     manager.refuse_if_active(found)
     source = make_group()
     in_kafka(source, {P(topic, 0): 7})
-    rows, target = manager.plan_copy(manager.find(source, "kafka"), active)
+    plan = manager.plan_copy(manager.find(source, "kafka"), active)
     with joined(kafka, active, [topic]):
         with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: member tester"):
             manager.refuse_if_active(found)
@@ -101,7 +101,7 @@ def test_members_in_kafka(
         with pytest.raises(RefusedError, match=f"group {active} is active in Kafka: it has members"):
             Coordinators(kafka, 20.0).delete(active)
         with pytest.raises(WriteRefusedError, match=f"group {active} is active in Kafka: member tester"):
-            manager.copy(target, rows)
+            manager.copy(plan)
     assert offsets.fetch([P(topic, 0)], 20.0) == {P(topic, 0): 6}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from copying import Manager
 from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -12,7 +13,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, VerificationError
-from zkgroup.groups.changes.group_manager import Manager, apart, told_apart
+from zkgroup.groups.changes.group_plans import find_divergence, refuse_divergence
 from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError
 from zkgroup.protocol import znodes
@@ -64,13 +65,13 @@ def test_a_commit_after_the_plan_of_a_rename(
     group, other = unique("old"), unique("new")
     offsets = in_kafka(group, {one: 10})
     source = manager.find(group, None)
-    rows, target = manager.plan_copy(source, other)
+    plan = manager.plan_copy(source, other, is_rename=True)
     offsets.commit({one: 77}, 20.0)
     with pytest.raises(RefusedError, match=rf"{one} \(was 10, is 77\); nothing was written"):
-        manager.copy(target, rows, moved=source)
+        manager.copy(plan)
     assert committed(manager, other) == {}
     offsets.commit({one: 10}, 20.0)
-    manager.copy(target, rows, moved=source)
+    manager.copy(plan)
     offsets.commit({one: 78}, 20.0)
     with pytest.raises(RefusedError, match=rf"{one} \(was 10, is 78\)"):
         manager.delete(source)
@@ -91,18 +92,18 @@ def test_members_in_zookeeper_guard_offsets_in_kafka(
     in_kafka(group, {one: 10})
     in_kafka(other, {one: 50})
     source = manager.find(group, None)
-    rows, target = manager.plan_copy(source, other)
+    plan, rename = manager.plan_copy(source, other), manager.plan_copy(source, other, is_rename=True)
     register(second, other)
     with pytest.raises(WriteRefusedError, match=f"group {other} is active: member {other}_m; nothing was written"):
-        manager.copy(target, rows)
+        manager.copy(plan)
     second.write(Delete(znodes.member_id(other, f"{other}_m")))
     register(second, group)
     with pytest.raises(RefusedError, match=f"group {group} is active: member {group}_m"):
-        manager.copy(target, rows, moved=source)
+        manager.copy(rename)
     with pytest.raises(GroupActiveError, match=f"group {group} is active: member {group}_m"):
         manager.delete(source)
     assert (committed(manager, group), committed(manager, other)) == ({one: 10}, {one: 50})
-    manager.copy(target, rows)  # of a group that is at work a copy may be made
+    manager.copy(plan)  # of a group that is at work a copy may be made
     assert committed(manager, other) == {one: 10}
 
 
@@ -116,19 +117,19 @@ def test_a_member_that_comes_between_both_stores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Deleted in ZooKeeper, and then somebody registers: the offsets in Kafka stay, and it is told what was done."""
-    from zkgroup.groups.changes import group_manager as managing
+    from zkgroup.groups.changes import applier
 
     group = make_group({one: 5})
     in_kafka(group, {one: 10})
     found = manager.find(group, None)
-    remove = managing.remove_tree
+    remove = applier.remove_nodes
 
     def then_register(*args: object) -> int:
         count = remove(*args)  # type: ignore[arg-type]
         register(second, group)
         return count
 
-    monkeypatch.setattr(managing, "remove_tree", then_register)
+    monkeypatch.setattr(applier, "remove_nodes", then_register)
     with pytest.raises(GroupActiveError, match=f"member {group}_m.*; in ZooKeeper it is deleted"):
         manager.delete(found)
     assert committed(manager, group) == {one: 10}
@@ -161,8 +162,8 @@ def test_metadata_is_copied(
     group, other = unique("old"), unique("new")
     in_kafka(group).commit({one: 10}, 20.0, {one: "a note"})
     source = manager.find(group, None)
-    rows, target = manager.plan_copy(source, other)
-    manager.copy(target, rows, moved=source)
+    plan = manager.plan_copy(source, other, is_rename=True)
+    manager.copy(plan)
     manager.delete(source)
     (kept,) = manager.find(other, "kafka").kept.values()
     assert (kept.offset, kept.metadata) == (10, "a note")
@@ -181,13 +182,16 @@ def test_what_the_other_group_has_elsewhere_is_in_the_way(
     one, two = P(topic, 0), P(topic, 1)
     source, target = make_group({one: 100, two: 7}), unique("other")
     in_kafka(target, {one: 40, two: 7})
-    rows, other = manager.plan_copy(manager.find(source, None), target)
+    other = manager.look(target, None)
+    rows = manager.plan_copy(manager.find(source, None), target).rows
     assert other.stores == ("kafka",)
-    assert apart(other, rows) == {one: "kafka"}
-    refused = told_apart(other, rows, "choose")
+    assert find_divergence(other, rows) == {one: "kafka"}
+    refused = refuse_divergence(other, rows, "choose")
     assert refused is not None
     assert f"has other offsets of {one} in Kafka, where nothing is copied to" in refused.message
-    rows, other = manager.plan_copy(manager.find(source, "zookeeper"), target, store="zookeeper")
-    assert told_apart(other, rows, "choose") is None
-    rows, other = manager.plan_copy(manager.find(target, None), source)
-    assert apart(other, rows) == {one: "zookeeper"}
+    other = manager.look(target, "zookeeper")
+    rows = manager.plan_copy(manager.find(source, "zookeeper"), target, store="zookeeper").rows
+    assert refuse_divergence(other, rows, "choose") is None
+    other = manager.look(source, None)
+    rows = manager.plan_copy(manager.find(target, None), source).rows
+    assert find_divergence(other, rows) == {one: "zookeeper"}

@@ -14,10 +14,11 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.changes.group_tree import read_tree, read_trees
+from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import GroupActiveError
 from zkgroup.groups.changes.topic_znodes import read_scope
 from zkgroup.groups.changes.unsubscription import unsubscribe_guard
-from zkgroup.groups.changes.znode_deletion import remove_empty_group, remove_groups, remove_tree
+from zkgroup.groups.changes.znode_deletion import remove_empty_group, remove_groups, remove_nodes
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import (
@@ -52,10 +53,10 @@ def test_a_group_goes_with_all_that_is_below_it(registry: Registry, make_group: 
         registry.write(Ensure(znodes.group(group) + path))
     registry.write(Create(znodes.owner(group, P("t", 0)), b"debris-0"))
     with Meddler(registry.settings, lambda n: None) as meddler:
-        assert remove_tree(meddler, read_tree(registry, group)) == 15
+        assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group))) == 15
         assert meddler.transactions == 1
     assert not exists(registry, group)
-    assert remove_tree(registry, read_tree(registry, group)) == 0
+    assert remove_nodes(registry, ZnodeRemoval(read_tree(registry, group))) == 0
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -67,7 +68,7 @@ def test_a_member_that_comes_last_wins(registry: Registry, second: Registry, mak
         Meddler(registry.settings, lambda n: register(second, group) if n == 1 else None) as meddler,
         pytest.raises(GroupActiveError, match=f"member {group}_m; nothing was removed"),
     ):
-        remove_tree(meddler, tree)
+        remove_nodes(meddler, ZnodeRemoval(tree))
     assert values(registry, group, P("t", 0), P("u", 1)) == [5, 6]
     assert {node.path for node in read_tree(registry, group).nodes} - {node.path for node in tree.nodes} <= {
         znodes.ids(group),
@@ -109,11 +110,11 @@ def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry
     tree = read_tree(registry, group)
     register(second, group)
     with pytest.raises(GroupActiveError, match=f"member {group}_m"):
-        remove_tree(registry, tree)
+        remove_nodes(registry, ZnodeRemoval(tree))
     second.write(Delete(znodes.member_id(group, f"{group}_m")))
     second.write(Create(f"{znodes.group(group)}/lease", ephemeral=True))
     with pytest.raises(RefusedError, match=f"somebody holds {znodes.group(group)}/lease"):
-        remove_tree(registry, read_tree(registry, group))
+        remove_nodes(registry, ZnodeRemoval(read_tree(registry, group)))
     assert values(registry, group, P("t", 0)) == [5]
 
 
@@ -150,7 +151,7 @@ def test_what_has_changed_stays(registry: Registry, second: Registry, make_group
         Meddler(registry.settings, meddle if when == "after the look" else lambda n: None) as meddler,
         pytest.raises(RefusedError, match=f"have changed since the plan was made: {path}; nothing was removed"),
     ):
-        remove_tree(meddler, tree)
+        remove_nodes(meddler, ZnodeRemoval(tree))
     assert values(registry, group, P("t", 0)) == [5]
 
 
@@ -158,7 +159,7 @@ def test_many_nodes_go_in_pieces(registry: Registry, make_group: Build) -> None:
     """Deepest first, ids and the group last; the guard's own traces do not get in its way."""
     group = make_group(many(300))
     with Meddler(registry.settings, lambda n: None) as meddler:
-        assert remove_tree(meddler, read_tree(registry, group), piece_bytes=4 << 10) == 304
+        assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group)), piece_bytes=4 << 10) == 304
         assert meddler.transactions > 5
     assert not exists(registry, group)
 
@@ -183,7 +184,7 @@ def test_pieces_are_put_back_when_a_member_comes(registry: Registry, second: Reg
         Meddler(registry.settings, come) as meddler,
         pytest.raises(GroupActiveError, match=r"what had been removed before, \d+ nodes, was put back"),
     ):
-        remove_tree(meddler, tree, piece_bytes=2 << 10)
+        remove_nodes(meddler, ZnodeRemoval(tree), piece_bytes=2 << 10)
     assert values(registry, group, *many(100)) == [1000, *range(1, 100)]
     assert values(registry, group, P("special", 0)) == [77]
     assert registry.read([GetAcl(special)]) == [Acls(acl)]
@@ -202,7 +203,7 @@ def test_a_connection_lost_at_the_removal(registry: Registry, cluster: Sandbox, 
 
         settings = ZooKeeperSettings(proxy.address + cluster.chroot, connect_timeout=20.0)
         with Meddler(settings, trouble) as meddler:
-            assert remove_tree(meddler, read_tree(registry, group)) == 5
+            assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group))) == 5
             assert meddler.transactions == (2 if lost == "requests" else 1)
     assert not exists(registry, group)
 
@@ -232,7 +233,7 @@ def test_any_race_with_a_registration_has_one_winner(
         member = threading.Thread(target=come)
         member.start()
         try:
-            remove_tree(registry, tree)
+            remove_nodes(registry, ZnodeRemoval(tree))
             result = "removed"
         except ZkgroupError:
             result = "refused"
@@ -283,7 +284,7 @@ def unsubscribe(looking: Registry, removing: Registry, group: str, *topics: str)
     scope = parse_scope(topics)
     tree, roots = read_scope(looking, group, scope)
     guard = unsubscribe_guard(group, scope.topics)
-    return remove_tree(removing, tree, roots=roots, guarding=guard, check_after=True)
+    return remove_nodes(removing, ZnodeRemoval(tree, roots=roots, guarding=guard, check_after=True))
 
 
 def test_a_topic_that_nobody_reads_goes_beside_members(

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from zkgroup.clients.kafka.responses import TimeOffsets
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.groups.changes.backup import SavedOffset
+from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.changes.reset_plan import (
     Kind,
-    OneStore,
-    ResetRow,
     Target,
     back_into_range,
     check_bounds,
@@ -26,11 +25,9 @@ from zkgroup.groups.changes.reset_plan import (
     out_of_range,
     plan_reset,
     plan_undo,
-    ranges,
-    stores_of,
 )
-from zkgroup.groups.group_model import GroupPartition, KafkaOffset, Store, StoredOffset
-from zkgroup.groups.partition_scope import parse_scope
+from zkgroup.groups.group_model import GroupPartition, KafkaOffset, OffsetStore, Store, StoredOffset, stores_of
+from zkgroup.groups.partition_scope import parse_scope, ranges
 from zkgroup.protocol.names import TopicPartition
 
 KEY = TopicPartition("t", 0)
@@ -59,7 +56,9 @@ def partition(
     )
 
 
-def plan(target: Target, one: GroupPartition, store: Store = "zookeeper", times: TimeOffsets | None = None) -> ResetRow:
+def plan(
+    target: Target, one: GroupPartition, store: Store = "zookeeper", times: TimeOffsets | None = None
+) -> OffsetChange:
     """The one row of a plan for one partition in one store."""
     (row,) = plan_reset(target, [one], store, times)
     return row
@@ -230,22 +229,21 @@ def test_undo_of_what_was_unreadable() -> None:
     """What was no number, or not just a number, comes back byte by byte; what is so again is done."""
     for before, raw, error in ((None, b"x", "no offset"), (12, b" 12 ", None)):
         saved = SavedOffset("zookeeper", KEY, before, 10, raw=raw)
-        (row,) = plan_undo([saved], {KEY: partition(10)}, {})
+        (row,) = plan_undo([saved], {KEY: partition(10)})
         assert (row.target, row.raw, row.moves) == (before, raw, True)
-        again = {
-            KEY: replace(partition(10), stored=StoredOffset(before, 1, 2, 3, 4, error, None if error else "blank"))
-        }
-        (row,) = plan_undo([saved], again, {KEY: raw})
+        stored = StoredOffset(before, 1, 2, 3, 4, error, None if error else "blank", data=raw)
+        again, other = ({KEY: replace(partition(10), stored=replace(stored, data=data))} for data in (raw, b"y"))
+        (row,) = plan_undo([saved], again)
         assert (row.moves, row.note and row.note.endswith("is as it was before")) == (False, True)
-        assert moved_since([saved], again, {KEY: raw}) == []
-        assert moved_since([saved], again, {KEY: b"y"}) == ([f"{KEY} is unreadable in ZooKeeper, where 10 was written"]
+        assert moved_since([saved], again) == []
+        assert moved_since([saved], other) == ([f"{KEY} is unreadable in ZooKeeper, where 10 was written"]
                                                             if error else [])  # fmt: skip
 
 
 def test_an_undo_writes_the_number_where_blanks_came_since() -> None:
     """A number before, and now the same with a blank, which no member reads: the number alone is put back."""
-    blank = {KEY: replace(partition(12), stored=StoredOffset(12, 1, 2, 3, 4, None, "blank"))}
-    (row,) = plan_undo([SavedOffset("zookeeper", KEY, 12, 10)], blank, {KEY: b"12 "})
+    blank = {KEY: replace(partition(12), stored=StoredOffset(12, 1, 2, 3, 4, None, "blank", data=b"12 "))}
+    (row,) = plan_undo([SavedOffset("zookeeper", KEY, 12, 10)], blank)
     assert (row.target, row.raw, row.moves) == (12, None, True)
 
 
@@ -253,7 +251,7 @@ def test_what_kafka_cannot_forget() -> None:
     """An undo tells what it leaves: offsets in Kafka of partitions that had none; in ZooKeeper they are deleted."""
     saved = [SavedOffset(store, KEY, None, 10) for store in stores_of("both")]
     rows = plan_undo(saved, {KEY: partition(10, kafka=10)})
-    assert [(row.store, row.target, row.moves, row.left) for row in rows] == [
+    assert [(row.store, row.target, row.moves, row.problem == "left") for row in rows] == [
         ("zookeeper", None, True, False), ("kafka", 10, False, True),
     ]  # fmt: skip
     assert left_by("g", rows) == (
@@ -275,7 +273,7 @@ def test_what_kafka_cannot_forget() -> None:
         (replace(partition(kafka=5), stored=stored(None, "no number")), "zookeeper", "both"),
     ],
 )
-def test_where_an_offset_is_kept(one: GroupPartition, otherwise: OneStore, expected: Store) -> None:
+def test_where_an_offset_is_kept(one: GroupPartition, otherwise: OffsetStore, expected: Store) -> None:
     """In the stores that have one, readable or not: -1 stands for none."""
     assert home_of(one, otherwise) == expected
     rows = plan_reset(Target("earliest"), [one], "both", homes={one.key: home_of(one, otherwise)})

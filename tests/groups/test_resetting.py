@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from resets import STORES, TIMEOUT, Kept, carry_out, drop_messages, selection
+from resets import STORES, TIMEOUT, Kept, Resetter, carry_out, drop_messages, selection
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError, VerificationError
-from zkgroup.groups.changes import backup
+from zkgroup.groups.changes import applier, backup
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.changes.resetter import Resetter
 from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError, WriteReport, write_offsets
 from zkgroup.groups.group_model import Store
 from zkgroup.groups.partition_scope import Selection, parse_scope
@@ -116,7 +115,7 @@ def test_a_group_that_becomes_active_is_refused(kept: Kept, topic: str) -> None:
     resetter = kept.resetter()
     plan = resetter.plan(Target("earliest"), selection(f"{topic}:0"), kept.store)
     with kept.alive(topic) as name:
-        for refused in (resetter.refuse_if_active, resetter.write):
+        for refused in (resetter.check, resetter.write):
             with pytest.raises(RefusedError, match=f"group {kept.group} is active.*{name}") as caught:
                 refused(plan)
             assert caught.value.exit_code == 5
@@ -136,7 +135,7 @@ def test_members_in_zookeeper_stop_resets_in_kafka(
         resetter = in_kafka.resetter()
         plan = resetter.plan(Target("earliest"), selection(topic), "kafka")
         with pytest.raises(RefusedError, match=name):
-            resetter.refuse_if_active(plan)
+            resetter.check(plan)
         with pytest.raises(RefusedError, match=name):
             resetter.write(plan)
     assert in_kafka.get(P(topic, 0)) == [10]
@@ -247,12 +246,12 @@ def test_undos_go_back_step_by_step(kept: Kept, topic: str) -> None:
     resetter, saved = kept.resetter(), []
     for target in (10, 20):
         plan = resetter.plan(Target("offset", target), selection(f"{topic}:0"), kept.store)
-        saved.append(backup.write(resetter.backup(plan, "reset-offsets")))
+        saved.append(backup.write(resetter.backup(plan)))
         resetter.write(plan)
     for file, there in ((saved[1], 10), (saved[0], 50)):
         plan = resetter.plan_undo(file)
         assert plan.conflicts == ()
-        saved.append(backup.write(resetter.backup(plan, "reset-offsets")))
+        saved.append(backup.write(resetter.backup(plan)))
         resetter.write(plan)
         assert kept.get(key) == [there]
     for file, there in ((saved[3], 10), (saved[2], 20)):
@@ -269,7 +268,7 @@ def test_a_backup_of_another_group_is_refused(
     kept.put({P(topic, 0): 10})
     resetter = kept.resetter()
     plan = resetter.plan(Target("latest"), selection(topic), kept.store)
-    path = backup.write(resetter.backup(plan, "reset-offsets"), tmp_path / "backup")
+    path = backup.write(resetter.backup(plan), tmp_path / "backup")
     other = Resetter(kept.registry, lambda: kept.kafka, unique("other"), TIMEOUT)
     with pytest.raises(RefusedError, match=f"was made of group {kept.group}"):
         other.plan_undo(path)
@@ -355,7 +354,7 @@ def test_both_stores_one_after_the_other(
     in_kafka.put({key: 20})
     resetter = in_kafka.resetter()
     plan = resetter.plan(Target("latest"), selection(f"{topic}:0"))
-    path = backup.write(resetter.backup(plan, "reset-offsets"), tmp_path / "backup")
+    path = backup.write(resetter.backup(plan), tmp_path / "backup")
     in_kafka.put({key: 30})
     with pytest.raises(RefusedError, match=r"in Kafka have changed .*; nothing was written"):
         resetter.write(plan)
@@ -367,7 +366,7 @@ def test_both_stores_one_after_the_other(
         in_kafka.put({key: 30})
         return report
 
-    monkeypatch.setattr("zkgroup.groups.changes.resetter.write_offsets", write_and_move)
+    monkeypatch.setattr(applier, "write_offsets", write_and_move)
     with pytest.raises(WriteRefusedError, match=r"in Kafka have changed .*; the 1 offset in ZooKeeper is written"):
         resetter.write(plan)
     monkeypatch.undo()

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from resets import STORES, Kept, carry_out, selection
+from resets import STORES, Kept, Resetter, carry_out, selection
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.changes.resetter import Resetter
+from zkgroup.groups.changes.reset_plan import Target, left_by
 from zkgroup.groups.group_model import STORE_NAMES
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.protocol import znodes
@@ -46,8 +45,8 @@ def test_unreadable_offsets_are_mended(
     registry.write(SetData(znodes.offset(kept.group, P(topic, 1)), b"-1"))
     resetter = kept.resetter()
     plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
-    assert [(row.current, row.legible) for row in plan.rows] == [(None, False), (None, True)]
-    assert [entry.raw for entry in resetter.backup(plan, "reset-offsets").offsets] == [b"spoilt", None]
+    assert [(row.current, row.is_legible) for row in plan.rows] == [(None, False), (None, True)]
+    assert [entry.raw for entry in resetter.backup(plan).offsets] == [b"spoilt", None]
     saved = carry_out(resetter, plan, tmp_path / "backup")
     assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
     carry_out(resetter, resetter.plan_undo(saved), tmp_path / "again")
@@ -76,7 +75,7 @@ def test_an_undo_is_exact(
     saved = carry_out(resetter, resetter.plan(Target("latest"), Selection()), tmp_path / "backup")
     assert held(kept, topic) == [b"0"] * len(SPOILT)
     undo = resetter.plan_undo(saved)
-    assert (undo.conflicts, undo.changes, undo.left) == ((), len(SPOILT), None)
+    assert (undo.conflicts, undo.changes, left_by(undo.group, undo.rows)) == ((), len(SPOILT), None)
     undone = carry_out(resetter, undo, tmp_path / "undone")
     assert held(kept, topic) == list(SPOILT)
     assert (resetter.plan_undo(saved).conflicts, resetter.plan_undo(saved).changes) == ((), 0)
@@ -98,8 +97,8 @@ def test_offsets_that_nobody_may_read(
     resetter = kept.resetter()
     plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
     with pytest.raises(RefusedError, match=f"in ZooKeeper cannot be read: {topic}-1"):
-        resetter.refuse_if_active(plan)
-    resetter.refuse_if_active(resetter.plan(Target("offset", 7), selection(f"{topic}:0")))
+        resetter.check(plan)
+    resetter.check(resetter.plan(Target("offset", 7), selection(f"{topic}:0")))
 
 
 def test_half_built_groups(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str) -> None:
@@ -154,7 +153,7 @@ def test_brokers_out_of_reach(
     assert current.warnings[0].startswith("log offsets are not known")
     undo = alone.plan_undo(path)
     alone.write(undo)
-    assert [warning.partition(":")[0] for warning in alone.verify(undo)] == ["the logs could not be looked at again"]
+    assert [warning.partition(":")[0] for warning in alone.verify(undo)] == ["the logs could not be read again"]
     assert kept.get(P(topic, 0)) == [10]
 
 
@@ -187,7 +186,7 @@ def test_releases_without_a_time_index(make_sandbox: Callable[..., Sandbox], rel
                 plan = resetter.plan(Target("time", millis), selection("orders:0"), store)
                 assert [row.target for row in plan.rows] == [expected]
                 assert (plan.rows[0].note or "").startswith("by the segments' times")
-                resetter.refuse_if_active(plan)
+                resetter.check(plan)
                 resetter.write(plan)
                 assert resetter.verify(plan) == []
                 assert kept.get(P("orders", 0)) == [expected]

@@ -12,11 +12,14 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.groups.changes import backup as backups
+from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode
-from zkgroup.groups.changes.group_manager import Found, Manager
+from zkgroup.groups.changes.group_manager import Found
+from zkgroup.groups.changes.group_plans import plan_group_deletion
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
+from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.topic_znodes import read_scope
-from zkgroup.groups.changes.znode_deletion import remove_tree
+from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.changes.znode_restoration import left_out, lost_groups, plan_restore, restore
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
@@ -28,8 +31,8 @@ def saved(registry: Registry, tmp_path: Path) -> Callable[[GroupTree], Backup]:
     """``saved(tree)``: the backup of its removal, written and read."""
 
     def save(tree: GroupTree) -> Backup:
-        manager = Manager(registry, lambda: KafkaSettings("localhost:1"), 1.0)
-        made = manager.backup_of_removal("delete-group", tree.group, [Found(tree.group, tree)])
+        applier = Applier(registry, lambda: KafkaSettings("localhost:1"), 1.0)
+        made = applier.backup(plan_group_deletion(Found(tree.group, tree)))
         return backups.read(backups.write(made, tmp_path / "backup.json"))
 
     return save
@@ -49,7 +52,7 @@ def test_a_deleted_group_comes_back_as_it_was(
     registry.write(Create(foreign, b"\xff\x00", acl=acl))
     tree = read_tree(registry, group)
     backup = saved(tree)
-    remove_tree(registry, tree)
+    remove_nodes(registry, ZnodeRemoval(tree))
     lost = lost_groups(backup, None)
     (row,) = plan_restore(registry, lost)
     assert (row.group, row.action, row.partitions, row.znodes) == (group, "make", 2, 7)
@@ -66,7 +69,7 @@ def test_what_is_there_by_now_is_left_alone(
     group = make_group({P("t", 0): 5, P("t", 1): 6, P("u", 0): 7})
     tree, roots = read_scope(registry, group, parse_scope(["t"]))
     backup = saved(tree)
-    remove_tree(registry, tree, roots=roots)
+    remove_nodes(registry, ZnodeRemoval(tree, roots=roots))
     registry.write(Ensure(znodes.offset_topic(group, "t")))
     registry.write(Create(znodes.offset(group, P("t", 1)), b"66"))
     assert restore(registry, lost_groups(backup, group)) == {group: None}
@@ -80,8 +83,8 @@ def test_parents_that_the_backup_has_not_are_made(
     group = make_group({P("t", 0): 5})
     tree, roots = read_scope(registry, group, parse_scope(["t"]))
     backup = saved(tree)
-    remove_tree(registry, tree, roots=roots)
-    remove_tree(registry, read_tree(registry, group))
+    remove_nodes(registry, ZnodeRemoval(tree, roots=roots))
+    remove_nodes(registry, ZnodeRemoval(read_tree(registry, group)))
     assert restore(registry, lost_groups(backup, group)) == {group: None}
     assert values(registry, group, P("t", 0)) == [5]
 
@@ -95,7 +98,7 @@ def test_a_group_that_is_at_work_is_refused(
     trees = [read_tree(registry, group) for group in groups]
     both = saved(GroupTree("both", tuple(node for tree in trees for node in tree.nodes)))
     for tree in trees:
-        remove_tree(registry, tree)
+        remove_nodes(registry, ZnodeRemoval(tree))
     with Meddler(registry.settings, lambda n: register(second, groups[0]) if n == 1 else None) as meddler:
         outcome = restore(meddler, lost_groups(both, None))
     assert f"group {groups[0]} is active" in str(outcome[groups[0]])
@@ -133,7 +136,7 @@ def test_owners_that_nobody_held_stay_away(registry: Registry, make_group: Build
     tree = read_tree(registry, group)
     nodes = tuple(SavedNode(node.path, node.data) for node in tree.nodes)
     backup = Backup("delete-group", group, 0, Cluster("h:1"), (), nodes)
-    remove_tree(registry, tree)
+    remove_nodes(registry, ZnodeRemoval(tree))
     assert restore(registry, lost_groups(backup, None)) == {group: None}
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}

@@ -31,15 +31,23 @@ __all__ = [
     "GroupSnapshot",
     "GroupTopic",
     "KafkaOffset",
+    "OffsetStore",
     "State",
     "Store",
     "StoredOffset",
 ]
 
 Store = Literal["zookeeper", "kafka", "both"]
+#: One of the two places where a group keeps its offsets.
+OffsetStore = Literal["zookeeper", "kafka"]
 #: What people call each place for offsets.
 STORE_NAMES: Final[Mapping[str, str]] = {"zookeeper": "ZooKeeper", "kafka": "Kafka"}
 State = Literal["active", "inactive", "broken"]
+
+
+def stores_of(store: Store) -> tuple[OffsetStore, ...]:
+    """The stores that are meant, in the order in which they are written."""
+    return ("zookeeper", "kafka") if store == "both" else (store,)
 
 
 def in_store(store: Store | None) -> str:

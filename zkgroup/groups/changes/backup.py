@@ -22,7 +22,7 @@ import orjson
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.groups.changes.backup_json import Backup, OffsetStore, SavedNode, SavedOffset, decode, encode
+from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset, decode, encode
 from zkgroup.groups.group_model import Cluster
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
@@ -34,7 +34,6 @@ __all__ = [
     "RELEASE_OWNERS",
     "Backup",
     "Cluster",
-    "OffsetStore",
     "SavedNode",
     "SavedOffset",
     "check_cluster",

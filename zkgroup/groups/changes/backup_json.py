@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal
 
-import orjson
+import msgspec
 
-from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.group_model import Cluster, OffsetStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl
-from zkgroup.protocol.znode_json import excerpt
 
 VERSION: Final = 1
-_YEAR_10000: Final = 253_402_300_800_000  # milliseconds since 1970; no calendar goes on
-
-#: Which of the two stores holds an offset.
-OffsetStore: TypeAlias = Literal["zookeeper", "kafka"]
+_MAX_REASON: Final = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,192 +59,133 @@ class Backup:
         return tuple(sorted({offset.store for offset in self.offsets}, reverse=True))
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
+# --- the file's objects; bytes are text where they are UTF-8, else base64 -------------------------------------------
+
+_Long = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Millis = Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000)]  # up to the year 9999
+_AclEntry = tuple[str, str, Annotated[int, msgspec.Meta(ge=0, lt=32)]]
+
+
+class _Offset(msgspec.Struct, omit_defaults=True):
+    store: OffsetStore
+    topic: str
+    partition: _Long
+    before: _Long | None
+    written: _Long | None
+    raw: str | None = None
+    raw_base64: bytes | None = None
+    written_raw: str | None = None
+    written_raw_base64: bytes | None = None
+    metadata: str = ""
+
+
+class _Node(msgspec.Struct, omit_defaults=True):
+    path: str
+    data: str | None = None
+    base64: bytes | None = None
+    acl: list[_AclEntry] | None = None
+
+
+class _Creation(msgspec.Struct):
+    czxid: int
+    ctime: int
+
+
+class _File(msgspec.Struct):
+    zkgroup_backup: Literal[1]
+    time: str
+    time_ms: _Millis
+    command: str
+    group: str
+    zookeeper: str
+    cluster_id: str | None
+    consumers_made: _Creation | None
+    stores: tuple[OffsetStore, ...]
+    offsets: list[_Offset]
+    nodes: list[_Node]
 
 
 def encode(backup: Backup) -> bytes:
     """The file's content."""
-    return orjson.dumps(_encode(backup), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-def _encode(backup: Backup) -> dict[str, Any]:
     cluster = backup.cluster
-    return {
-        "zkgroup_backup": VERSION,
-        "time": _iso(backup.time),
-        "time_ms": backup.time,
-        "command": backup.command,
-        "group": backup.group,
-        "zookeeper": cluster.connect,
-        "cluster_id": cluster.id,
-        "consumers_made": None if cluster.made is None else {"czxid": cluster.made[0], "ctime": cluster.made[1]},
-        "stores": backup.stores,
-        "offsets": [_encode_offset(offset) for offset in backup.offsets],
-        "nodes": [_encode_node(node) for node in backup.nodes],
-    }
+    moment = datetime.fromtimestamp(backup.time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    file = _File(
+        zkgroup_backup=VERSION,
+        time=moment,
+        time_ms=backup.time,
+        command=backup.command,
+        group=backup.group,
+        zookeeper=cluster.connect,
+        cluster_id=cluster.id,
+        consumers_made=None if cluster.made is None else _Creation(*cluster.made),
+        stores=backup.stores,
+        offsets=[
+            _Offset(
+                one.store,
+                *one.partition,
+                one.before,
+                one.written,
+                *_encode_bytes(one.raw),
+                *_encode_bytes(one.written_raw),
+                one.metadata,
+            )
+            for one in backup.offsets
+        ],
+        nodes=[
+            _Node(one.path, *_encode_bytes(one.data), None if one.acl == OPEN else [_entry(entry) for entry in one.acl])
+            for one in backup.nodes
+        ],
+    )
+    return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
 
 
-def _iso(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _entry(acl: Acl) -> _AclEntry:
+    return acl.scheme, acl.id, acl.permissions
 
 
-def _encode_offset(offset: SavedOffset) -> dict[str, Any]:
-    encoded: dict[str, Any] = {
-        "store": offset.store,
-        "topic": offset.partition.topic,
-        "partition": offset.partition.partition,
-        "before": offset.before,
-        "written": offset.written,
-    }
-    for name, data in (("raw", offset.raw), ("written_raw", offset.written_raw)):
-        if data is not None:
-            _encode_raw(encoded, name, data)
-    if offset.metadata:
-        encoded["metadata"] = offset.metadata
-    return encoded
-
-
-def _encode_raw(encoded: dict[str, Any], name: str, data: bytes) -> None:
-    """As text for people; what is no text, byte by byte."""
+def _encode_bytes(data: bytes | None) -> tuple[str | None, bytes | None]:
+    """As text, or as bytes where it is none."""
     try:
-        encoded[name] = data.decode()
+        return (None if data is None else data.decode()), None
     except UnicodeDecodeError:
-        encoded[f"{name}_base64"] = base64.b64encode(data).decode()
-
-
-def _encode_node(node: SavedNode) -> dict[str, Any]:
-    encoded: dict[str, Any] = {"path": node.path}
-    try:
-        encoded["data"] = node.data.decode()
-    except UnicodeDecodeError:
-        encoded["base64"] = base64.b64encode(node.data).decode()
-    if node.acl != OPEN:
-        encoded["acl"] = [[entry.scheme, entry.id, entry.permissions] for entry in node.acl]
-    return encoded
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
+        return None, data
 
 
 def decode(data: bytes) -> Backup:
-    """What a file holds. Raises ``ValueError``, in words for people, for what is no backup."""
-    if not data.strip():
-        raise ValueError("it is empty")
+    """What a file holds. Raises ``ValueError`` for what is no backup, with the path of what is wrong."""
     try:
-        found = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno}, column {error.colno}: it is no JSON, or ends too early") from None
-    try:
-        return _decode(found)
-    except KeyError as error:
-        raise ValueError(f"{error.args[0]} is missing") from None
-    except TypeError as error:
-        raise ValueError(str(error)) from None
-
-
-def _decode(found: Any) -> Backup:
-    if not isinstance(found, dict) or "zkgroup_backup" not in found:
-        raise ValueError("it has no zkgroup_backup")
-    if type(found["zkgroup_backup"]) is not int or found["zkgroup_backup"] != VERSION:
-        raise ValueError(f"its version is {excerpt(found['zkgroup_backup'])}, this zkgroup reads {VERSION}")
-    made = found.get("consumers_made")
-    if made is not None and not isinstance(made, dict):
-        raise TypeError("consumers_made is no object")
-    offsets = tuple(_decode_offset(entry) for entry in _list(found, "offsets"))
+        file = msgspec.json.decode(data, type=_File)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(" ".join(str(error)[:_MAX_REASON].split())) from None
+    offsets = tuple(
+        SavedOffset(
+            one.store,
+            TopicPartition(one.topic, one.partition),
+            one.before,
+            one.written,
+            _decode_bytes(one.raw, one.raw_base64),
+            one.metadata,
+            _decode_bytes(one.written_raw, one.written_raw_base64),
+        )
+        for one in file.offsets
+    )
     seen: set[tuple[str, TopicPartition]] = set()
     for offset in offsets:
         if (offset.store, offset.partition) in seen:
             raise ValueError(f"{offset.partition} in {offset.store} is there twice")
         seen.add((offset.store, offset.partition))
-    return Backup(
-        command=_text(found, "command"),
-        group=_text(found, "group"),
-        time=_time(found),
-        cluster=Cluster(
-            _text(found, "zookeeper"),
-            _optional_text(found, "cluster_id"),
-            None if made is None else (_number(made, "czxid"), _number(made, "ctime")),
-        ),
-        offsets=offsets,
-        nodes=tuple(_decode_node(entry) for entry in _list(found, "nodes")),
-    )
+    made = file.consumers_made
+    cluster = Cluster(file.zookeeper, file.cluster_id, None if made is None else (made.czxid, made.ctime))
+    nodes = tuple(_decode_node(number, node) for number, node in enumerate(file.nodes))
+    return Backup(file.command, file.group, file.time_ms, cluster, offsets, nodes)
 
 
-def _decode_offset(entry: Any) -> SavedOffset:
-    store = _text(entry, "store")
-    if store not in ("zookeeper", "kafka"):
-        raise ValueError(f"{store[:40]!r} is no store")
-    partition = TopicPartition(_text(entry, "topic"), _number(entry, "partition"))
-    before, written = (None if entry[key] is None else _number(entry, key) for key in ("before", "written"))
-    for number in (partition.partition, before, written):
-        if number is not None and not 0 <= number < 2**63:
-            raise ValueError(f"{partition} has {number}, which is negative or too large")
-    metadata = _optional_text(entry, "metadata") or ""
-    return SavedOffset("kafka" if store == "kafka" else "zookeeper", partition, before, written,
-                       _decode_raw(entry, "raw"), metadata, _decode_raw(entry, "written_raw"))  # fmt: skip
+def _decode_bytes(text: str | None, coded: bytes | None) -> bytes | None:
+    return coded if coded is not None or text is None else text.encode()
 
 
-def _decode_raw(entry: Any, name: str) -> bytes | None:
-    coded = _optional_text(entry, f"{name}_base64")
-    if coded is None:
-        text = _optional_text(entry, name)
-        return None if text is None else text.encode()
-    try:
-        return base64.b64decode(coded, validate=True)
-    except ValueError:
-        raise ValueError(f"{name}_base64 is not to be read") from None
-
-
-def _decode_node(entry: Any) -> SavedNode:
-    path = _text(entry, "path")
-    coded = _optional_text(entry, "base64")
-    try:
-        data = _text(entry, "data").encode() if coded is None else base64.b64decode(coded, validate=True)
-    except ValueError:
-        raise ValueError(f"what {path[:120]!r} held is not to be read") from None
-    acl = entry.get("acl")
-    return SavedNode(path, data, OPEN if acl is None else _decode_acl(path, acl))
-
-
-def _decode_acl(path: str, found: Any) -> tuple[Acl, ...]:
-    why = f"the access list of {path[:120]!r} is no list of [scheme, id, permissions]"
-    if not isinstance(found, list):
-        raise ValueError(why)
-    entries = []
-    for entry in found:
-        if not isinstance(entry, list) or [type(part) for part in entry] != [str, str, int] or not 0 <= entry[2] < 32:
-            raise ValueError(why)
-        entries.append(Acl(*entry))
-    return tuple(entries)
-
-
-def _text(found: Mapping[str, Any], key: str) -> str:
-    value = found[key]
-    if not isinstance(value, str):
-        raise TypeError(f"{key} is no text")
-    return value
-
-
-def _optional_text(found: Mapping[str, Any], key: str) -> str | None:
-    return None if found.get(key) is None else _text(found, key)
-
-
-def _number(found: Mapping[str, Any], key: str) -> int:
-    value = found[key]
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{key} is no number")
-    return value
-
-
-def _time(found: Mapping[str, Any]) -> int:
-    time = _number(found, "time_ms")
-    if not 0 <= time < _YEAR_10000:
-        raise ValueError("time_ms is no time")
-    return time
-
-
-def _list(found: Mapping[str, Any], key: str) -> list[Any]:
-    value = found[key]
-    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise TypeError(f"{key} is no list of objects")
-    return value
+def _decode_node(number: int, node: _Node) -> SavedNode:
+    data = _decode_bytes(node.data, node.base64)
+    if data is None:
+        raise ValueError(f"Object missing required field `data` - at `$.nodes[{number}]`")
+    return SavedNode(node.path, data, OPEN if node.acl is None else tuple(Acl(*entry) for entry in node.acl))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl
+
+T = TypeVar("T")
 
 #: ZooKeeper takes at most 1 MiB a request (jute.maxbuffer), and drops the connection above it.
 PIECE_BYTES: Final = 512 << 10
@@ -21,6 +23,18 @@ def cost(path: str, settings: ZooKeeperSettings, acl: Iterable[Acl] = ()) -> int
     return len(settings.chroot.encode()) + len(path.encode()) + _OPERATION_BYTES + entries
 
 
+def first_batch(items: Iterable[T], bytes_of: Callable[[T], int], limit: int) -> list[T]:
+    """The first of ``items``, in their order, as many as a transaction of ``limit`` bytes takes, one at least."""
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        size += bytes_of(item)
+        if batch and size > limit:
+            break
+        batch.append(item)
+    return batch
+
+
 def first_piece(
     paths: Mapping[TopicPartition, str],
     partitions: Iterable[TopicPartition],
@@ -32,16 +46,13 @@ def first_piece(
 
     ``paths``: of their nodes; ``acls``: of nodes that are to be made, where they are not those of ``settings``.
     """
-    piece: list[TopicPartition] = []
     topics: set[str] = set()
-    size = 0
-    for key in partitions:
+
+    def bytes_of(key: TopicPartition) -> int:
         more = cost(paths[key], settings, acls.get(paths[key], settings.acl or ()))
-        if key.topic not in topics:
-            more *= 2  # the topic's node may have to be made
-        if piece and size + more > limit:
-            break
+        if key.topic in topics:
+            return more
         topics.add(key.topic)
-        piece.append(key)
-        size += more
-    return piece
+        return more * 2  # the topic's node may have to be made
+
+    return first_batch(partitions, bytes_of, limit)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from zkgroup.clients.kafka.responses import KafkaSide, words_of
 from zkgroup.errors import (
@@ -23,12 +23,10 @@ from zkgroup.errors import (
     add_notice,
     as_remedy,
 )
+from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.shell_commands import group_command
 from zkgroup.text import are, counted, listed
-
-#: How to go on where what is written is not written again.
-GO_ON: Final = "run it again to go on: what is in place stays"
 
 
 def check_told(group: str, side: KafkaSide) -> None:

@@ -10,8 +10,8 @@ from zkgroup.clients.kafka.responses import words_of
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.change_reports import unknown_in_kafka
-from zkgroup.groups.changes.reset_plan import OneStore, home_of
-from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, Store, in_store
+from zkgroup.groups.changes.reset_plan import home_of
+from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, OffsetStore, Store, in_store
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
 from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.group_reader import GroupReader
@@ -29,12 +29,6 @@ class CurrentOffsets:
     store: Store
     partitions: Mapping[TopicPartition, GroupPartition]
     homes: Mapping[TopicPartition, Store] = field(default_factory=dict)
-
-    @property
-    def unreadable(self) -> dict[TopicPartition, bytes]:
-        """The bytes of offset nodes that hold more than a number, or none."""
-        found = {key: one.stored.data for key, one in self.partitions.items() if one.stored is not None}
-        return {key: data for key, data in found.items() if data is not None}
 
 
 class OffsetReader:
@@ -83,7 +77,7 @@ class OffsetReader:
         """The offsets of these partitions in the store that is not ``store``; none where that does not answer."""
         if store == "both" or self._registry is None:
             return {}
-        other: OneStore = "kafka" if store == "zookeeper" else "zookeeper"
+        other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
         (snapshot,) = self._reader(other, Selection(listed=frozenset(partitions)), logs=False).read([self._group])
         return {one.key: offset for one in snapshot.partitions if (offset := one.committed(other)) is not None}
 
@@ -95,7 +89,7 @@ class OffsetReader:
     def _other_store(self, store: Store | None) -> str:
         """What to do where the group has no offsets in the store that was named."""
         if self._registry is not None and store in ("zookeeper", "kafka"):
-            other: OneStore = "kafka" if store == "zookeeper" else "zookeeper"
+            other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
             (snapshot,) = self._reader(other, Selection(), logs=False).read([self._group])
             if snapshot.offset_topics[other]:
                 return f"it has some{in_store(other)}: see --store"
@@ -182,7 +176,7 @@ def _homes(snapshot: GroupSnapshot, partitions: Iterable[GroupPartition]) -> dic
     else those of the group. ZooKeeper comes first, as it can delete one again."""
     topics = snapshot.offset_topics
 
-    def otherwise(topic: str) -> OneStore:
+    def otherwise(topic: str) -> OffsetStore:
         if topic in topics["zookeeper"] or topic in topics["kafka"]:
             return "zookeeper" if topic in topics["zookeeper"] else "kafka"
         return "zookeeper" if topics["zookeeper"] else "kafka"

@@ -16,7 +16,7 @@ from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.missing_permissions import lacking, needs_of_removal
 from zkgroup.groups.changes.preconditions import readable_acl
 from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces, remove_groups
-from zkgroup.groups.changes.zookeeper_offset_writer import CREDENTIALS as MAY_CHANGE
+from zkgroup.groups.changes.znode_transactions import CREDENTIALS as MAY_CHANGE
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.protocol import znodes

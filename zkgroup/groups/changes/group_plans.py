@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.groups.changes.backup import OffsetStore
+from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
+from zkgroup.groups.changes.group_manager import Found
 from zkgroup.groups.changes.group_tree import GroupTree
+from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
 from zkgroup.groups.changes.unfinished_exports import told_of_export
-from zkgroup.groups.group_model import KafkaOffset, StoredOffset
+from zkgroup.groups.group_model import STORE_NAMES, KafkaOffset, OffsetStore, Store, StoredOffset
+from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.tables import foreign_note
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.operations import Stat
-from zkgroup.text import listed
+from zkgroup.text import counted, listed
 
 _AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
 _MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -26,94 +28,127 @@ _MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 
 # --- copying --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRow:
-    """One partition: what the other group has (``current``) and what it is to get. ``target`` None: nothing is done.
-
-    ``unreadable``: nothing is done because nobody can tell what the offset is. ``metadata``: what Kafka keeps beside
-    it.
-    """
-
-    topic: str
-    partition: int
-    store: OffsetStore
-    current: int | None
-    target: int | None
-    note: str | None = None
-    unreadable: bool = False
-    conflict: bool = False
-    metadata: str = ""
-
-    @property
-    def key(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def change(self) -> int | None:
-        """By how much the other group moves; None where it has had no offset, or gets none."""
-        return None if self.current is None or self.target is None else self.target - self.current
-
-    @property
-    def moves(self) -> bool:
-        """Whether anything is written."""
-        return self.target is not None and (self.target != self.current or self.conflict)
-
-
 def plan_copy(
     store: OffsetStore,
     source: Mapping[TopicPartition, StoredOffset] | Mapping[TopicPartition, KafkaOffset],
     target: Mapping[TopicPartition, StoredOffset] | Mapping[TopicPartition, KafkaOffset],
-) -> list[CopyRow]:
-    """What copying the ``source`` group's offsets in one store to the ``target`` group does, in their order."""
+) -> list[OffsetChange]:
+    """What copying the ``source`` group's offsets in one store to the ``target`` group does, in order."""
     rows = []
     for key in sorted(source):
-        one, other = source[key], target.get(key)
-        current = None if other is None else other.offset
+        one, seen = source[key], target.get(key)
+        current = None if seen is None else seen.offset
+        notes: list[str] = []
+        problem: Problem | None = None
         if one.error is not None:
-            rows.append(CopyRow(*key, store, current, None, f"not copied: {one.error}", unreadable=True))
+            notes, problem = [f"not copied: {one.error}"], "unreadable"
         elif one.offset is None:
-            rows.append(CopyRow(*key, store, current, None, "not copied: -1 stands for none"))
-        else:
-            notes = []
-            conflict = False
-            if other is not None and other.error is not None:
-                conflict = True
-                notes.append(f"replaces what is no offset: {other.error}")
-            elif current == one.offset:
-                notes.append("is there already")
-            elif current is not None:
-                conflict = True
-                notes.append(f"replaces {current}")
-            note = "; ".join(notes) or None
-            metadata = one.metadata if isinstance(one, KafkaOffset) else ""
-            rows.append(CopyRow(*key, store, current, one.offset, note, conflict=conflict, metadata=metadata))
+            notes = ["not copied: -1 stands for none"]
+        elif seen is not None and seen.error is not None:
+            notes, problem = [f"replaces what is no offset: {seen.error}"], "conflict"
+        elif current == one.offset:
+            notes = ["is there already"]
+        elif current is not None:
+            notes, problem = [f"replaces {current}"], "conflict"
+        row = OffsetChange(store, *key, current, one.offset, notes[0] if notes else None, problem, seen)
+        metadata = one.metadata if isinstance(one, KafkaOffset) else ""
+        stays = one.offset is None or (current == one.offset and problem is None)
+        rows.append(replace(row, metadata=metadata, stays=stays))
     return rows
+
+
+def plan_group_copy(source: Found, target: Found, scope: Scope | None = None, *, is_rename: bool = False) -> Plan:
+    """What copying ``source`` to ``target``, perhaps nowhere yet, does, partition by partition, ZooKeeper first.
+    ``is_rename``: the source is deleted after.
+
+    Raises ``NotFoundError`` for a topic that ``source`` has no offsets of.
+    """
+    rows = [*plan_copy("zookeeper", source.stored, target.stored), *plan_copy("kafka", source.kept, target.kept)]
+    if scope is not None:
+        known = {row.topic for row in rows}
+        for topic in scope.topics:
+            if topic not in known:
+                remedy = f"its topics: {listed(sorted(known)) or 'none'}"
+                raise NotFoundError(f"group {source.group} has no offsets of topic {topic}", remedy)
+        rows = [row for row in rows if scope.has(row.key)]
+    return Plan(
+        command="copy-group",
+        group=target.group,
+        store=_store_of({*target.stores, *(row.store for row in rows)}),
+        rows=tuple(sorted(rows, key=lambda row: (row.key, row.store != "zookeeper"))),
+        exists=bool(target.stores),
+        source=Source(source.group, None if source.side is None else source.kept, is_deleted=True)
+        if is_rename
+        else None,
+    )
+
+
+def _store_of(stores: Iterable[OffsetStore]) -> Store:
+    found = set(stores) or {"zookeeper"}
+    return "both" if len(found) > 1 else found.pop()
+
+
+def find_conflict(to: str, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
+    """The error for what the group ``to`` has and would lose; None where that is nothing."""
+    differing = [f"{row.key} in {row.store} ({row.note})" for row in rows if row.problem == "conflict"]
+    if not differing:
+        return None
+    return RefusedError(f"group {to} has {counted(len(differing), 'offset')} of its own: {listed(differing)}", remedy)
+
+
+def find_divergence(target: Found, rows: Iterable[OffsetChange]) -> dict[TopicPartition, OffsetStore]:
+    """The partitions of which the other group has another offset in the store that nothing is copied to: members that
+    commit to both (``dual.commit.enabled``) would start from the larger one."""
+    wanted = {(row.store, row.key): row.target for row in rows if row.target is not None}
+    found: dict[TopicPartition, OffsetStore] = {}
+    for (store, key), offset in wanted.items():
+        other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
+        there = (target.kept if other == "kafka" else target.stored).get(key)
+        if (other, key) not in wanted and there is not None and there.offset not in (None, offset):
+            found[key] = other
+    return found
+
+
+def refuse_divergence(target: Found, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
+    """The error for those; None where there are none."""
+    found = find_divergence(target, rows)
+    if not found:
+        return None
+    where = " and ".join(sorted({STORE_NAMES[store] for store in found.values()}))
+    return RefusedError(
+        f"group {target.group} has other offsets of {spans(found)} in {where}, where nothing is copied to: members that"
+        " commit to both start from the larger ones",
+        remedy,
+    )
 
 
 # --- deleting -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRow:
-    """One offset that is to go. ``committed_at``: milliseconds since 1970, None where the store does not tell."""
-
-    topic: str
-    partition: int
-    store: OffsetStore
-    committed: int | None
-    committed_at: int | None
-    note: str | None = None
-
-
-def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffset]) -> list[DeleteRow]:
+def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffset]) -> list[OffsetChange]:
     """The offsets that go with the nodes of ``tree``, and those in Kafka."""
-    rows = []
+    rows: list[OffsetChange] = []
     if tree is not None:
-        for key, stored in tree.offsets.items():
-            rows.append(DeleteRow(*key, "zookeeper", stored.offset, stored.changed_at, stored.error))
-    for key in sorted(kafka):
-        rows.append(DeleteRow(*key, "kafka", kafka[key].offset, None, kafka[key].error))
+        rows += [
+            OffsetChange("zookeeper", *key, seen.offset, None, seen.error, seen=seen)
+            for key, seen in tree.offsets.items()
+        ]
+    rows += [
+        OffsetChange("kafka", *key, kafka[key].offset, None, kafka[key].error, seen=kafka[key]) for key in sorted(kafka)
+    ]
     return rows
+
+
+def plan_group_deletion(found: Found, command: str = "delete-group") -> Plan:
+    """All that the group has, in the stores that are meant."""
+    return Plan(
+        command=command,
+        group=found.group,
+        store=_store_of(found.stores),
+        rows=tuple(plan_delete(found.tree, found.kept)),
+        removal=None if found.tree is None else ZnodeRemoval(found.tree),
+        in_kafka=found.side,
+    )
 
 
 def refuse_foreign(tree: GroupTree | None, remedy: str) -> RefusedError | None:

@@ -16,19 +16,27 @@ from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError
 from zkgroup.groups.changes.change_reports import after
 from zkgroup.groups.changes.kafka_offset_writer import Guard, refuse_if_active
+from zkgroup.groups.changes.plan import Source
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
 _LOOK: Final = Remedy("the backup has what it was; see what is there", ("list-groups",))
 
 
-def check_unmoved(settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float) -> None:
-    """Look again: raise ``RefusedError`` where the group has members in Kafka, or an offset that was not planned with,
-    or brokers that delete no groups; ``ZkgroupError`` where that cannot be told. ``timeout`` (seconds) is for each
-    answer."""
-    coordinators = Coordinators(settings, timeout)
-    coordinators.check_deletes(group)
-    _check(coordinators, group, planned)
+def check_unmoved(coordinators: Coordinators, source: Source) -> None:
+    """Raise ``RefusedError`` where the group has members in Kafka, or other offsets than were planned with, or where it
+    is to be deleted by brokers that delete no groups; ``ZkgroupError`` where one of these is not known."""
+    if source.is_deleted:
+        coordinators.check_deletes(source.group)
+    now = coordinators.side(source.group)
+    refuse_if_active(source.group, now)
+    planned = source.in_kafka or {}
+    there = {key: offset for key, offset in now.offsets.items() if source.is_deleted or key in planned}
+    if changed := _changed(planned, there):
+        raise RefusedError(
+            f"offsets of group {source.group} in Kafka have changed since the plan was made: {listed(changed)}",
+            "find out who commits for the group, then plan again",
+        )
 
 
 def remove_from_kafka(
@@ -44,7 +52,7 @@ def remove_from_kafka(
     coordinators.leaders()  # connects, so that nothing need be found out between the last look and the deletion
     if guard is not None:
         guard()
-    _check(coordinators, group, planned)
+    check_unmoved(coordinators, Source(group, planned.offsets, is_deleted=True))
     try:
         coordinators.delete(group)
     except UnreachableError as error:
@@ -58,16 +66,6 @@ def remove_from_kafka(
         raise VerificationError(
             f"group {group} is deleted in Kafka, and has offsets there again: {found}",
             "find out who commits for it; the backup has what it was",
-        )
-
-
-def _check(coordinators: Coordinators, group: str, planned: KafkaSide) -> None:
-    now = coordinators.side(group)
-    refuse_if_active(group, now)
-    if changed := _changed(planned.offsets, now.offsets):
-        raise RefusedError(
-            f"offsets of group {group} in Kafka have changed since the plan was made: {listed(changed)}",
-            "find out who commits for the group, then plan again",
         )
 
 

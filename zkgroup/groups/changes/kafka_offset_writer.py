@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -20,7 +19,8 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.change_reports import GO_ON, Reporter, WriteReport, check_told, reported
+from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_told, reported
+from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
@@ -29,17 +29,6 @@ PIECE: Final = 1000
 
 #: Raises ``RefusedError`` where somebody works for the group that is not seen in Kafka.
 Guard: TypeAlias = Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaWrite:
-    """One planned commit: the next offset to read, and the one that the plan is based on, None where there was none.
-    ``metadata``: what is kept beside it."""
-
-    partition: TopicPartition
-    offset: int
-    seen: int | None
-    metadata: str = ""
 
 
 def refuse_if_active(group: str, side: KafkaSide) -> None:
@@ -54,7 +43,7 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
     check_told(group, side)
 
 
-def check_before(settings: KafkaSettings, group: str, writes: Sequence[KafkaWrite], timeout: float) -> None:
+def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetChange], timeout: float) -> None:
     """Raise as ``write_kafka_offsets``, for what it would refuse as things are: to be asked before ZooKeeper's half of
     a change is written, since it would stay alone."""
     offsets = GroupOffsets(settings, group)
@@ -72,7 +61,7 @@ def check_before(settings: KafkaSettings, group: str, writes: Sequence[KafkaWrit
 def write_kafka_offsets(
     settings: KafkaSettings,
     group: str,
-    writes: Sequence[KafkaWrite],
+    writes: Sequence[OffsetChange],
     timeout: float,
     *,
     guard: Guard | None = None,
@@ -104,7 +93,7 @@ class _Writing(Reporter):
         self,
         settings: KafkaSettings,
         group: str,
-        writes: Sequence[KafkaWrite],
+        writes: Sequence[OffsetChange],
         timeout: float,
         guard: Guard | None,
         piece: int,
@@ -116,7 +105,7 @@ class _Writing(Reporter):
         self._guard: Guard = guard or (lambda: None)
         self._piece = piece
         self._offsets = offsets
-        self._todo: dict[TopicPartition, KafkaWrite] = {write.partition: write for write in writes}
+        self._todo: dict[TopicPartition, OffsetChange] = {write.key: write for write in writes}
         self._written: dict[TopicPartition, None] = {}
         self._already: dict[TopicPartition, None] = {}
         self._under_way: Collection[TopicPartition] = ()
@@ -129,7 +118,7 @@ class _Writing(Reporter):
             piece = list(self._todo.values())[: self._piece]
             self._guard()
             self._look(piece)
-            self._put([write for write in piece if write.partition in self._todo])
+            self._put([write for write in piece if write.key in self._todo])
         return self.report()
 
     def check(self) -> None:
@@ -141,27 +130,27 @@ class _Writing(Reporter):
         side = Coordinators(self._settings, self._timeout).side(self.group)
         refuse_if_active(self.group, side)
 
-    def _look(self, writes: Sequence[KafkaWrite]) -> None:
+    def _look(self, writes: Sequence[OffsetChange]) -> None:
         """Read the offsets again. Raises ``RefusedError`` where one has moved."""
-        found = self._offsets.fetch([write.partition for write in writes], self._timeout)
+        found = self._offsets.fetch([write.key for write in writes], self._timeout)
         changed = []
         for write in writes:
-            value = found[write.partition]
-            if value == write.offset:
-                self._done([write.partition], self._already)
-            elif value != write.seen:
-                changed.append(f"{write.partition} (was {_shown(write.seen)}, is {_shown(value)})")
+            value = found[write.key]
+            if value == write.target:
+                self._done([write.key], self._already)
+            elif value != write.current:
+                changed.append(f"{write.key} (was {_shown(write.current)}, is {_shown(value)})")
         if changed:
             raise RefusedError(
                 f"offsets of group {self.group} in Kafka have changed since the plan was made: {listed(changed)}",
                 "find out who commits for the group, then plan again",
             )
 
-    def _put(self, writes: Sequence[KafkaWrite]) -> None:
+    def _put(self, writes: Sequence[OffsetChange]) -> None:
         if not writes:
             return
-        values = {write.partition: write.offset for write in writes}
-        metadata = {write.partition: write.metadata for write in writes}
+        values = {write.key: write.target for write in writes if write.target is not None}
+        metadata = {write.key: write.metadata for write in writes}
         try:
             self._under_way = values.keys()
             self._offsets.commit(values, self._timeout, metadata)
@@ -174,20 +163,20 @@ class _Writing(Reporter):
             self._find_out(writes, stop, 0.0)
             raise
 
-    def _find_out(self, writes: Sequence[KafkaWrite], error: BaseException, patience: float) -> None:
+    def _find_out(self, writes: Sequence[OffsetChange], error: BaseException, patience: float) -> None:
         """What became of a commit that was answered with an error, or not at all; if that cannot be found out it
         remains in doubt. Raises ``RefusedError`` where the reason is that the group has come alive."""
         deadline = time.monotonic() + patience
         while True:
             try:
-                found = self._offsets.fetch([write.partition for write in writes], self._timeout)
+                found = self._offsets.fetch([write.key for write in writes], self._timeout)
                 break
             except UnreachableError:
                 if time.monotonic() > deadline:
                     return
             except ZkgroupError:
                 return  # the first error is the one to be told
-        self._done([write.partition for write in writes if found[write.partition] == write.offset], self._written)
+        self._done([write.key for write in writes if found[write.key] == write.target], self._written)
         # A request that was not answered may be carried out yet: only what is seen is certain.
         if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):
             self._under_way = ()

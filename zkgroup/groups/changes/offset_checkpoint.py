@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from zkgroup.errors import NotFoundError, ZkgroupError
-from zkgroup.groups.changes.reset_plan import current_offset, stores_of
-from zkgroup.groups.group_model import GroupPartition, Store
+from zkgroup.groups.changes.reset_plan import offset_in
+from zkgroup.groups.group_model import GroupPartition, Store, stores_of
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
@@ -23,9 +23,9 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     hidden = False
     for partition in partitions:
         for one in stores_of(store):
-            why = current_offset(partition, one)[1]
-            if why is not None:
-                unreadable.append(f"{partition.name} in {one} ({why})")
+            seen = offset_in(partition, one)
+            if seen is not None and seen.error is not None:
+                unreadable.append(f"{partition.name} in {one} ({seen.error})")
                 hidden |= one == "zookeeper" and partition.stored is not None and partition.stored.hidden
         committed = partition.committed(store)
         if committed is not None:

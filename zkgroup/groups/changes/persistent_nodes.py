@@ -14,7 +14,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
 from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, Need, needs_of_removal
-from zkgroup.groups.changes.znode_deletion import Guarding
+from zkgroup.groups.changes.plan import Guarding, ZnodeRemoval
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
@@ -37,11 +37,10 @@ class ReleaseRow:
     note: str | None = None
 
 
-def read_permanent_nodes(
+def plan_release(
     registry: Registry, group: str, scope: Scope, members: Collection[str]
-) -> tuple[list[ReleaseRow], GroupTree, list[str]]:
-    """The owner nodes in ``scope``, and the registrations of ``members``, that no session holds: as rows, as a tree,
-    and the roots that it was read from.
+) -> tuple[list[ReleaseRow], ZnodeRemoval]:
+    """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session holds.
 
     Raises ``NotFoundError`` for what has none, ``RefusedError`` for what a session holds, for nodes that cannot be
     read, and for a member that is alive.
@@ -71,10 +70,11 @@ def read_permanent_nodes(
         path = znodes.member_id(group, member)
         rows.append(ReleaseRow(None, None, None, member, ids[path].stat.ctime, "a registration"))
         roots.append(path)
-    return rows, read_tree(registry, group, roots), roots
+    guard = _release_guard(group, members)
+    return rows, ZnodeRemoval(read_tree(registry, group, roots), roots, guard, permanent=True)
 
 
-def release_guard(group: str, members: Collection[str]) -> Guarding:
+def _release_guard(group: str, members: Collection[str]) -> Guarding:
     """Looks whether the members whose registrations go are alive."""
 
     def look(registry: Registry) -> Sequence[Create | Delete]:

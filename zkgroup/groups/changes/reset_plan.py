@@ -8,27 +8,33 @@ default skips everything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import TimeOffsets
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.groups.changes.backup import SavedOffset
-from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, KafkaOffset, Store, StoredOffset
+from zkgroup.groups.changes.plan import OffsetChange
+from zkgroup.groups.group_model import (
+    STORE_NAMES,
+    GroupPartition,
+    KafkaOffset,
+    OffsetStore,
+    Store,
+    StoredOffset,
+    stores_of,
+)
 from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import ranges
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import are, counted
 
-#: One of the two places where a group keeps its offsets.
-OneStore: TypeAlias = Literal["zookeeper", "kafka"]
+#: How to go on with a shift, which would move once more what is written.
+NOT_AGAIN: Final = "do not just run it again, which would shift once more what is written: --undo the backup first"
+NOT_AGAIN_IN_ZOOKEEPER: Final = NOT_AGAIN.replace(" first", " with --store zookeeper first")
+
 Kind: TypeAlias = Literal["earliest", "latest", "offset", "current", "shift", "time", "file"]
-
-
-def stores_of(store: Store) -> tuple[OneStore, ...]:
-    """The stores that are meant, in the order in which they are written."""
-    return ("zookeeper", "kafka") if store == "both" else (store,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +48,18 @@ class Target:
     from_now: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResetRow:
-    """One partition in one store. ``target`` None: it is to have no offset. ``legible``: ``current`` is what is there,
-    not None for something unreadable. ``raw``: what its node is to hold instead of the number alone. ``left``: it is
-    not as it was before, and an undo leaves it so."""
-
-    store: OneStore
-    topic: str
-    partition: int
-    current: int | None
-    target: int | None
-    note: str | None = None
-    legible: bool = True
-    raw: bytes | None = None
-    left: bool = False
-
-    @property
-    def key(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def change(self) -> int | None:
-        """By how much the offset moves; None where there is none before or after."""
-        return None if self.current is None or self.target is None else self.target - self.current
-
-    @property
-    def moves(self) -> bool:
-        """Whether anything is to be written."""
-        return self.raw is not None or self.target != self.current or (not self.legible and self.target is not None)
-
-
 def plan_reset(
     target: Target,
     partitions: Iterable[GroupPartition],
     store: Store,
     times: TimeOffsets | None = None,
     homes: Mapping[TopicPartition, Store] | None = None,
-) -> tuple[ResetRow, ...]:
+) -> tuple[OffsetChange, ...]:
     """The rows of a plan, in order: by topic and partition, ZooKeeper before Kafka.
 
-    ``homes``: in which store each partition is meant, ``store`` where that is not told.
-    ``times`` are the brokers' answers for a target that is a time. Raises ``UnreachableError`` where the log of a
-    partition must be known and is not.
+    ``homes``: in which store each partition is meant, ``store`` where that is not told. ``times``: the brokers' answers
+    for a target that is a time. Raises ``UnreachableError`` where
+    the log of a partition must be known and is not.
     """
     planner = _Planner(target, store, times, homes or {})
     return tuple(row for partition in sorted(partitions, key=lambda one: one.key) for row in planner.rows(partition))
@@ -97,23 +72,25 @@ class _Planner:
     times: TimeOffsets | None
     homes: Mapping[TopicPartition, Store]
 
-    def rows(self, partition: GroupPartition) -> list[ResetRow]:
+    def rows(self, partition: GroupPartition) -> list[OffsetChange]:
         """One for each store."""
         found = []
         for store in stores_of(self.homes.get(partition.key, self.store)):
-            offset, why = current_offset(partition, store)
-            notes = [f"the offset is unreadable: {why}"] if why else []
+            seen = offset_in(partition, store)
+            offset = None if seen is None else seen.offset
+            notes = [f"the offset is unreadable: {seen.error}"] if seen is not None and seen.error else []
             if not partition.exists:
                 target = offset
                 notes.append(f"{partition.log_error or 'it does not exist'}: left as it is")
             else:
                 target = self._target(partition, offset, notes)
-            defect = partition.stored.defect if store == "zookeeper" and partition.stored is not None else None
+            defect = seen.defect if isinstance(seen, StoredOffset) else None
             if defect is not None:
-                left = offset is not None and target == offset
-                notes.append(f"{'only the number is left of it' if left else 'members cannot read it'}: {defect}")
-            row = ResetRow(store, *partition.key, offset, target, "; ".join(notes) or None, not (why or defect))
-            found.append(row)
+                stripped = offset is not None and target == offset
+                notes.append(f"{'only the number is left of it' if stripped else 'members cannot read it'}: {defect}")
+            metadata = seen.metadata if isinstance(seen, KafkaOffset) else ""
+            row = OffsetChange(store, *partition.key, offset, target, "; ".join(notes) or None, seen=seen)
+            found.append(replace(row, metadata=metadata, stays=target is None))
         return found
 
     def _target(self, partition: GroupPartition, current: int | None, notes: list[str]) -> int | None:
@@ -163,11 +140,11 @@ class _Planner:
         return found
 
 
-def home_of(partition: GroupPartition, otherwise: OneStore) -> Store:
+def home_of(partition: GroupPartition, otherwise: OffsetStore) -> Store:
     """Where a partition's offset is kept: in the stores that have one, readable or not; ``otherwise`` where none has.
     One that is put beside it is more than a move: Kafka forgets it with the whole group only."""
     in_zookeeper, in_kafka = (
-        (found := current_offset(partition, store))[0] is not None or found[1] is not None
+        (found := offset_in(partition, store)) is not None and (found.offset is not None or found.error is not None)
         for store in stores_of("both")
     )
     if in_zookeeper and in_kafka:
@@ -175,10 +152,9 @@ def home_of(partition: GroupPartition, otherwise: OneStore) -> Store:
     return "zookeeper" if in_zookeeper else "kafka" if in_kafka else otherwise
 
 
-def current_offset(partition: GroupPartition, store: OneStore) -> tuple[int | None, str | None]:
-    """The committed offset in one store, and why it cannot be read."""
-    found: StoredOffset | KafkaOffset | None = partition.stored if store == "zookeeper" else partition.kafka
-    return (None, None) if found is None else (found.offset, found.error)
+def offset_in(partition: GroupPartition, store: OffsetStore) -> StoredOffset | KafkaOffset | None:
+    """The committed offset in one store."""
+    return partition.stored if store == "zookeeper" else partition.kafka
 
 
 def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> int:
@@ -205,40 +181,31 @@ def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> 
 def plan_undo(
     undos: Sequence[SavedOffset],
     partitions: Mapping[TopicPartition, GroupPartition],
-    held: Mapping[TopicPartition, bytes] | None = None,
-) -> tuple[ResetRow, ...]:
-    """Rows that put back what a backup holds, in range or not, byte by byte; ``moved_since`` tells what stands in the
-    way. ``held``: what nodes in ZooKeeper hold that is not just a number."""
+) -> tuple[OffsetChange, ...]:
+    """Rows that restore what a backup holds, in range or not, byte by byte; ``moved_since`` says what is in the way."""
     rows = []
     for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
         partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
-        current, why = current_offset(partition, undo.store)
-        notes = [f"the offset is unreadable: {why}"] if why else []
-        target = undo.before
-        raw, left = undo.raw, False
-        there = _there(undo, held)
-        done = there == undo.raw if there is not None else current == undo.before and not why and undo.raw is None
+        seen = offset_in(partition, undo.store)
+        current, error = (None, None) if seen is None else (seen.offset, seen.error)
+        notes = [f"the offset is unreadable: {error}"] if error else []
+        there = seen.data if isinstance(seen, StoredOffset) else None
+        row = OffsetChange(undo.store, *undo.partition, current, undo.before, seen=seen, raw=undo.raw)
+        done = there == undo.raw if there is not None else current == undo.before and not error and undo.raw is None
         if done:
             notes.append("is as it was before")
-            target, raw = current, None
+            row = replace(row, target=current, raw=None, stays=True)
         elif undo.raw is not None:
-            notes.append(f"byte by byte as it was, {_shown(undo.raw)}: no member of the reference can read that")
+            notes.append(f"byte by byte as it was, {_shown(undo.raw)}: no member of the Scala consumer can read that")
         elif undo.before is None and undo.store == "kafka":
             notes.append("had no offset; Kafka cannot forget a single one: left as it is")
-            target, left = current, True
+            row = replace(row, target=current, problem="left", stays=True)
         elif undo.before is None:
             notes.append("had no offset: it is deleted")
         else:
             _note_range(partition, undo.before, notes)
-        legible = done or (not why and there is None)
-        row = ResetRow(undo.store, *undo.partition, current, target, "; ".join(notes) or None, legible, raw, left)
-        rows.append(row)
+        rows.append(replace(row, note="; ".join(notes) or None, metadata=undo.metadata))
     return tuple(rows)
-
-
-def _there(undo: SavedOffset, held: Mapping[TopicPartition, bytes] | None) -> bytes | None:
-    """What its node holds besides a number."""
-    return None if held is None or undo.store == "kafka" else held.get(undo.partition)
 
 
 def _shown(raw: bytes) -> str:
@@ -256,19 +223,18 @@ def _note_range(partition: GroupPartition, offset: int, notes: list[str]) -> Non
 def moved_since(
     undos: Sequence[SavedOffset],
     partitions: Mapping[TopicPartition, GroupPartition],
-    held: Mapping[TopicPartition, bytes] | None = None,
 ) -> list[str]:
-    """The offsets that are neither what a backup's reset wrote nor what the backup holds, in words. ``held`` as in
-    ``plan_undo``."""
+    """The offsets that are neither what a backup's reset wrote nor what the backup holds, in words."""
     found = []
     for undo in undos:
-        there = _there(undo, held)
+        seen = offset_in(partitions.get(undo.partition, GroupPartition(*undo.partition)), undo.store)
+        there = seen.data if isinstance(seen, StoredOffset) else None
         ours = None if undo.before is None and undo.raw is None else undo.written_raw
         if there is not None and there in (undo.raw, ours):
             continue
-        current, why = current_offset(partitions.get(undo.partition, GroupPartition(*undo.partition)), undo.store)
-        if why or current not in (undo.before, undo.written):
-            shown = "unreadable" if why else "none" if current is None else str(current)
+        current, error = (None, None) if seen is None else (seen.offset, seen.error)
+        if error or current not in (undo.before, undo.written):
+            shown = "unreadable" if error else "none" if current is None else str(current)
             wrote = "none" if undo.written is None else undo.written
             found.append(f"{undo.partition} is {shown} in {STORE_NAMES[undo.store]}, where {wrote} was written")
     return found
@@ -279,12 +245,12 @@ class Passed:
     """A row whose target lies outside its log: retention passed it, or the log was cut. ``end``: the end of the log
     that is nearer."""
 
-    row: ResetRow
+    row: OffsetChange
     end: Literal["earliest", "latest"]
     text: str
 
 
-def out_of_range(rows: Iterable[ResetRow], partitions: Mapping[TopicPartition, GroupPartition]) -> list[Passed]:
+def out_of_range(rows: Iterable[OffsetChange], partitions: Mapping[TopicPartition, GroupPartition]) -> list[Passed]:
     """Which targets lie outside the logs as they are now."""
     found = []
     for row in rows:
@@ -304,7 +270,7 @@ def back_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
     """The commands that bring these, and no others, to the nearer ends of their logs. What was asked for is no such
     command: it would shift the rest once more, or put back what is out of range."""
     meant: dict[tuple[str, Store], dict[str, set[int]]] = {}
-    homes: dict[tuple[str, TopicPartition], list[OneStore]] = {}
+    homes: dict[tuple[str, TopicPartition], list[OffsetStore]] = {}
     for one in passed:
         homes.setdefault((one.end, one.row.key), []).append(one.row.store)
     for (end, key), stores in homes.items():
@@ -317,7 +283,7 @@ def back_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
     return commands
 
 
-def new_in_kafka(rows: Iterable[ResetRow]) -> list[str]:
+def new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
     """A warning where offsets come to be in Kafka that cannot be taken back."""
     new = [row.key for row in rows if row.store == "kafka" and row.current is None and row.target is not None]
     if not new:
@@ -326,9 +292,9 @@ def new_in_kafka(rows: Iterable[ResetRow]) -> list[str]:
     return [f"{what}: --undo will leave what is written there"]
 
 
-def left_by(group: str, rows: Iterable[ResetRow]) -> str | None:
+def left_by(group: str, rows: Iterable[OffsetChange]) -> str | None:
     """What an undo leaves as it is, though it was otherwise before, in words; None where that is nothing."""
-    left = [row.key for row in rows if row.left]
+    left = [row.key for row in rows if row.problem == "left"]
     if not left:
         return None
     count = len(left)
@@ -338,7 +304,7 @@ def left_by(group: str, rows: Iterable[ResetRow]) -> str | None:
     )
 
 
-def overruled(rows: Iterable[ResetRow], elsewhere: Mapping[TopicPartition, int], store: Store) -> list[str]:
+def overruled(rows: Iterable[OffsetChange], elsewhere: Mapping[TopicPartition, int], store: Store) -> list[str]:
     """A warning where one store is set back and the other is not: a member that commits to both
     (``dual.commit.enabled``) starts from the larger offset (Kafka 1.1.1, ``ZookeeperConsumerConnector``)."""
     held = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]

@@ -3,18 +3,37 @@ Kafka, which deletes groups as a whole only."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
 from zkgroup.groups.changes.group_manager import CREDENTIALS, Found
+from zkgroup.groups.changes.group_plans import plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal
+from zkgroup.groups.changes.plan import Plan, ZnodeRemoval
 from zkgroup.groups.partition_scope import Scope
+from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, listed
+
+
+def plan_topic_removal(command: str, registry: Registry, whole: Found, scope: Scope) -> tuple[Plan, ZnodeRemoval]:
+    """The removal of what the group has of these topics in ZooKeeper, with the whole group where it has nothing else.
+    Raises as ``check_has``."""
+    tree, roots = read_scope(registry, whole.group, scope)
+    check_has(whole, scope, tree)
+    everything = and_empty_group(registry, whole, tree)
+    emptied = everything is not tree
+    removal = ZnodeRemoval(everything, None if emptied else roots)
+    warnings = [*whole.warnings, *staying_in_kafka(whole, scope), *foreign_note(tree.foreign, "deleted, too")]
+    if emptied:
+        warnings.append("the group has nothing else in ZooKeeper: its empty nodes are deleted, too")
+    rows = tuple(plan_delete(tree, {}))
+    plan = Plan(
+        command=command, group=whole.group, store="zookeeper", rows=rows, warnings=tuple(warnings), removal=removal
+    )
+    return plan, removal
 
 
 def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree, list[str]]:
@@ -48,9 +67,6 @@ def and_empty_group(registry: Registry, whole: Found, tree: GroupTree) -> GroupT
     if not left.is_empty or refusal(registry, whole.group, needs_of_removal(whole.tree)):
         return tree
     return whole.tree
-
-
-EMPTY_GROUP: Final = "the group has nothing else in ZooKeeper: its empty nodes are deleted, too"
 
 
 def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:

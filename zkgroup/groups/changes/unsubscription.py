@@ -8,8 +8,8 @@ from dataclasses import replace
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.group_tree import read_tree
+from zkgroup.groups.changes.plan import Guarding
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, readable_acl, refuse_unfinished
-from zkgroup.groups.changes.znode_deletion import Guarding
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, read_foreign
 from zkgroup.protocol import znodes

@@ -9,21 +9,26 @@ before is put back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from typing import Final, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.batching import PIECE_BYTES, cost
+from zkgroup.groups.changes.batching import PIECE_BYTES, cost, first_batch
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
+from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, readable_acl
-from zkgroup.groups.changes.transaction_outcome import Steady
-from zkgroup.groups.changes.zookeeper_offset_writer import CREDENTIALS, PATIENCE, not_allowed
+from zkgroup.groups.changes.znode_transactions import (
+    CREDENTIALS,
+    PATIENCE,
+    SteadyRegistry,
+    TransactionSeries,
+    not_allowed,
+)
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import (
-    CHANGED,
     OPEN,
     Acl,
     Code,
@@ -39,38 +44,22 @@ from zkgroup.text import are, counted, listed
 
 log = logging.getLogger(__name__)
 
-#: Looks whether what is to be removed is in use: raises ``RefusedError``, or returns what makes a transaction fail once
-#: it is.
-Guarding: TypeAlias = Callable[[Registry], Sequence[Create | Delete]]
-
-_ATTEMPTS: Final = 6
 _PROBE: Final = "zkgroup-probe"
 #: Groups that are read, and removed, at one go.
 BATCH: Final = 250
 
 
-def remove_tree(
-    registry: Registry,
-    tree: GroupTree,
-    *,
-    roots: Sequence[str] | None = None,
-    guarding: Guarding | None = None,
-    check_after: bool = False,
-    permanent: bool = False,
-    piece_bytes: int = PIECE_BYTES,
-    patience: float = PATIENCE,
+def remove_nodes(
+    registry: Registry, removal: ZnodeRemoval, *, piece_bytes: int = PIECE_BYTES, patience: float = PATIENCE
 ) -> int:
-    """Remove the nodes of ``tree``, which was read from ``roots`` (the whole group by default); returns how many.
+    """Remove the nodes; returns how many. What is gone already is no matter.
 
-    ``permanent``: the transaction fails for a node that is ephemeral by then, though its version is the same. What is
-    gone already is no matter. With ``check_after``, ``guarding`` looks once more when all is done, and if it
-    refuses, everything is put back. Raises ``RefusedError`` where the group is alive (``GroupActiveError``), where a
-    node has changed or appeared since the plan, and where nodes cannot be read or we may not remove them;
-    ``ZkgroupError`` where ZooKeeper went away. Each says what is removed, and what nobody can tell; an interruption
-    carries that as a note.
+    Raises ``RefusedError`` where the group is active (``GroupActiveError``), where a node has changed or appeared since
+    the plan, and where nodes cannot be read or we may not remove them; ``ZkgroupError`` where ZooKeeper went away. Each
+    says what is removed, and what is not known; an interruption carries that as a note.
     """
     with ExitStack() as opened:
-        return _Removal(registry, tree, roots, guarding, check_after, permanent, piece_bytes, patience, opened).run()
+        return _Removal(registry, removal, piece_bytes, patience, opened).run()
 
 
 def remove_empty_group(registry: Registry, group: str) -> bool:
@@ -97,7 +86,7 @@ def remove_groups(
     everything = list(trees)
     waiting = everything
     with ExitStack() as opened:
-        steady = Steady(registry, patience, opened)
+        steady = SteadyRegistry(registry, opened, patience)
         try:
             while waiting:
                 _remove_batch(steady, waiting[:BATCH], outcome)
@@ -111,7 +100,7 @@ def remove_groups(
     return outcome
 
 
-def _of_many(steady: Steady, trees: Sequence[GroupTree]) -> str:
+def _of_many(steady: SteadyRegistry, trees: Sequence[GroupTree]) -> str:
     """How many of these groups are deleted, after an interruption."""
     try:
         found = steady.read_back([znodes.group(tree.group) for tree in trees], 0.0)
@@ -121,7 +110,7 @@ def _of_many(steady: Steady, trees: Sequence[GroupTree]) -> str:
     return f"{gone} of {counted(len(trees), 'group')} {are(gone)} deleted"
 
 
-def _remove_batch(steady: Steady, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
+def _remove_batch(steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
     """Those that are as planned in one go; whatever is unclear one by one, which tells the reason."""
     registry = steady.registry
     now = read_trees(registry, {tree.group: [znodes.group(tree.group)] for tree in trees})
@@ -146,7 +135,7 @@ def _remove_batch(steady: Steady, trees: Sequence[GroupTree], outcome: dict[str,
         others += _still_there(steady, lost, outcome)
     for tree in others:
         try:
-            remove_tree(steady.registry, tree)
+            remove_nodes(steady.registry, ZnodeRemoval(tree))
         except UnreachableError as error:
             outcome[tree.group] = error
             raise
@@ -157,7 +146,7 @@ def _remove_batch(steady: Steady, trees: Sequence[GroupTree], outcome: dict[str,
 
 
 def _still_there(
-    steady: Steady, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]
+    steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]
 ) -> list[GroupTree]:
     """Which of these groups, whose deletions were not answered, are still there. Raises ``UnreachableError``, with an
     ``outcome`` that says so, where nobody can tell."""
@@ -187,40 +176,31 @@ def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
 
 def is_in_pieces(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
     """Whether removing these nodes takes more than one transaction."""
-    return _cost(registry, nodes) > PIECE_BYTES
+    return sum(cost(node.path, registry.settings) for node in nodes) > PIECE_BYTES
 
 
-def _cost(registry: Registry, nodes: Iterable[TreeNode | Delete]) -> int:
-    return sum(cost(node.path, registry.settings) for node in nodes)
+class _Removal(TransactionSeries[TreeNode]):
+    verb = "remove"
 
-
-class _Removal:
     def __init__(
         self,
         registry: Registry,
-        tree: GroupTree,
-        roots: Sequence[str] | None,
-        guarding: Guarding | None,
-        check_after: bool,
-        permanent: bool,
+        removal: ZnodeRemoval,
         piece_bytes: int,
         patience: float,
         opened: ExitStack,
     ) -> None:
-        self._steady = Steady(registry, patience, opened)
-        self._tree = tree
-        self._group = tree.group
-        self._roots = [znodes.group(tree.group)] if roots is None else list(roots)
-        self._guarding: Guarding = guarding or (lambda registry: read_guard(registry, tree.group).operations())
-        self._check_after = check_after
-        self._permanent = permanent
-        self._limit = piece_bytes
+        super().__init__(registry, opened, patience, piece_bytes)
+        self._tree = removal.tree
+        self._group = removal.tree.group
+        self._roots = [znodes.group(self._group)] if removal.roots is None else list(removal.roots)
+        self._guarding = removal.guarding or (lambda registry: read_guard(registry, self._group).operations())
+        self._check_after = removal.check_after
+        self._permanent = removal.permanent
         self._guard: list[Create | Delete] = []
         self._made_again: set[str] = set()  # by our own guards
         self._removed: dict[str, TreeNode] = {}
-        self._under_way: Sequence[TreeNode] = ()
         self._acls: dict[str, tuple[Acl, ...]] = {}
-        self._attempts = 0
 
     def run(self) -> int:
         try:
@@ -228,7 +208,7 @@ class _Removal:
             while (now := self._look()).nodes and not self._piece(now):
                 pass
             if self._check_after:
-                self._guarding(self._steady.registry)
+                self._guarding(self.registry)
         except ZkgroupError as error:
             if self._removed and not self._under_way and not isinstance(error, UnreachableError):
                 error.message += f"; {self._put_back()}"
@@ -264,7 +244,7 @@ class _Removal:
 
     def _look(self) -> GroupTree:
         """What is still there. Raises where it is in use, or not what was planned with."""
-        now = read_tree(self._steady.registry, self._group, self._roots)
+        now = read_tree(self.registry, self._group, self._roots)
         planned = {node.path: node.identity for node in self._tree.nodes}
         strange = [
             node.path
@@ -272,7 +252,7 @@ class _Removal:
             if planned.get(node.path) != node.identity and node.path not in self._made_again
         ]
         if now.nodes:
-            self._guard = list(self._guarding(self._steady.registry))
+            self._guard = list(self._guarding(self.registry))
         if now.unreadable:
             raise RefusedError(f"nodes of group {self._group} cannot be read: {listed(now.unreadable)}", CREDENTIALS)
         if held := now.held:
@@ -288,9 +268,11 @@ class _Removal:
         """One transaction, of all that is left or as much of it as one takes; whether nothing is left now."""
         nodes = {node.path: node for node in now.nodes}
         deletions = _deletions(self._group, now.nodes)
-        whole = self._cost(deletions) <= self._limit
-        if not whole:
-            deletions = self._as_much_as_fits(deletions)
+        whole = sum(map(self._cost, deletions)) <= self._limit
+        if not whole:  # ids, which every registration needs, goes with the last ones
+            last = (znodes.ids(self._group), znodes.group(self._group))
+            others = [deletion for deletion in deletions if deletion.path not in last]
+            deletions = first_batch(others or deletions, self._cost, self._limit)
         if not whole or self._check_after:
             self._remember_acls(deletions)
         # With the whole group goes ids itself, and the group's node, below which nothing may have come.
@@ -299,76 +281,37 @@ class _Removal:
         if self._permanent:  # only such a node can have children
             probes = [f"{node.path}/{_PROBE}" for node in going]
             guard = [*guard, *(one for path in probes for one in (Create(path), Delete(path)))]
-        try:
-            self._under_way = going
-            self._steady.registry.transaction([*guard, *deletions])
-            self._settle(going)  # in here: a signal may come between any two steps
-        except TransactionRefused as refused:
-            self._under_way = ()
-            if refused.failure.code not in CHANGED:
-                raise not_allowed(f"cannot remove {refused.path}", refused.failure) from None
-            self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
+        if not self._apply([*guard, *deletions], going):
             return False
-        except UnreachableError as lost:
-            if not self._is_gone(going[0]):
-                self._under_way = ()
-                self._limit = max(1, self._limit // 2)
-                self._count(lost)
-                return False
-            self._settle(going)
-        except ZkgroupError:
-            raise
-        except BaseException:  # interrupted: the answer is on its way, and what it is decides what is told
-            with suppress(ZkgroupError):
-                if self._is_gone(going[0], patience=0.0):
-                    self._settle(going)
-                self._under_way = ()
-            raise
-        self._attempts = 0
         self._made_again |= {operation.path for operation in guard if isinstance(operation, Create)}
         log.info("group %s: %d nodes removed", self._group, len(self._removed))
         return whole
 
-    def _settle(self, gone: Iterable[TreeNode]) -> None:
-        self._removed |= {node.path: node for node in gone}
-        self._under_way = ()
+    def _settle(self, items: Collection[TreeNode]) -> None:
+        self._removed |= {node.path: node for node in items}
+        super()._settle(items)
 
-    def _is_gone(self, node: TreeNode, patience: float | None = None) -> bool:
-        """Find out whether a transaction that removes ``node``, and whose answer was lost, was applied."""
-        (there,) = self._steady.read_back([node.path], patience)
+    def _was_applied(self, items: Collection[TreeNode], patience: float | None = None) -> bool:
+        node = next(iter(items))
+        (there,) = self.read_back([node.path], patience)
         if isinstance(there, Failure) and there.code is not Code.NO_NODE:
             raise not_allowed(f"cannot read {node.path}", there)
         return not _is_there(node, there)
 
-    def _as_much_as_fits(self, deletions: Sequence[Delete]) -> list[Delete]:
-        kept: list[Delete] = []
-        size = 0
-        for deletion in deletions:
-            size += self._cost([deletion])
-            if kept and (size > self._limit or deletion.path == znodes.ids(self._group)):
-                break
-            kept.append(deletion)
-        return kept
-
-    def _cost(self, deletions: Sequence[Delete]) -> int:
-        return _cost(self._steady.registry, deletions) * (3 if self._permanent else 1)
+    def _cost(self, deletion: Delete) -> int:
+        return cost(deletion.path, self.registry.settings) * (3 if self._permanent else 1)
 
     def _remember_acls(self, deletions: Sequence[Delete]) -> None:
         paths = [deletion.path for deletion in deletions]
-        results = self._steady.registry.read([GetAcl(path) for path in paths])
+        results = self.registry.read([GetAcl(path) for path in paths])
         self._acls |= {path: readable_acl(path, result) for path, result in zip(paths, results, strict=True)}
-
-    def _count(self, last: ZkgroupError) -> None:
-        self._attempts += 1
-        if self._attempts >= _ATTEMPTS:
-            raise last
 
     def _put_back(self) -> str:
         """Make again what was removed, where nobody has made it meanwhile; says what came of it."""
         nodes = sorted(self._removed.values(), key=lambda node: node.path.count("/"))
         creates = [Create(node.path, node.data, acl=self._acls.get(node.path, OPEN)) for node in nodes]
         try:
-            results = self._steady.registry.read(creates)
+            results = self.registry.read(creates)
         except UnreachableError as error:
             return f"{len(nodes)} nodes were removed before, and could not be put back ({error.message})"
         failed = [
@@ -390,10 +333,9 @@ def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple
 __all__ = [
     "BATCH",
     "GroupActiveError",
-    "Guarding",
     "acls_of",
     "is_in_pieces",
     "remove_empty_group",
     "remove_groups",
-    "remove_tree",
+    "remove_nodes",
 ]

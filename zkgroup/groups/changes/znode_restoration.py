@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
-from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, group_of
-from zkgroup.groups.changes.batching import PIECE_BYTES, cost
-from zkgroup.groups.changes.change_reports import GO_ON, note
+from zkgroup.groups.changes.batching import cost, first_batch
+from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_plans import DebrisRow
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
+from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.groups.changes.preconditions import read_guard
-from zkgroup.groups.changes.transaction_outcome import Steady
-from zkgroup.groups.changes.zookeeper_offset_writer import PATIENCE, not_allowed
+from zkgroup.groups.changes.znode_transactions import TransactionSeries
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import CHANGED, Create, Delete, Ensure, Node
+from zkgroup.protocol.operations import Create, Ensure, Node
 from zkgroup.text import counted
 
-_ATTEMPTS: Final = 6
 _OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
 
 
@@ -120,10 +118,11 @@ def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError 
     interruption carries a note of how many are made."""
     outcome: dict[str, ZkgroupError | None] = {}
     with ExitStack() as opened:
-        steady = Steady(registry, PATIENCE, opened)
         for one in lost:
             try:
-                _restore_one(steady, one)
+                restoration = _Restoration(registry, opened, one)
+                restoration.run()
+                registry = restoration.registry  # it may be another by now
             except UnreachableError as error:
                 return outcome | {rest.group: error for rest in lost if rest.group not in outcome}
             except ZkgroupError as error:
@@ -138,44 +137,41 @@ def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError 
     return outcome
 
 
-def _restore_one(steady: Steady, lost: Lost) -> None:
-    """In transactions that hold as much as they can, each refused once the group is at work."""
-    limit, attempts = PIECE_BYTES, 0
-    while True:
-        guard = read_guard(steady.registry, lost.group, settled=False)
-        there = {node.path for node in read_trees(steady.registry, _roots(lost))[lost.group].nodes}
-        if not there:
-            steady.registry.write(Ensure(znodes.consumers()))
-        creates = [create for create in _creations(lost) if create.path not in there]
-        if not creates:
-            return
-        piece = _as_much_as_fits(creates, limit, steady.registry.settings)
-        operations: list[Create | Delete] = [*guard.operations(), *piece]
+class _Restoration(TransactionSeries[Create]):
+    """Creates one group's nodes, in transactions that are refused once the group is active."""
+
+    verb = "create"
+
+    def __init__(self, registry: Registry, opened: ExitStack, lost: Lost) -> None:
+        super().__init__(registry, opened)
+        self._lost = lost
+
+    def run(self) -> None:
+        roots = {self._lost.group: [znodes.group(self._lost.group)]}
+        while True:
+            guard = read_guard(self.registry, self._lost.group, settled=False)
+            there = {node.path for node in read_trees(self.registry, roots)[self._lost.group].nodes}
+            if not there:
+                self.registry.write(Ensure(znodes.consumers()))
+            creates = [create for create in _creations(self._lost) if create.path not in there]
+            if not creates:
+                return
+            batch = first_batch(creates, self._cost, self._limit)
+            if self._apply([*guard.operations(), *batch], batch) and len(batch) == len(creates):
+                return
+
+    def _cost(self, create: Create) -> int:
+        settings = self.registry.settings
+        return cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
+
+    def _was_applied(self, items: Collection[Create], patience: float | None = None) -> bool:
         try:
-            steady.registry.transaction(operations)
-        except TransactionRefused as refused:
-            if refused.failure.code not in CHANGED:
-                raise not_allowed(f"cannot make {refused.path}", refused.failure) from None
-            attempts += 1
-            if attempts >= _ATTEMPTS:
-                raise ZkgroupError(f"{refused.message}, again and again", "find out who changes the group") from None
-            continue
-        except UnreachableError:
-            try:
-                (first,) = steady.read_back([piece[0].path])
-            except UnreachableError as error:
-                error.message += f"; whether {counted(len(piece), 'node')} are made is not known"
-                error.add_remedy(GO_ON)
-                raise
-            if not isinstance(first, Node):
-                limit = max(1, limit // 2)
-                attempts += 1
-                if attempts >= _ATTEMPTS:
-                    raise
-                continue
-        if len(piece) == len(creates):
-            return
-        attempts = 0
+            (first,) = self.read_back([next(iter(items)).path], patience)
+        except UnreachableError as error:
+            error.message += f"; whether {counted(len(items), 'node')} are made is not known"
+            error.add_remedy(GO_ON)
+            raise
+        return isinstance(first, Node)
 
 
 def _creations(lost: Lost) -> list[Create]:
@@ -187,18 +183,3 @@ def _creations(lost: Lost) -> list[Create]:
             above = "/".join(parts[:end])
             found.setdefault(above, Create(above))
     return sorted(found.values(), key=lambda create: (create.path.count("/"), create.path))
-
-
-def _roots(lost: Lost) -> Mapping[str, Sequence[str]]:
-    return {lost.group: [znodes.group(lost.group)]}
-
-
-def _as_much_as_fits(creates: Sequence[Create], limit: int, settings: ZooKeeperSettings) -> list[Create]:
-    kept: list[Create] = []
-    size = 0
-    for create in creates:
-        size += cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
-        if kept and size > limit:
-            break
-        kept.append(create)
-    return kept

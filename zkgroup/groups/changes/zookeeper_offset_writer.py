@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.batching import PIECE_BYTES, first_piece
 from zkgroup.groups.changes.change_reports import (
-    GO_ON,
     Reporter,
     WriteFailedError,
     WriteRefusedError,
@@ -29,14 +28,13 @@ from zkgroup.groups.changes.change_reports import (
     named,
     reported,
 )
+from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.groups.changes.preconditions import Guard, read_guard, readable_acl
-from zkgroup.groups.changes.transaction_outcome import Steady
-from zkgroup.groups.group_model import StoredOffset
+from zkgroup.groups.changes.znode_transactions import PATIENCE, TransactionSeries, not_allowed
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (
-    CHANGED,
     OPEN,
     Acl,
     Children,
@@ -53,8 +51,6 @@ from zkgroup.protocol.operations import (
 from zkgroup.text import listed
 
 __all__ = [
-    "PATIENCE",
-    "OffsetWrite",
     "WriteFailedError",
     "WriteRefusedError",
     "WriteReport",
@@ -64,36 +60,13 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-#: Seconds to wait for a ZooKeeper that went away while a transaction was under way.
-PATIENCE: Final = 30.0
-#: How often a piece is tried again when nothing that matters has changed.
-_ATTEMPTS: Final = 6
-
 _Change: TypeAlias = Create | SetData | Delete
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetWrite:
-    """One planned change: the next offset to read, None to delete the node. ``seen`` is the node that the plan is
-    based on, None where there was none. ``raw``: what the node is to hold instead, whatever that is."""
-
-    partition: TopicPartition
-    offset: int | None
-    seen: StoredOffset | None
-    raw: bytes | None = None
-
-    @property
-    def data(self) -> bytes | None:
-        """What the node is to hold; None where it is to be deleted."""
-        if self.raw is not None:
-            return self.raw
-        return None if self.offset is None else znodes.encode_offset(self.offset)
 
 
 def write_offsets(
     registry: Registry,
     group: str,
-    writes: Sequence[OffsetWrite],
+    writes: Sequence[OffsetChange],
     *,
     piece_bytes: int = PIECE_BYTES,
     prune: bool = False,
@@ -131,31 +104,31 @@ class _Look:
     siblings: Mapping[str, frozenset[str]]
 
 
-class _Writing(Reporter):
+class _Writing(Reporter, TransactionSeries[TopicPartition]):
+    verb = "change"
+
     def __init__(
         self,
         registry: Registry,
         group: str,
-        writes: Sequence[OffsetWrite],
+        writes: Sequence[OffsetChange],
         piece_bytes: int,
         prune: bool,
         patience: float,
         opened: ExitStack,
     ) -> None:
-        self._steady = Steady(registry, patience, opened)
+        super().__init__(registry, opened, patience, piece_bytes)
         self.group = group
-        self._limit = piece_bytes
         self._prune = prune
         self.acls: Mapping[str, tuple[Acl, ...]] = {}
         # In their order, so that a piece can be told in few words.
-        self._todo: dict[TopicPartition, OffsetWrite] = {
-            write.partition: write for write in sorted(writes, key=lambda write: write.partition)
+        self._todo: dict[TopicPartition, OffsetChange] = {
+            write.key: write for write in sorted(writes, key=lambda write: write.key)
         }
         self._paths = znodes.offset_paths(group, self._todo)
         self._written: dict[TopicPartition, None] = {}
-        self._under_way: Collection[TopicPartition] = ()
         self._already: list[TopicPartition] = []
-        self._attempts = 0
+        self._base: Mapping[TopicPartition, Node | None] = {}  # the nodes that a transaction is based on
 
     def run(self) -> WriteReport:
         """Piece by piece, until nothing is left."""
@@ -163,41 +136,39 @@ class _Writing(Reporter):
         while self._todo:
             piece = self._cut()
             look = look or self._look(piece)
-            if piece := [write for write in piece if write.partition in self._todo]:
+            if piece := [write for write in piece if write.key in self._todo]:
                 self._put(piece, look)
             look = None
         return self.report()
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
-    def _look(self, writes: Sequence[OffsetWrite]) -> _Look:
+    def _look(self, writes: Sequence[OffsetChange]) -> _Look:
         """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
-        guard = read_guard(self._steady.registry, self.group)
-        offsets = [Get(self._paths[write.partition]) for write in writes]
-        results = self._steady.registry.read(offsets)
-        nodes = {
-            write.partition: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)
-        }
+        guard = read_guard(self.registry, self.group)
+        offsets = [Get(self._paths[write.key]) for write in writes]
+        results = self.registry.read(offsets)
+        nodes = {write.key: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)}
         changed = []
         for write in writes:
-            node = nodes[write.partition]
+            node = nodes[write.key]
             if self._is_done(write, node):
-                del self._todo[write.partition]
-                self._already.append(write.partition)
+                del self._todo[write.key]
+                self._already.append(write.key)
             elif not _is_as_seen(write, node):
-                value, _ = self._value(write.partition, node)
-                changed.append(f"{write.partition} ({_was(write)}, {_is(node, value)})")
+                value, _ = self._value(write.key, node)
+                changed.append(f"{write.key} ({_was(write)}, {_is(node, value)})")
         if changed:
             raise RefusedError(
                 f"offsets of group {self.group} have changed since the plan was made: {listed(changed)}",
                 "find out who commits for the group, then plan again",
             )
-        left = [write for write in writes if write.partition in self._todo]
-        topics = sorted({w.partition.topic for w in left if w.data is not None and nodes[w.partition] is None})
+        left = [write for write in writes if write.key in self._todo]
+        topics = sorted({w.topic for w in left if w.data is not None and nodes[w.key] is None})
         above = [GetAcl(path) for path in self._above(topics)]
-        emptied = sorted({w.partition.topic for w in left if w.data is None}) if self._prune else []
+        emptied = sorted({w.topic for w in left if w.data is None}) if self._prune else []
         lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
-        found = self._steady.registry.read([*above, *lists])
+        found = self.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
         return _Look(
             guard,
@@ -225,87 +196,55 @@ class _Writing(Reporter):
         found = stored_offset(self._paths[partition], node)
         return found.offset, found.offset is not None and found.defect is None
 
-    def _is_done(self, write: OffsetWrite, node: Node | None) -> bool:
+    def _is_done(self, write: OffsetChange, node: Node | None) -> bool:
         if write.raw is not None:
             return node is not None and node.data == write.raw
-        value, legible = self._value(write.partition, node)
-        return value == write.offset and legible
+        value, legible = self._value(write.key, node)
+        return value == write.target and legible
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def _cut(self) -> list[OffsetWrite]:
+    def _cut(self) -> list[OffsetChange]:
         """The first of what is left, as many as one transaction takes."""
-        settings = self._steady.registry.settings
+        settings = self.registry.settings
         piece = first_piece(self._paths, self._todo, settings, self.acls, self._limit)
         return [self._todo[partition] for partition in piece]
 
-    def _put(self, piece: Sequence[OffsetWrite], look: _Look) -> None:
+    def _put(self, piece: Sequence[OffsetChange], look: _Look) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
-        operations = self._operations(piece, look)
-        try:
-            self._under_way = {write.partition for write in piece}
-            self._steady.registry.transaction(operations)
-            self._settle(piece)  # in here: a signal may come between any two steps
-        except TransactionRefused as refused:
-            self._under_way = ()
-            if refused.failure.code not in CHANGED:
-                raise not_allowed(f"cannot change {refused.path}", refused.failure) from None
-            # Somebody made, changed or deleted what was just read: the next look tells whether that matters.
-            self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
-            return
-        except UnreachableError as lost:
-            if not self._was_applied(piece, look):
-                self._under_way = ()
-                # A server that takes less than the usual 1 MiB drops the connection, too.
-                self._limit = max(1, self._limit // 2)
-                self._count(lost)
-                return
-            self._settle(piece)
-        except ZkgroupError:
-            raise
-        except BaseException:  # interrupted: the answer is on its way, and what it is decides what is told
-            with suppress(ZkgroupError):
-                if self._was_applied(piece, look, patience=0.0):
-                    self._settle(piece)
-                self._under_way = ()
-            raise
-        self._attempts = 0
-        log.info("group %s: %d offsets written, %d to do", self.group, len(self._written), len(self._todo))
+        self._base = look.nodes
+        if self._apply(self._operations(piece, look), {write.key: None for write in piece}):
+            log.info("group %s: %d offsets written, %d to do", self.group, len(self._written), len(self._todo))
 
-    def _settle(self, piece: Sequence[OffsetWrite]) -> None:
-        for write in piece:
-            self._written[write.partition] = None
-            self._todo.pop(write.partition, None)
-        self._under_way = ()
+    def _settle(self, items: Collection[TopicPartition]) -> None:
+        for key in items:
+            self._written[key] = None
+            self._todo.pop(key, None)
+        super()._settle(items)
 
-    def _count(self, last: ZkgroupError) -> None:
-        self._attempts += 1
-        if self._attempts >= _ATTEMPTS:
-            raise last
-
-    def _operations(self, piece: Sequence[OffsetWrite], look: _Look) -> list[_Change]:
+    def _operations(self, piece: Sequence[OffsetChange], look: _Look) -> list[_Change]:
         operations = [*self._parents(piece, look), *look.guard.operations()]
         # Behind the guard, which itself makes an ``ids`` that is missing, and deletes it again.
         beside = [path for path in self._beside if path in look.above and _is_missing(look.above[path])]
         operations += [Create(path, acl=self.acls[path]) for path in beside]
         deleted: dict[str, set[str]] = {}
         for write in piece:
-            path, node = self._paths[write.partition], look.nodes[write.partition]
+            path, node = self._paths[write.key], look.nodes[write.key]
             if write.data is None:
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
-                deleted.setdefault(write.partition.topic, set()).add(str(write.partition.partition))
+                deleted.setdefault(write.topic, set()).add(str(write.partition))
             elif node is None:
                 operations.append(Create(path, write.data, acl=self._inherited(path, look)))
             else:
                 operations.append(SetData(path, write.data, node.stat.version))
-        created = {write.partition.topic for write in piece if write.data is not None}
+        created = {write.topic for write in piece if write.data is not None}
         for topic, names in deleted.items():
             if topic not in created and topic in look.siblings and look.siblings[topic] <= names:
                 operations.append(Delete(znodes.offset_topic(self.group, topic)))
         return operations
 
-    def _parents(self, piece: Sequence[OffsetWrite], look: _Look) -> Iterator[_Change]:
-        new = (w.partition.topic for w in piece if w.data is not None and look.nodes[w.partition] is None)
+    def _parents(self, piece: Sequence[OffsetChange], look: _Look) -> Iterator[_Change]:
+        new = (w.topic for w in piece if w.data is not None and look.nodes[w.key] is None)
         for path in self._above(sorted(set(new))):
             if path not in self._beside and (path not in look.above or _is_missing(look.above[path])):
                 yield Create(path, acl=self._inherited(path, look))
@@ -315,7 +254,7 @@ class _Writing(Reporter):
         nearest node of the group above. The group's own node is then open, as the reference makes it."""
         if (own := self.acls.get(path)) is not None:
             return own
-        if (wanted := self._steady.registry.settings.acl) is not None:
+        if (wanted := self.registry.settings.acl) is not None:
             return wanted
         while path.startswith(znodes.group(self.group)):
             if path in self.acls:
@@ -328,31 +267,21 @@ class _Writing(Reporter):
 
     # --- after a lost connection ------------------------------------------------------------------------------------
 
-    def _was_applied(self, piece: Sequence[OffsetWrite], look: _Look, patience: float | None = None) -> bool:
-        """Find out what became of a transaction whose answer was lost."""
-        paths = [self._paths[write.partition] for write in piece]
-        results = self._steady.read_back(paths, patience)
-        nodes = [_node(path, result) for path, result in zip(paths, results, strict=True)]
+    def _was_applied(self, items: Collection[TopicPartition], patience: float | None = None) -> bool:
+        paths = [self._paths[key] for key in items]
+        results = self.read_back(paths, patience)
+        nodes = {key: _node(path, result) for key, path, result in zip(items, paths, results, strict=True)}
         # All or nothing: one node that is untouched is enough to know.
-        if any(_same(look.nodes[write.partition], node) for write, node in zip(piece, nodes, strict=True)):
+        if any(_same(self._base[key], node) for key, node in nodes.items()):
             return False
-        return any(self._is_ours(write, look, node) for write, node in zip(piece, nodes, strict=True))
+        return any(self._is_ours(self._todo[key], node) for key, node in nodes.items() if key in self._todo)
 
-    def _is_ours(self, write: OffsetWrite, look: _Look, node: Node | None) -> bool:
-        before = look.nodes[write.partition]
+    def _is_ours(self, write: OffsetChange, node: Node | None) -> bool:
+        before = self._base[write.key]
         if node is None or write.data is None:
             return node is None and write.data is None
         version = 0 if before is None else before.stat.version + 1
         return node.data == write.data and node.stat.version == version
-
-
-CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
-
-
-def not_allowed(what: str, failure: Failure) -> ZkgroupError:
-    """The error for what ZooKeeper did not do: refused where credentials are missing, else failed."""
-    kind = RefusedError if failure.code is Code.NO_AUTH else ZkgroupError
-    return kind(f"{what}: {failure.words}", CREDENTIALS)
 
 
 def _node(path: str, result: Result) -> Node | None:
@@ -371,13 +300,13 @@ def _same(before: Node | None, after: Node | None) -> bool:
     return (before.stat.mzxid, before.stat.version) == (after.stat.mzxid, after.stat.version)
 
 
-def _is_as_seen(write: OffsetWrite, node: Node | None) -> bool:
-    if node is None or write.seen is None:
-        return node is None and write.seen is None
-    return (node.stat.version, node.stat.mzxid) == (write.seen.version, write.seen.mzxid)
+def _is_as_seen(write: OffsetChange, node: Node | None) -> bool:
+    if node is None or write.stored is None:
+        return node is None and write.stored is None
+    return (node.stat.version, node.stat.mzxid) == (write.stored.version, write.stored.mzxid)
 
 
-def _was(write: OffsetWrite) -> str:
+def _was(write: OffsetChange) -> str:
     if write.seen is None:
         return "there was none"
     return f"was {'unreadable' if write.seen.offset is None else write.seen.offset}"

@@ -1,0 +1,39 @@
+"""What tests of copies, renames and deletions share: reading groups, and applying plans of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import group_manager
+from zkgroup.groups.changes.applier import Applier
+from zkgroup.groups.changes.group_manager import Found
+from zkgroup.groups.changes.group_plans import plan_group_copy, plan_group_deletion
+from zkgroup.groups.changes.plan import Plan
+from zkgroup.groups.group_model import Store
+from zkgroup.protocol.operations import Acl
+
+
+class Manager(group_manager.Manager):
+    """Plans changes of whole groups, and applies them."""
+
+    def __init__(self, registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> None:
+        super().__init__(registry, brokers, timeout)
+        self.applier = Applier(registry, brokers, timeout)
+
+    def plan_copy(self, source: Found, to: str, *, store: Store | None = None, is_rename: bool = False) -> Plan:
+        return plan_group_copy(source, self.look(to, store), is_rename=is_rename)
+
+    def copy(self, plan: Plan, acls: Mapping[str, tuple[Acl, ...]] | None = None) -> None:
+        self.applier.write(replace(plan, acls=acls or {}))
+
+    def verify_copy(self, plan: Plan) -> None:
+        self.applier.verify(plan)
+
+    def delete(self, found: Found) -> None:
+        self.applier.write(plan_group_deletion(found))
+
+    def refuse_if_active(self, found: Found) -> None:
+        self.applier.check(plan_group_deletion(found))

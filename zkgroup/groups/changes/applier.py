@@ -1,0 +1,299 @@
+"""Applying plans: preconditions, then a backup, then the writes, each checked again just before, then a verification.
+
+    applier = Applier(registry, brokers, 5.0)
+    applier.check(plan)
+    backup.write(applier.backup(plan))
+    applier.write(plan)
+    applier.verify(plan)
+
+ZooKeeper is written first, where a compare-and-set is possible, and Kafka only if that succeeded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
+from zkgroup.groups.changes import backup as backups
+from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode
+from zkgroup.groups.changes.change_reports import after, all_in_zookeeper
+from zkgroup.groups.changes.missing_permissions import Need, needs_of_removal, needs_of_writes, refuse_removal
+from zkgroup.groups.changes.plan import Plan, Source, saved_offsets
+from zkgroup.groups.changes.preconditions import read_guard
+from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, back_into_range, out_of_range
+from zkgroup.groups.changes.znode_deletion import acls_of, is_in_pieces, remove_nodes
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
+from zkgroup.groups.group_model import OffsetStore, stores_of
+from zkgroup.groups.snapshot.broker_queries import FindBrokers, patience
+from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Children, Get, Node
+from zkgroup.shell_commands import group_command
+from zkgroup.text import are, counted, listed
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
+    from zkgroup.clients.kafka.group_coordinator import Coordinators
+    from zkgroup.clients.kafka.log_offsets import Log
+
+_UNSEEN: Final = "the logs could not be read again: "
+
+
+class Applier:
+    """Applies plans, in Kafka alone without a ``registry``. ``timeout`` (seconds) is for a broker's answer. Used by one
+    thread."""
+
+    def __init__(self, registry: Registry | None, find_brokers: FindBrokers, timeout: float) -> None:
+        self.registry = registry
+        self.timeout = timeout
+        self._find_brokers = find_brokers
+        self._settings: KafkaSettings | None = None
+
+    def brokers(self) -> KafkaSettings:
+        """How to reach the brokers. Raises ``ZkgroupError`` where that cannot be found out."""
+        if self._settings is None:
+            self._settings = self._find_brokers()
+        return self._settings
+
+    def cluster(self) -> Cluster:
+        """Which cluster it is."""
+        return backups.cluster_of(self.registry, self.brokers, self.timeout)
+
+    def _coordinators(self) -> Coordinators:
+        from zkgroup.clients.kafka.group_coordinator import Coordinators
+
+        return Coordinators(self.brokers(), self.timeout)
+
+    # --- preconditions ----------------------------------------------------------------------------------------------
+
+    def check(self, plan: Plan) -> None:
+        """Raise ``RefusedError`` where the group is active in either store, the members named; where its source has
+        changed since the plan; and where an offset that is to be written is not readable, so that a backup cannot hold
+        it."""
+        # Members that keep their offsets in Kafka are registered in ZooKeeper, too.
+        self._refuse_members([plan.group])
+        if plan.store != "zookeeper":
+            from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
+
+            refuse_if_active(plan.group, self._coordinators().side(plan.group))
+        if plan.source is not None and not plan.source.is_deleted:  # else the plan of its deletion is checked
+            self._refuse_moved(plan.source)
+        hidden = [str(row.key) for row in plan.moving("zookeeper") if not row.is_legible and row.held is None]
+        if hidden:
+            raise RefusedError(
+                f"offsets of group {plan.group} in ZooKeeper cannot be read: {listed(hidden)}",
+                "connect with credentials that may read and write them, or leave them out with --topic",
+            )
+
+    def check_kafka_deletes(self, plan: Plan) -> None:
+        """Raise ``RefusedError`` if the group is in Kafka, too, and its coordinator deletes no groups."""
+        if plan.in_kafka is not None:
+            try:
+                self._coordinators().check_deletes(plan.group)
+            except RefusedError as refused:
+                if plan.removal is None:
+                    refused.remedy = Remedy("it is nowhere else, and its offsets there expire by themselves")
+                raise
+
+    def check_access(self, plan: Plan) -> None:
+        """Raise ``RefusedError`` if ZooKeeper will not let these credentials delete the plan's nodes."""
+        if plan.removal is not None and self.registry is not None:
+            tree = plan.removal.tree
+            refuse_removal(self.registry, tree, in_pieces=is_in_pieces(self.registry, tree.nodes))
+
+    def check_acls(self, plan: Plan) -> None:
+        """Raise ``RefusedError`` if access lists of the plan's nodes are hidden, which a backup must have."""
+        if plan.removal is not None and self.registry is not None:
+            acls_of(self.registry, plan.removal.tree.nodes)
+
+    def needs(self, plan: Plan) -> list[Need]:
+        """The permissions in ZooKeeper that the plan takes."""
+        if plan.removal is not None and self.registry is not None:
+            tree = plan.removal.tree
+            return needs_of_removal(tree, in_pieces=is_in_pieces(self.registry, tree.nodes))
+        moving = plan.moving("zookeeper")
+        return needs_of_writes(plan.group, [row.key for row in moving]) if moving else []
+
+    # --- backup -----------------------------------------------------------------------------------------------------
+
+    def backup(self, plan: Plan) -> Backup:
+        """What the plan overwrites and removes."""
+        nodes: tuple[SavedNode, ...] = ()
+        if plan.removal is not None and self.registry is not None:
+            acls = acls_of(self.registry, plan.removal.tree.nodes)
+            nodes = tuple(SavedNode(node.path, node.data, acls[node.path]) for node in plan.removal.tree.nodes)
+        now = int(time.time() * 1000)
+        return Backup(plan.command, plan.group, now, self.cluster(), saved_offsets(plan.rows), nodes)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, plan: Plan) -> None:
+        """Write the plan, guarded; what has its target already is done.
+
+        Raises ``WriteRefusedError`` (the group has become active, or an offset has changed since the plan) and
+        ``WriteFailedError``, both with what is written; ``RefusedError`` where the source has changed, or nodes that
+        were to go; ``VerificationError`` where a group that was deleted in Kafka has offsets again.
+        """
+        if plan.source is not None:
+            try:
+                self._refuse_moved(plan.source)
+            except ZkgroupError as error:
+                error.message += "; nothing was written"
+                raise
+        if plan.removal is None and plan.in_kafka is None:
+            self._write_offsets(plan)
+        else:
+            self._remove(plan)
+
+    def _write_offsets(self, plan: Plan) -> None:
+        zookeeper, kafka = plan.moving("zookeeper"), plan.moving("kafka")
+        if kafka:
+            from zkgroup.groups.changes.kafka_offset_writer import check_before, write_kafka_offsets
+
+            if zookeeper:
+                check_before(self.brokers(), plan.group, kafka, self.timeout)
+        if zookeeper:
+            assert self.registry is not None, "offsets in ZooKeeper were read from it"
+            prune = plan.undone is not None
+            write_offsets(self.registry, plan.group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls)
+        if not kafka:
+            return
+        groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
+        go_on = NOT_AGAIN_IN_ZOOKEEPER if plan.go_on == NOT_AGAIN else plan.go_on
+        with after(all_in_zookeeper(len(zookeeper)), go_on) if zookeeper else nullcontext():
+            guard = partial(self._refuse_members, groups)
+            write_kafka_offsets(self.brokers(), plan.group, kafka, self.timeout, guard=guard, go_on=plan.go_on)
+
+    def _remove(self, plan: Plan) -> None:
+        removal = plan.removal
+        if removal is not None and self.registry is not None:
+            if plan.in_kafka is not None:  # before ZooKeeper's half is gone
+                self._refuse_moved(Source(plan.group, plan.in_kafka.offsets, is_deleted=True))
+            remove_nodes(self.registry, removal)
+        if plan.in_kafka is not None:
+            from zkgroup.groups.changes.kafka_deletion import remove_from_kafka
+
+            with after("in ZooKeeper it is deleted") if removal is not None else nullcontext():
+                guard = partial(self._refuse_members, [plan.group])
+                remove_from_kafka(self.brokers(), plan.group, plan.in_kafka, self.timeout, guard=guard)
+
+    def _refuse_members(self, groups: Iterable[str]) -> None:
+        """Raise ``RefusedError`` for members in ZooKeeper, which knows alone those that keep their offsets in Kafka."""
+        if self.registry is not None:
+            for group in groups:
+                read_guard(self.registry, group)
+
+    def _refuse_moved(self, source: Source) -> None:
+        """Raise ``RefusedError`` where the group is active, or has committed to Kafka since it was read. Offsets in
+        ZooKeeper need no such check: a deletion there is refused by itself."""
+        self._refuse_members([source.group])
+        if source.in_kafka is not None:
+            from zkgroup.groups.changes.kafka_deletion import check_unmoved
+
+            check_unmoved(self._coordinators(), source)
+
+    # --- verifying --------------------------------------------------------------------------------------------------
+
+    def verify(self, plan: Plan) -> list[str | Notice]:
+        """Read all offsets again, and the logs where the plan has them; returns what could not be read, as warnings.
+
+        Raises ``VerificationError`` where an offset is not as planned, or is outside its log by now. Any other error
+        says that the offsets are written, and not verified.
+        """
+        count = plan.changes
+        told = f"{counted(count, 'offset')} {are(count)} written, not verified"
+        with after(told, Remedy("see what is there", group_command("offsets", plan.group))):
+            return self._verify(plan)
+
+    def _verify(self, plan: Plan) -> list[str | Notice]:
+        warnings: list[str | Notice] = []
+        logs = self._verify_offsets(plan, warnings)
+        # A target that was out of range in the plan was noted there.
+        before = {one.text for one in out_of_range(plan.rows, plan.partitions)}
+        moving = [row for row in plan.rows if row.moves]
+        now = {key: one.with_log(logs.get(key)) for key, one in plan.partitions.items()}
+        if passed := [one for one in out_of_range(moving, now) if one.text not in before]:
+            told = listed(list(dict.fromkeys(one.text for one in passed)))
+            raise VerificationError(
+                f"the offsets are written, but logs have moved on meanwhile: {told}",
+                Remedy(
+                    "members would start there where auto.offset.reset says; before they do, move those offsets",
+                    *back_into_range(plan.group, passed),
+                ),
+            )
+        if plan.undone is not None and self._is_emptied(plan.group):
+            removing = Remedy("remove its nodes", group_command("delete-group", plan.group, "--execute"))
+            warnings.append(Notice(f"group {plan.group} has no offsets in ZooKeeper any more", removing))
+        return warnings
+
+    def _verify_offsets(self, plan: Plan, warnings: list[str | Notice]) -> Mapping[TopicPartition, Log]:
+        """Raise ``VerificationError`` where an offset is not as planned; returns the logs, read at the same time."""
+        from zkgroup.clients.kafka.log_offsets import log_offsets
+
+        logs: Mapping[TopicPartition, Log] = {}
+        existing = [key for key, one in plan.partitions.items() if one.exists]
+        settings = self._reachable_brokers(warnings) if existing else None
+        with ThreadPoolExecutor(1) as pool:
+            asked = settings and pool.submit(log_offsets, settings, existing, patience(self.timeout, len(existing)))
+            found = {
+                store: self._read(store, plan.group, [row.key for row in plan.rows if row.store == store])
+                for store in stores_of(plan.store)
+            }
+            try:
+                logs = asked.result() if asked else {}
+            except ZkgroupError as error:
+                warnings.append(_UNSEEN + error.message)
+        wrong = []
+        for row in plan.rows:
+            offset, data = found[row.store][row.key]
+            wanted = row.current if row.stays else row.target
+            if row.raw is not None and data != row.raw:
+                wrong.append(f"{row.key} in {row.store} is not as it was")
+            elif row.raw is None and offset != wanted:
+                shown = ["none" if one is None else str(one) for one in (offset, wanted)]
+                wrong.append(f"{row.key} in {row.store} is {shown[0]}, not {shown[1]}")
+        if wrong:
+            raise VerificationError(
+                f"group {plan.group} is not as planned: {listed(wrong)}",
+                f"find out who commits for it; {NOT_AGAIN if plan.go_on == NOT_AGAIN else 'then plan again'}",
+            )
+        return logs
+
+    def _is_emptied(self, group: str) -> bool:
+        return self.registry is not None and self.registry.read([Children(znodes.offsets(group))]) == [()]
+
+    def _reachable_brokers(self, warnings: list[str | Notice]) -> KafkaSettings | None:
+        try:
+            return self.brokers()
+        except ZkgroupError as error:
+            warnings.append(_UNSEEN + error.message)
+            return None
+
+    def _read(
+        self, store: OffsetStore, group: str, keys: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, tuple[int | None, bytes | None]]:
+        """The offsets as they are now, None also for what is unreadable; and what their znodes hold."""
+        if not keys:
+            return {}
+        if store == "kafka":
+            from zkgroup.clients.kafka.group_offsets import GroupOffsets
+
+            offsets = GroupOffsets(self.brokers(), group)
+            try:
+                return {key: (offset, None) for key, offset in offsets.fetch(keys, self.timeout).items()}
+            finally:
+                offsets.close()
+        assert self.registry is not None, "offsets in ZooKeeper were read from it"
+        paths = znodes.offset_paths(group, keys)
+        nodes = self.registry.read([Get(path) for path in paths.values()])
+        return {
+            key: (stored_offset(path, node).offset, node.data) if isinstance(node, Node) else (None, None)
+            for (key, path), node in zip(paths.items(), nodes, strict=True)
+        }

@@ -1,0 +1,152 @@
+"""Plans of resets: reads what a reset or an undo depends on, and hands it to the pure functions of ``reset_plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from zkgroup.errors import RefusedError, Remedy, UsageError
+from zkgroup.groups.changes import backup as backups
+from zkgroup.groups.changes.applier import Applier
+from zkgroup.groups.changes.backup import Backup
+from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group
+from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
+from zkgroup.groups.changes.reset_plan import (
+    NOT_AGAIN,
+    Target,
+    moved_since,
+    new_in_kafka,
+    overruled,
+    plan_reset,
+    plan_undo,
+)
+from zkgroup.groups.changes.reset_targets import find_offsets
+from zkgroup.groups.group_model import GroupSnapshot, Store, stores_of
+from zkgroup.groups.offset_files.file_entries import OffsetFile
+from zkgroup.groups.partition_scope import Scope, Selection
+from zkgroup.groups.snapshot.broker_queries import patience
+from zkgroup.protocol import znodes
+from zkgroup.shell_commands import group_command
+from zkgroup.text import counted
+
+
+def plan_group_reset(
+    applier: Applier, group: str, target: Target, selection: Selection, store: Store | None = None
+) -> Plan:
+    """What a reset would do. Without ``store``, where the group keeps its offsets.
+
+    Raises ``NotFoundError`` for what does not exist, ``UnreachableError`` where a server or a log cannot be asked.
+    """
+    reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
+    current = reader.read(selection, store, needs_logs=target.kind != "current")
+    exists = current.snapshot.exists
+    if target.kind == "shift" and not exists:
+        raise no_group(group, applier.registry, may_create=False)
+    times = None
+    if target.kind == "time":
+        logs = {
+            key: (partition.log_start, partition.log_end)
+            for key, partition in current.partitions.items()
+            if partition.exists and partition.log_start is not None and partition.log_end is not None
+        }
+        times = find_offsets(applier.brokers(), logs, target.value, patience(applier.timeout, len(logs)))
+    rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
+    warnings = (*current.snapshot.warnings, *_of_new(current.snapshot, rows))
+    if exists:  # else delete-group takes it all back
+        warnings += tuple(new_in_kafka(rows))
+    if store is not None:
+        warnings += tuple(overruled(rows, reader.read_other(store, current.partitions), store))
+    go_on = NOT_AGAIN if target.kind == "shift" else GO_ON
+    if target.from_now:
+        moment = datetime.fromtimestamp(target.value / 1000, UTC).isoformat(timespec="milliseconds")
+        go_on = f"to go on, run it with --to-datetime {moment} instead: what is in place stays"
+    return replace(_plan_of(current, rows), warnings=warnings, go_on=go_on)
+
+
+def plan_group_undo(
+    applier: Applier,
+    group: str,
+    path: Path,
+    scope: Scope | None = None,
+    store: Store | None = None,
+    *,
+    nodes_too: bool = False,
+) -> Plan:
+    """What it takes to restore what a backup holds, or only what of it is in ``scope`` and ``store``. ``nodes_too``:
+    the caller restores its nodes.
+
+    Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
+    """
+    backup = backups.read(path)
+    if backup.nodes and not backup.offsets and not nodes_too:
+        raise _only_nodes(backup, group, path)
+    open_questions = backups.check_fits(backup, applier.cluster(), group, path)
+    offsets = [
+        offset
+        for offset in backup.offsets
+        if (store is None or offset.store in stores_of(store)) and (scope is None or scope.has(offset.partition))
+    ]
+    if not offsets:
+        raise UsageError(f"{path} has no offsets that are meant", "see --topic and --store")
+    kept = {offset.store for offset in offsets}
+    current = OffsetReader(applier.registry, applier.brokers, group, applier.timeout).read(
+        Selection(listed=frozenset(offset.partition for offset in offsets), gone=True),
+        "both" if len(kept) > 1 else next(iter(kept)),
+        needs_logs=False,
+    )
+    rows = plan_undo(offsets, current.partitions)
+    warnings = [*open_questions, *current.snapshot.warnings, *_of_new(current.snapshot, rows)]
+    if backup.nodes and not nodes_too:
+        warnings.append(
+            f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
+            " see delete-group --undo"
+        )
+    conflicts = tuple(moved_since(offsets, current.partitions))
+    above = {znodes.group(group), znodes.offsets(group)}
+    below = znodes.offsets(group) + "/"
+    acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
+    plan = _plan_of(current, rows)
+    return replace(plan, warnings=tuple(warnings), conflicts=conflicts, undone=path, acls=acls)
+
+
+def _plan_of(current: CurrentOffsets, rows: tuple[OffsetChange, ...]) -> Plan:
+    return Plan(
+        command="reset-offsets",
+        group=current.snapshot.group,
+        store=current.store,
+        rows=rows,
+        exists=current.snapshot.exists,
+        partitions=current.partitions,
+    )
+
+
+def check_origin(applier: Applier, file: OffsetFile) -> None:
+    """Raise ``RefusedError`` where a file of offsets says that it is of another cluster."""
+    here = applier.cluster() if file.clusters else None
+    for other in file.clusters:
+        if here is not None and other.differs(here):
+            raise RefusedError(
+                f"{file.name} is of another cluster{other.told}; this is {here.connect}{here.told}",
+                "its offsets mean other messages there: --same-logs if both have the same logs",
+            )
+
+
+def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
+    """Of a deletion by pattern: whose groups' offsets are among their nodes."""
+    undoing = ("--undo", str(path))
+    if not any(backups.group_of(node.path) == group for node in backup.nodes):
+        look = Remedy("see what it has", ("delete-group", *undoing))
+        return UsageError(f"{path} has nothing of group {group}", look)
+    return UsageError(
+        f"{path} holds nodes, and no offsets by themselves",
+        Remedy(f"plan to make the nodes of {group} again", group_command("delete-group", group, *undoing)),
+    )
+
+
+def _of_new(snapshot: GroupSnapshot, rows: Iterable[OffsetChange]) -> list[str]:
+    if snapshot.exists:
+        return []
+    told = f"there is no group {snapshot.group}"
+    return [f"{told} yet: this makes it"] if any(row.moves for row in rows) else [told]

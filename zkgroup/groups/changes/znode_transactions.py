@@ -1,0 +1,122 @@
+"""A change in ZooKeeper as a series of transactions: each is applied wholly or not at all, and it is known which."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
+from typing import Final, Generic, TypeVar
+
+from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.groups.changes.batching import PIECE_BYTES
+from zkgroup.protocol import znodes
+from zkgroup.protocol.operations import CHANGED, Code, Create, Delete, Failure, Get, Result, SetData, Sync
+
+#: Seconds to wait for a ZooKeeper that went away while a transaction was under way.
+PATIENCE: Final = 30.0
+CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
+#: How often a transaction is tried again when nothing that matters has changed.
+_MAX_ATTEMPTS: Final = 6
+_POLL: Final = 0.2
+
+T = TypeVar("T")
+
+
+def not_allowed(what: str, failure: Failure) -> ZkgroupError:
+    """The error for what ZooKeeper did not do: refused where credentials are missing, else failed."""
+    kind = RefusedError if failure.code is Code.NO_AUTH else ZkgroupError
+    return kind(f"{what}: {failure.words}", CREDENTIALS)
+
+
+class SteadyRegistry:
+    """A registry that is replaced when its session is over. ``patience``: how many seconds a lost ZooKeeper is waited
+    for. ``opened`` closes what is opened on the way."""
+
+    def __init__(self, registry: Registry, opened: ExitStack, patience: float = PATIENCE) -> None:
+        self.registry = registry
+        self._patience = patience
+        self._opened = opened
+
+    def read_back(self, paths: Sequence[str], patience: float | None = None) -> list[Result]:
+        """The nodes after a lost answer, such that what is not applied by then never will be.
+
+        The request goes through the same session, if that lives: the server has then closed the old connection, or has
+        answered what came before on it. If the session is over, nothing more is taken from it. ``patience`` replaces
+        that of all. Raises ``UnreachableError``.
+        """
+        deadline = time.monotonic() + (self._patience if patience is None else patience)
+        while True:
+            try:
+                if self.registry.lost:
+                    fresh = Registry(self.registry.settings, self.registry.timeout)
+                    self.registry = self._opened.enter_context(fresh)
+                _, *results = self.registry.read([Sync(znodes.consumers()), *(Get(path) for path in paths)])
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL)
+            else:
+                return results
+
+
+class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
+    """A change in transactions of at most ``limit`` bytes, one after the other. ``_under_way``: the items of a
+    transaction whose outcome is unknown."""
+
+    #: What a transaction does to a node.
+    verb: str
+
+    def __init__(
+        self, registry: Registry, opened: ExitStack, patience: float = PATIENCE, limit: int = PIECE_BYTES
+    ) -> None:
+        super().__init__(registry, opened, patience)
+        self._limit = limit
+        self._attempts = 0
+        self._under_way: Collection[T] = ()
+
+    @abstractmethod
+    def _was_applied(self, items: Collection[T], patience: float | None = None) -> bool:
+        """Find out whether a transaction of these items, whose answer was lost, was applied."""
+
+    def _settle(self, items: Collection[T]) -> None:
+        """Record that these items are done."""
+        self._under_way = ()
+
+    def _apply(self, operations: Sequence[Create | SetData | Delete], items: Collection[T]) -> bool:
+        """Send one transaction; whether it was applied. If not, read again, which tells whether the reason matters, and
+        try again. Raises ``ZkgroupError`` where ZooKeeper does not allow it, or after too many attempts."""
+        try:
+            self._under_way = items
+            self.registry.transaction(operations)
+            self._settle(items)  # in here: a signal may come between any two steps
+        except TransactionRefused as refused:
+            self._under_way = ()
+            if refused.failure.code not in CHANGED:
+                raise not_allowed(f"cannot {self.verb} {refused.path}", refused.failure) from None
+            self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
+            return False
+        except UnreachableError as lost:
+            if not self._was_applied(items):
+                self._under_way = ()
+                # A server that takes less than the usual 1 MiB drops the connection, too.
+                self._limit = max(1, self._limit // 2)
+                self._count(lost)
+                return False
+            self._settle(items)
+        except ZkgroupError:
+            raise
+        except BaseException:  # interrupted: the answer is on its way, and decides what is reported
+            with suppress(ZkgroupError):
+                if self._was_applied(items, patience=0.0):
+                    self._settle(items)
+                self._under_way = ()
+            raise
+        self._attempts = 0
+        return True
+
+    def _count(self, last: ZkgroupError) -> None:
+        self._attempts += 1
+        if self._attempts >= _MAX_ATTEMPTS:
+            raise last
