@@ -1,4 +1,4 @@
-"""Options of ``zkgroup export`` that say what its files are like."""
+"""Options of ``zkgroup export`` about its files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TimeZone: TypeAlias = Annotated[
     typer.Option(
         "--time-zone",
         metavar="ZONE",
-        help="Of date and hour: Europe/Berlin.",
+        help="Zone of date and hour: Europe/Berlin.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -61,7 +61,7 @@ CompressionOption: TypeAlias = Annotated[
     typer.Option(
         "--compression",
         metavar="zstd|snappy|gzip|lz4|none[:LEVEL]",
-        help="Of the files.",
+        help="Codec of the files.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -70,7 +70,7 @@ TargetFileSize: TypeAlias = Annotated[
     typer.Option(
         "--target-file-size",
         metavar="SIZE",
-        help="Of a file.",
+        help="Size of a file, about.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -79,7 +79,7 @@ TargetFileSize: TypeAlias = Annotated[
 def layout_wish(
     by: str | None, zone: str | None, key: _Format | None, value: _Format | None, compression: str
 ) -> LayoutWish:
-    """What is asked for. Raises ``UsageError``, also for a compression that there is not."""
+    """The layout options. Raises ``UsageError``, also for an unknown compression."""
     from zkgroup.export.model.layout import LayoutWish, parse_compression, parse_parts, parse_zone
 
     parse_compression(compression)

@@ -1,4 +1,4 @@
-"""Options of ``zkgroup export`` that say nothing beside others: whoever gives one expects it to be heeded."""
+"""Options of ``zkgroup export`` that exclude each other, and the commands for a mismatch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import typer
 
 _PLACE: Final = ("group", "to", "output")
-#: What is no export, by its option: what it does, and the parameters that it heeds.
-_OTHERWISE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+#: Options that export nothing: what each does, and the parameters that it takes.
+_REPORTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "status": ("shows runs as they are", _PLACE),
     "history": ("shows whole runs", _PLACE),
     "verify": ("checks all that the folder holds", _PLACE),
@@ -25,21 +25,22 @@ _OTHERWISE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 _SECRET: Final = re.compile(r"(?is)^([^=]*(?:secret|password|token|access[.]?key)[^=]*=).*")
 
 
-def refuse_beside(ctx: typer.Context) -> None:
-    """Raise ``UsageError`` for a topic or an option of the command line that goes unheeded beside another one."""
+def refuse_unheeded(ctx: typer.Context) -> None:
+    """Raise ``UsageError`` for a topic or an option that has no effect with ``--status`` or another
+    report."""
     given = {
         str(option.name): option
         for option in ctx.command.params
-        # Where the servers are, and -v, stand beside everything.
+        # Shared options, as for the servers and -v, go with every option.
         if getattr(option, "expose_value", False) and _is_given(ctx, str(option.name))
     }
-    for chosen in _OTHERWISE.keys() & given.keys():
-        does, heeded = _OTHERWISE[chosen]
+    for chosen in _REPORTS.keys() & given.keys():
+        does, heeded = _REPORTS[chosen]
         unheeded = [name for name in given if name != chosen and name not in heeded]
         if unheeded:
             *others, last = [_named(ctx, name) for name in heeded]
             raise UsageError(
-                f"{_said(ctx, unheeded[0])} says nothing beside --{chosen}, which {does}",
+                f"{_word(ctx, unheeded[0])} has no effect with --{chosen}, which {does}",
                 f"leave it out: --{chosen} goes with {', '.join(others)} and {last}",
             )
 
@@ -79,7 +80,7 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _said(ctx: typer.Context, name: str) -> str:
+def _word(ctx: typer.Context, name: str) -> str:
     return f"topic {ctx.params[name][0]}" if name == "topics" else _named(ctx, name)
 
 

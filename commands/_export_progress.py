@@ -1,4 +1,4 @@
-"""How far an export is: a bar on stderr, for people only."""
+"""The progress bar of an export, on stderr, for people only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDE = 64
 class ProgressBar:
     """A line on a terminal that is written over, and gone in the end; nothing at all where ``shown`` is false.
 
-    Words while there is nothing to count; then messages, bytes written, and the time that is left.
+    A stage first; then messages, bytes written, and the time that is left.
     """
 
     def __init__(self, *, shown: bool) -> None:
@@ -27,7 +27,7 @@ class ProgressBar:
         self._bar: Bar | None = None
 
     def show(self, progress: Progress) -> None:
-        """Tell how far it is."""
+        """Show the progress."""
         if not self._shown:
             return
         if progress.stage == "exporting":
@@ -45,7 +45,7 @@ class ProgressBar:
             self._bar.add_task("exporting", total=None, size="")
             self._bar.start()
         size = _size(progress.bytes) if progress.bytes else ""
-        # Tasks tell when they are done with a range, of a million messages or so: until then just a sign of life.
+        # Tasks report each range, of a million messages or so, at its end: until then just a sign of life.
         total = progress.total if progress.done else None
         self._bar.update(self._bar.task_ids[0], completed=progress.done, total=total, size=size)
 

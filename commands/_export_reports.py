@@ -1,4 +1,4 @@
-"""``zkgroup export --status``, ``--history`` and ``--verify``: looking at exports."""
+"""``zkgroup export --status``, ``--history`` and ``--verify``: reports on exports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def show_status(
     """What is under way or unfinished, of one destination if ``to`` names it; how many others there are."""
     from zkgroup.export.checks.run_status import status
     from zkgroup.export.destination.run_log import Destination
-    from zkgroup.export.stores.store import open_store, parse_address
+    from zkgroup.export.model.address import parse_address
+    from zkgroup.export.stores.store import open_store
     from zkgroup.text import are, counted, listed
 
     destination = None if to is None else Destination(open_store(parse_address(to)))
@@ -47,7 +48,8 @@ def show_destination(ctx: typer.Context, to: str, group: str | None, output: Out
     """The runs of a destination; or whether they are all there, also against the group's offsets if it is named."""
     from zkgroup.export.checks.run_history import history
     from zkgroup.export.destination.run_log import Destination
-    from zkgroup.export.stores.store import open_store, parse_address
+    from zkgroup.export.model.address import parse_address
+    from zkgroup.export.stores.store import open_store
 
     destination = Destination(open_store(parse_address(to)))
     if not destination.store.exists():

@@ -26,7 +26,7 @@ from ._export_layout import (
     ValueFormat,
     layout_wish,
 )
-from ._export_option_conflicts import refuse_beside, show_answers
+from ._export_option_conflicts import refuse_unheeded, show_answers
 from ._export_progress import ProgressBar
 from ._export_reports import show_destination, show_status
 from ._global_options import Given
@@ -36,7 +36,7 @@ from ._spinner import rewrites
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "When the export cannot simply continue"
-LOOKING = "Looking at exports"
+REPORTS = "Reports"
 SPARK = "Spark"
 # As in zkgroup.export.model.plan_types, which --help does without.
 OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
@@ -140,17 +140,17 @@ def export(
         ),
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Show what runs, and what is unfinished.", rich_help_panel=LOOKING)
+        bool, typer.Option("--status", help="Show what runs, and what is unfinished.", rich_help_panel=REPORTS)
     ] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="Show the runs in the destination's log.", rich_help_panel=LOOKING)
+        bool, typer.Option("--history", help="Show the runs in the destination's log.", rich_help_panel=REPORTS)
     ] = False,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
             help="Check files and offsets of all runs (exit 6 if wrong).",
-            rich_help_panel=LOOKING,
+            rich_help_panel=REPORTS,
         ),
     ] = False,
     master: Annotated[
@@ -180,7 +180,7 @@ def export(
         typer.Option(
             "--spark-timeout",
             metavar="SECONDS",
-            help="How long Spark may take to start, and a cluster may have nobody at work.",
+            help="How long Spark may take to start, and a cluster may have no active executor.",
             min=1.0,
             rich_help_panel=SPARK,
         ),
@@ -190,7 +190,7 @@ def export(
         typer.Option(
             "--log",
             metavar="FILE",
-            help="Append Spark's own words to this file; else it is quiet.",
+            help="Append Spark's log to this file; without it Spark is quiet.",
             rich_help_panel=SPARK,
         ),
     ] = None,
@@ -214,7 +214,7 @@ def export(
     """
     if sum((status, history, verify, backfill, abandon)) > 1:
         raise UsageError("--status, --history, --verify, --backfill and --abandon exclude each other", "choose one")
-    refuse_beside(ctx)
+    refuse_unheeded(ctx)
     if math.isnan(spark_timeout):
         raise UsageError("--spark-timeout nan is no time", "write it in seconds, like 120")
     if str(spark_log) == "-":  # standard output is for the rows
@@ -233,11 +233,11 @@ def export(
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.clients.zookeeper.registered_brokers import Brokers
+    from zkgroup.export.model.address import parse_address
     from zkgroup.export.planning.bounds import parse_bound
     from zkgroup.export.planning.mismatch import MismatchError
     from zkgroup.export.run.run_export import ExportRequest, run_export
     from zkgroup.export.stores.optional_packages import require
-    from zkgroup.export.stores.store import parse_address
     from zkgroup.protocol.names import validate_group_id
     from zkgroup.protocol.topic_filter import TopicFilter
 
@@ -285,7 +285,7 @@ def export(
             line.clear()
             warn(ctx, [warning])
 
-        # Of a pandas that Spark does not know yet, and that an export does not use.
+        # About a pandas that Spark does not know yet, and that an export does not use.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         try:
             rows = run_export(request, registry, brokers, progress=line.show, warn=say)
@@ -300,7 +300,7 @@ def export(
 
 
 def _print_done(rows: Sequence[Row], output: Output) -> None:
-    """What cannot be printed is no failure of the export: nobody is to think that the destination is full."""
+    """Print the rows. An error of standard output says that the export is done."""
     try:
         print_rows(rows, COLUMNS, output)
         sys.stdout.flush()

@@ -508,7 +508,6 @@ _EXPECTED: Final = frozenset(
         "MismatchError",
         "RefusedError",
         "OwnedError",
-        "Recreated",
         "Moved",
         "TakenOver",
         "NotFoundError",

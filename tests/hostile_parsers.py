@@ -133,7 +133,7 @@ def answers(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
 
 IDENTITY = TopicIdentity(17, "abc", "delete", None)
 PART = RecordPart(
-    TopicPartition("orders", 0), 5, 9, 4, 0, {"compaction": 0}, 5, 2,
+    TopicPartition("orders", 0), 5, 2, 5, 9, rows=4, undecodable=0, gaps={"compaction": 0},
     skipped=(Skipped("retention", 3, 5),), again=(Lost("topic=orders/0.5-9.parquet", 5, 9, 4),),
 )  # fmt: skip
 RECORD = RunRecord(

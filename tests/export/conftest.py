@@ -58,7 +58,7 @@ def commit(registry: Registry) -> Callable[[str, Mapping[TopicPartition, int]], 
 
 @pytest.fixture
 def committed(registry: Registry) -> Callable[[str, str, int], int | None]:
-    """``committed(group, topic, partition)`` is the offset that stands in ZooKeeper, None where there is none."""
+    """``committed(group, topic, partition)`` is the offset in ZooKeeper, None where there is none."""
 
     def read(group: str, topic: str, partition: int = 0) -> int | None:
         path = znodes.offset(group, TopicPartition(topic, partition))

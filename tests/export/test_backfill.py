@@ -1,5 +1,5 @@
-"""Backfills: what earlier runs passed over, and what files held that are gone, is exported again; nothing else is. What
-``--verify`` advises is pasted as it is printed, and mends."""
+"""Backfills export again what earlier runs passed over, and the messages of files that are gone; nothing else. The
+commands that ``--verify`` prints are pasted, and mend."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ def test_a_lost_file_is_written_again(
         for name in gone:
             lose(destination, name)
         assert len(problems(destination)) == 2
-        told: list[str] = []
-        made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), warn=told.append)
+        warnings: list[str] = []
+        made = fill_in(group, topic, begin=at(topic, 15), until=at(topic, 16), warn=warnings.append)
         assert [(row.partition, row.start, row.end, row.rows) for row in made] == [(0, 10, 20, 10)]
-        assert told == [f"{topic}-0: {gone[0]} is missing: offsets 10 to 19 are exported again"]
+        assert warnings == [f"{topic}-0: {gone[0]} is missing: offsets 10 to 19 are exported again"]
         assert problems(destination) == [f"{gone[1]} of run {run} is missing"]
         fill_in(group, topic)
         run = newest_run(destination, group)
@@ -188,7 +188,7 @@ def test_a_lost_file_of_an_hour_is_written_again_without_what_other_folders_hold
 def test_a_file_that_comes_back_meanwhile_is_not_written_again(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination
 ) -> None:
-    """Whoever restores it from a copy while the backfill reads is told, and nothing is there twice."""
+    """Restored from a copy while the backfill reads: refused, and nothing is there twice."""
     topic, group, out = make_topic(), unique("group"), root_of(destination)
     fill(topic, 10)
     in_process(group, topic)
@@ -205,26 +205,6 @@ def test_a_file_that_comes_back_meanwhile_is_not_written_again(
     assert verify(destination) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 1)]
     assert not [file for file in files_in(out) if file.endswith(".tmp")]
     assert fill_in(group, topic) == []
-
-
-def test_what_retention_took_of_a_lost_file_is_said(
-    in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
-    kafka: KafkaSettings,
-) -> None:  # fmt: skip
-    """Refused unless the rest is wanted; then the rest is there, and the offsets that are gone are accounted for."""
-    topic, group = make_topic(), unique("group")
-    fill(topic, 20)
-    in_process(group, topic)
-    (name,) = published_in(root_of(destination))
-    lose(destination, name)
-    drop_messages(kafka, TopicPartition(topic, 0), 5)
-    with pytest.raises(MismatchError, match=r"log 5 to 20\): messages that come next were deleted"):
-        fill_in(group, topic)
-    told: list[str] = []
-    assert [row.rows for row in fill_in(group, topic, on_mismatch="lake", warn=told.append)] == [15]
-    assert any("offsets 0 to 4 are not exported (retention)" in line for line in told)
-    assert any(f"5 of 20 messages of {name} are not in the log any more" in line for line in told)
-    assert verify(destination) == [VerifyRow(topic, 0, 0, 20, 15, 5, 0, 1)]
 
 
 def test_a_backfill_takes_no_more_than_it_may(
@@ -268,9 +248,9 @@ def test_what_was_lost_is_written_again_as_it_was_read(
     with pytest.raises(RefusedError, match="was written with --isolation read_uncommitted, and would be") as raised:
         fill_in(group, topic, isolation="read_committed")
     assert str(raised.value.remedy).startswith("--isolation read_uncommitted writes what it held")
-    told: list[str] = []
-    fill_in(group, topic, warn=told.append)
-    assert "--isolation read_uncommitted, as in the group's last export here" in told
+    warnings: list[str] = []
+    fill_in(group, topic, warn=warnings.append)
+    assert "--isolation read_uncommitted, as in the group's last export here" in warnings
     assert [(row.rows, row.gaps, row.problem) for row in verify(destination)] == [(19, 1, None)]
 
 
@@ -299,10 +279,10 @@ def test_a_damaged_file_counts_as_there_and_is_named(
     in_process(group, topic)
     (name,) = published_in(out)
     (out / name).write_bytes(b"PAR1")
-    told: list[str] = []
+    warnings: list[str] = []
     assert advised(cluster, destination) == []
-    assert fill_in(group, topic, warn=told.append) == []
-    (line,) = told
+    assert fill_in(group, topic, warn=warnings.append) == []
+    (line,) = warnings
     assert line.startswith(f"{name} is not of the size that the record tells, and count as there: move")
     (out / name).rename(out.parent / "away")
     (command,) = advised(cluster, destination)
@@ -408,22 +388,26 @@ def test_what_no_log_has_any_more_is_refused_and_then_recorded(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
     kafka: KafkaSettings, cluster: Sandbox,
 ) -> None:  # fmt: skip
-    """All of it is named; with ``--on-mismatch lake`` the account is closed."""
+    """All of it is named; with ``--on-mismatch lake`` the rest is exported, and all offsets are accounted for."""
     topic, group = make_topic(2), unique("group")
     fill(topic, 40, 2)
     in_process(group, topic)
-    for name in published_in(root_of(destination)):
-        lose(destination, name)
+    name, other = published_in(root_of(destination))
+    lose(destination, name)
+    lose(destination, other)
     fill(topic, 20, 2)
     drop_messages(kafka, TopicPartition(topic, 0), 8)
     drop_messages(kafka, TopicPartition(topic, 1), 25)
-    with pytest.raises(MismatchError, match=r"about 2 partitions: .*log 8 to 30.*log 25 to 30") as told:
+    with pytest.raises(MismatchError, match=r"about 2 partitions: .*log 8 to 30.*log 25 to 30") as raised:
         fill_in(group, topic, until=COMMITTED)
-    assert "--on-mismatch lake" in str(told.value.remedy)
+    assert "--on-mismatch lake" in str(raised.value.remedy)
     (command,) = advised(cluster, destination)
     refused = run(*shlex.split(command)[1:], timeout=120)
     assert (refused.returncode, "about 2 partitions" in refused.stderr) == (5, True)
-    assert paste(f"{command} --on-mismatch lake") == [(0, 8, 20), (1, 20, 20)]
+    told = run(*shlex.split(command)[1:], "--on-mismatch", "lake", "--output", "json", timeout=120)
+    assert [(row["start"], row["end"], row["rows"]) for row in json.loads(told.stdout)] == [(8, 20, 12), (20, 20, 0)]
+    assert "offsets 0 to 7 are not exported (retention)" in told.stderr
+    assert f"8 of 20 messages of {name} are not in the log any more" in told.stderr
     assert offsets(destination) == list(range(8, 20))
     assert verify(destination) == [
         VerifyRow(topic, 0, 0, 20, 12, 8, 0, 1),
@@ -447,9 +431,9 @@ def test_what_an_earlier_log_had_only_a_copy_brings_back(
     assert advised(cluster, destination) == []
     (problem,) = problems(destination)
     assert str(problem).endswith("is missing, of an earlier log of the topic: only a copy brings it back")
-    told: list[str] = []
-    assert fill_in(group, topic, warn=told.append) == []
-    assert told == [f"{lost} is missing, of an earlier log of the topic: they cannot be written again"]
+    warnings: list[str] = []
+    assert fill_in(group, topic, warn=warnings.append) == []
+    assert warnings == [f"{lost} is missing, of an earlier log of the topic: they cannot be written again"]
 
 
 def test_committed_is_no_place_for_a_group_without_offsets(

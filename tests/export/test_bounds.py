@@ -65,28 +65,30 @@ def test_what_an_end_does_not_name_is_told_of_and_begun(
 ) -> None:  # fmt: skip
     """Also by a file that is older than a partition; and an end that the log has not. The next export goes on with all
     of them, from where the first was told to begin: none is new to it."""
-    topic, group, told = make_topic(3), unique("group"), list[str]()
+    topic, group, warnings = make_topic(3), unique("group"), list[str]()
     fill(topic, 30, 3)
-    rows = export(group, topic, begin=EARLIEST, until=parse_bound(f"{topic}:0=99", group, "--until"), warn=told.append)
+    rows = export(
+        group, topic, begin=EARLIEST, until=parse_bound(f"{topic}:0=99", group, "--until"), warn=warnings.append
+    )
     assert [(row.start, row.end) for row in rows] == [(0, 10), (0, 0), (0, 0)]
     assert [committed(group, topic, number) for number in range(3)] == [10, 0, 0]
-    assert told == [
+    assert warnings == [
         f"--until names no place in {topic}-1, {topic}-2: of what is not named nothing is exported",
         f"{topic}-0: --until 99 lies behind the end of its log, which is 10",
     ]
     fill(topic, 3, 3)
-    told.clear()
-    assert [(row.start, row.end) for row in export(group, topic, warn=told.append)] == [(10, 11), (0, 11), (0, 11)]
-    assert told == []
+    warnings.clear()
+    assert [(row.start, row.end) for row in export(group, topic, warn=warnings.append)] == [(10, 11), (0, 11), (0, 11)]
+    assert warnings == []
     begin, until = (parse_bound(f"{topic}:{number}=5", group, "--until") for number in (1, 0))
-    assert export(group, topic, backfill=True, begin=begin, until=until, warn=told.append) == []
-    assert told == [f"--until names no place in {topic}-1: of what is not named nothing is exported"]
+    assert export(group, topic, backfill=True, begin=begin, until=until, warn=warnings.append) == []
+    assert warnings == [f"--until names no place in {topic}-1: of what is not named nothing is exported"]
 
 
 def test_times_of_old_brokers_are_told_of_with_what_they_are() -> None:
     """Before 0.10: an export that finds nothing says so there, too."""
     facts = [PartitionFacts(TopicPartition("t", 0), None, None, 0, 9, begin=0, until=0)]
-    plan = ExportPlan("g", (), (), ())
+    plan = ExportPlan(())
     until = Bound("time", NOON)
     for by_segments in (False, True):
         (note,) = notes_on(EARLIEST, until, facts, plan, fills=False, by_segments=by_segments)
@@ -95,7 +97,7 @@ def test_times_of_old_brokers_are_told_of_with_what_they_are() -> None:
 
 
 def test_a_file_of_others_is_refused_without_options_that_are_not_there(tmp_path: Path) -> None:
-    """One of several groups; of one, whoever it is, the offsets are taken."""
+    """A file of several groups needs the group's name; that of a single group is taken as it is."""
     path = tmp_path / "two"
     path.write_text("/consumers/a/offsets/t/0:5\n/consumers/b/offsets/t/0:6\n")
     assert parse_bound(str(path), "b", "--from").offsets == {TopicPartition("t", 0): 6}

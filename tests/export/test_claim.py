@@ -39,13 +39,14 @@ def group(unique: Callable[[str], str]) -> str:
 
 
 def claim_for(registry: Registry, group: str, warn: Callable[[str], None] = lambda _: None) -> ExportClaim:
-    return ExportClaim(registry, group, "one", warn)
+    return ExportClaim(registry, group, warn)
 
 
 def part(topic: str, number: int, version: int | None, committed: int | None, end: int) -> RecordPart:
     """A part of a record that moves the offset to ``end``."""
     start = committed or 0
-    return RecordPart(TopicPartition(topic, number), start, end, end - start, 0, {}, committed, version)
+    partition = TopicPartition(topic, number)
+    return RecordPart(partition, committed, version, start, end, rows=end - start, undecodable=0, gaps={})
 
 
 def version_of(registry: Registry, group: str, topic: str, number: int = 0) -> int | None:
@@ -75,16 +76,16 @@ def test_two_exports_of_a_group_do_not_overlap(
 ) -> None:
     """The second one is refused after it has waited out a session, and names who holds the lock."""
     settings = ZooKeeperSettings(cluster.connect, session_timeout=1.0)
-    told: list[str] = []
+    warnings: list[str] = []
     with claim_for(registry, group), Registry(settings) as other:
         with (
             pytest.raises(RefusedError, match=r"another export of group .* \(host .*, process \d+\)"),
-            claim_for(other, group, told.append),
+            claim_for(other, group, warnings.append),
         ):
             pytest.fail("locked twice")
-        with claim_for(other, unique("group"), told.append):
+        with claim_for(other, unique("group"), warnings.append):
             pass  # another group's export is not in the way
-    assert len(told) == 1
+    assert len(warnings) == 1
 
 
 def test_a_lock_whose_holder_died_is_waited_out(group: str, cluster: Sandbox) -> None:
@@ -114,7 +115,7 @@ def test_the_lock_leaves_nothing_behind(group: str, registry: Registry) -> None:
 
 
 def test_a_claim_that_is_let_go_leaves_the_pointer(group: str, registry: Registry) -> None:
-    """What is unfinished stays, for whoever comes next; and the same data in the same place is no other run's."""
+    """An unfinished run stays for the next export; and the same data in the same place is no other run's."""
     with claim_for(registry, group) as claim:
         claim.point(None, PLANNED)
         claim.point(None, PLANNED)  # repeated, as after a lost answer
@@ -153,7 +154,7 @@ def test_a_commit_moves_and_creates_offsets_and_ends_the_run(
 def test_a_run_that_is_taken_over_under_a_change_is_the_others(
     group: str, registry: Registry, cluster: Sandbox, committed: Committed, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process writes the pointer between the look at it and the change: by its version alone that is seen.
+    """Another process writes the pointer between the read and the change: only its version shows that.
     Nothing of ours is done, and the pointer stays as it is."""
     parts = [part("t", 0, None, None, 10)]
     with Registry(ZooKeeperSettings(cluster.connect)) as ours, claim_for(ours, group) as claim:
@@ -272,8 +273,8 @@ def test_what_was_lost_on_the_wire_is_found_out(
     through_proxy: tuple[TcpProxy, Registry], group: str, registry: Registry, commit: Commit, committed: Committed,
     held: str, what: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The connection dies under the decision or the commit: whether it was applied is looked up, and it is done exactly
-    once."""
+    """The connection dies under the decision or the commit: the next read shows whether it was applied; it happens
+    exactly once."""
     proxy, theirs = through_proxy
     commit(group, {TopicPartition("t", 0): 2})
     before = version_of(registry, group, "t")

@@ -60,7 +60,7 @@ def test_offsets_here_say_nothing_of_exports_elsewhere(
     in_process: InProcess, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
     cluster: Sandbox, destination: Destination,
 ) -> None:  # fmt: skip
-    """``--verify --group`` told of a group that is elsewhere, and advised what is refused."""
+    """``--verify --group`` compared a group of another cluster, and advised a command that is refused."""
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     in_process(group, topic)
@@ -89,7 +89,7 @@ def test_a_topic_of_another_cluster_is_no_other_groups(
     in_process(groups[1], other)
     (row,) = in_process(groups[1], topic, take_over=groups[0])
     assert (row.start, row.end) == (0, 10)
-    assert {file.told.tag is None for file in destination.published(topic)} == {True, False}
+    assert {file.parts.tag is None for file in destination.published(topic)} == {True, False}
 
 
 def test_a_cluster_that_has_got_an_id_is_the_same(

@@ -27,7 +27,7 @@ from zkgroup.export.run.assembly import assemble
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.spark.spark_context import pack_code
 from zkgroup.export.tasks.export_task import run_task
-from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.export.tasks.task_data import DoneAnswer, FailedAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import Record, produce
@@ -100,7 +100,7 @@ def test_a_range_without_messages_moves_the_offset_and_writes_no_file(
     export: Export, make_topic: MakeTopic, kafka: KafkaSettings, unique: Callable[[str], str], committed: Committed,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """A log of aborted messages alone is passed over: no empty file, and the next export does not look again."""
+    """A log of aborted messages alone is passed over: no empty file, and the next export does not read it again."""
     topic, group = make_topic(), unique("group")
     client = producer(kafka, transactional_id=topic)
     client.init_transactions(30)
@@ -219,13 +219,13 @@ def done(
 ) -> RangeAnswer:
     """A task's answer for ``[start, end)``."""
     reached = end if reached is None else reached
-    return RangeAnswer("done", "t", partition, start, end, reached, gaps, (), rows, 0, 0, 0, {})
+    return RangeAnswer("t", partition, start, end, reached, gaps, rows, 0, 0, {})
 
 
 def file(name: str, *slices: tuple[int, int, int, int]) -> FileAnswer:
     """A task's answer for a file, with (partition, start, end, rows)."""
     held = tuple(Slice(*one) for one in slices)
-    return FileAnswer("file", f"x/{name}", "t", "topic=t", sum(one.rows for one in held), 100, held)
+    return FileAnswer(f"x/{name}", "t", "topic=t", sum(one.rows for one in held), 100, held)
 
 
 FIRST, SECOND = done(0, 10, transactions=10), done(10, 20, transactions=10)
@@ -265,7 +265,7 @@ def test_answers_in_any_order_make_the_plan() -> None:
         file("b", (0, 10, 12, 1)),
     ]
     made = assemble(replace(PLAN, layout=Layout(())), answers)
-    assert made.parts == [RecordPart(T0, 0, 20, 9, 0, {"transactions": 5, "compaction": 6}, 0, 3)]
+    assert made.parts == [RecordPart(T0, 0, 3, 0, 20, rows=9, undecodable=0, gaps={"transactions": 5, "compaction": 6})]
     assert made.files == [
         RecordFile("b", "topic=t/0.10-12.parquet", "t", 1, 100, (Slice(0, 10, 12, 1),)),
         RecordFile("c", "topic=t/0.12-20.parquet", "t", 8, 100, (Slice(0, 12, 20, 8),)),
@@ -303,6 +303,9 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     )
     assert done.returncode == 0, done.stderr.decode()
     first, written, second = pickle.loads(done.stdout)
-    assert first[:5] == ("done", topic, 0, 0, 10)
-    assert written[:3] == ("file", *files_in(out), topic)
-    assert second[:2] == ("failed", "NotFoundError")
+    assert isinstance(first, RangeAnswer)
+    assert first[:4] == (topic, 0, 0, 10)
+    assert isinstance(written, FileAnswer)
+    assert written[:2] == (*files_in(out), topic)
+    assert isinstance(second, FailedAnswer)
+    assert second.error == "NotFoundError"

@@ -18,7 +18,7 @@ from zkgroup.export.model.intervals import overlaps
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.tasks import parquet_files as files_module
-from zkgroup.export.tasks.parquet_files import TaskFiles, Told
+from zkgroup.export.tasks.parquet_files import RangeCounts, TaskFiles
 from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
 from zkgroup.protocol.names import TopicPartition
 
@@ -82,7 +82,7 @@ def test_every_message_is_in_its_folder_once(
             for messages in made:
                 files.add(messages)
             told = files.end(end)
-            assert isinstance(told, Told)
+            assert isinstance(told, RangeCounts)
             counted += told.rows
             ranges.append((partition, start, end))
         files.finish()
@@ -118,7 +118,7 @@ def test_a_disk_that_is_full_from_the_first_byte_on_is_what_fails(
 
 
 def rows_of(folder: Path, file: FileAnswer) -> list[tuple[int, int]]:
-    """Partition and offset of each row, held against what the file's slices say, in their order."""
+    """Partition and offset of each row, compared with the file's slices, in their order."""
     table = pq.ParquetFile(folder / file.work).read()
     offsets = table["offset"].to_pylist()
     assert len(offsets) == file.rows == sum(one.rows for one in file.slices)
@@ -134,7 +134,7 @@ def rows_of(folder: Path, file: FileAnswer) -> list[tuple[int, int]]:
 
 
 def check_slices(files: list[FileAnswer], ranges: list[tuple[int, int, int]], layout: Layout) -> None:
-    """Disjoint in each folder, within what was read, and told by names that are all different."""
+    """Disjoint in each folder, within what was read, and under names that are all different."""
     held: dict[tuple[str, int], list[tuple[int, int]]] = {}
     names: set[str] = set()
     for file in files:

@@ -38,8 +38,8 @@ def test_topics_are_those_named_or_matched_or_with_offsets(
     group: GroupState, make_topic: Callable[..., str], commit: Commit
 ) -> None:
     """Named and filtered topics need no offsets; without either, the group's offsets tell, and dead topics warn."""
-    told: list[str] = []
-    group = GroupState(group._registry, group.group, told.append)
+    warnings: list[str] = []
+    group = GroupState(group._registry, group.group, warnings.append)
     one, two = make_topic(2), make_topic(1)
     with pytest.raises(NotFoundError, match="has no committed offsets"):
         group.select_topics([], None)
@@ -47,7 +47,7 @@ def test_topics_are_those_named_or_matched_or_with_offsets(
     assert group.select_topics([], TopicFilter("white_list", f"{one}|{two}")) == {one: (0, 1), two: (0,)}
     commit(group.group, {TopicPartition(two, 0): 0, TopicPartition("dead", 0): 3})
     assert group.select_topics([], None) == {two: (0,)}
-    assert told == [f"group {group.group} has offsets of topic dead, which does not exist: it is left out"]
+    assert warnings == [f"group {group.group} has offsets of topic dead, which does not exist: it is left out"]
     with pytest.raises(NotFoundError, match="no topic nowhere"):
         group.select_topics([one, "nowhere"], None)
     with pytest.raises(
@@ -57,7 +57,7 @@ def test_topics_are_those_named_or_matched_or_with_offsets(
 
 
 def test_a_live_group_is_refused_by_the_names_of_its_members(group: GroupState, registry: Registry) -> None:
-    """Members commit for themselves: an export beside them would be undone, or undo them."""
+    """Members commit for themselves: an export at the same time would be undone, or undo them."""
     group.refuse_if_live()
     registry.write(Ensure(znodes.ids(group.group)))
     member = f"{group.group}_host-1"
@@ -70,7 +70,7 @@ def test_a_live_group_is_refused_by_the_names_of_its_members(group: GroupState, 
 def test_an_offset_that_is_no_number_stops_the_export(
     group: GroupState, registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str]
 ) -> None:
-    """Nobody guesses where a group with a broken offset stands: the node is named."""
+    """The export does not guess a broken offset: it names the node."""
     topic = make_topic()
     path = znodes.offset(group.group, TopicPartition(topic, 0))
     registry.write(Ensure(path))

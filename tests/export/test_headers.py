@@ -1,4 +1,4 @@
-"""Headers whose names are no UTF-8. Kafka does not look at them, and confluent-kafka raises, and later crashes."""
+"""Headers whose names are no UTF-8. Kafka does not decode them, and confluent-kafka raises, and later crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports that are members of their group: beside others, losing partitions, killed, cut off."""
+"""Exports that are members of their group: with other members, losing partitions, killed, cut off."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_is_lost_meanwhile_is_left_to_its_new_owner(
 
 
 class _Latecomer:
-    """A member that joins when it is told to, and waits for its share."""
+    """A member that joins on demand, and waits for its share."""
 
     def __init__(self, cluster: Sandbox, group: str, topic: str) -> None:
         self._topic = topic
@@ -145,7 +145,7 @@ class _Latecomer:
 def test_a_decision_depends_on_the_owner_nodes(
     brief: Export, filled: str, unique: Callable[[str], str], registry: Registry, committed: Committed, tmp_path: Path
 ) -> None:
-    """Owner nodes that are deleted after the last look make the transaction fail, also where the member has them again
+    """Owner nodes that are deleted after the last read make the transaction fail, also where the member has them again
     by then: it looks anew, and decides once."""
     group, points = unique("group"), list[str]()
     owners = [znodes.owner(group, TopicPartition(filled, number)) for number in range(PARTITIONS)]
@@ -173,7 +173,7 @@ def test_a_decision_depends_on_the_offsets(
     brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]],
     commit: Callable[..., None], committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """An offset that exists already is moved after the last look at it: the transaction fails, and the decision is made
+    """An offset that exists already is moved after the last read of it: the transaction fails, and the decision is made
     without its partition."""
     group, points, warnings, one = unique("group"), list[str](), list[str](), TopicPartition(filled, 1)
     brief(group, filled, join=joining(group))
@@ -269,7 +269,7 @@ def test_what_others_read_meanwhile_is_a_recorded_gap(
     brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]],
     commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Between two joined exports another member reads on: the second one begins where the group stands, and says so."""
+    """Between two joined exports another member reads on: the second one begins at the group's offset, and says so."""
     group, warnings = unique("group"), list[str]()
     brief(group, filled, join=joining(group))
     fill(filled, 20, PARTITIONS)

@@ -1,4 +1,4 @@
-"""Folders and names: days and hours of any zone, and what a destination's layout is held to."""
+"""Folders and names: days and hours of any zone, and the rules of a destination's layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zkgroup.export.model.layout import (
 )
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.tasks.json_check import is_json, is_walked_json
-from zkgroup.export.tasks.late_messages import Found, LateCounter, late_of
+from zkgroup.export.tasks.late_messages import LateCounter, late_of
 
 # Whole, half and quarter hours; a change at a minute past midnight (St. John's until 2011), by half an hour (Lord
 # Howe), of a whole day (Apia skipped one), and times before zones, which are seconds off.
@@ -184,12 +184,12 @@ def test_late_is_behind_anything_before_wherever_ranges_are_cut(
         elif period is not None and period <= horizon:
             newest = period
     edges = sorted({0, len(periods), *(cut for cut in cuts if cut < len(periods))})
-    ranges: list[Found] = []
+    ranges: list[tuple[int, dict[int, int]]] = []
     for start, end in pairwise(edges):
         told = LateCounter(horizon)
         for period in periods[start:end]:
             told.add(period, 1)
-        ranges.append(Found(told.late, told.fresh))
+        ranges.append((told.late, told.fresh))
     assert late_of(ranges, before) == (late, newest)
 
 

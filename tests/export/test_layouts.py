@@ -107,7 +107,7 @@ def test_times_that_no_calendar_has_are_verified(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Behind the year 9999: in the folder of no day, beside messages without a time; and wrong in any other."""
+    """Behind the year 9999: in the folder of no day, with messages without a time; and wrong in any other."""
     topic, out = make_topic(), tmp_path / "out"
     times = [253_402_300_800_999, 1_700_000_000_000, (1 << 62)]
     produce(kafka, topic, [Record(b"", None, 0, moment) for moment in times])
@@ -150,7 +150,7 @@ def test_messages_lie_in_the_folders_of_their_hours(
     assert problems(out) == []
     destination = Destination(FolderStore(out))
     parts = [record.partitions[0] for record in destination.records(group)]
-    assert [(part.late, part.undated, part.rows) for part in parts] == [(1, 1, 6), (1, 0, 2)]
+    assert [(part.late, part.rows) for part in parts] == [(1, 6), (1, 2)]
 
     here = out / folder / "date=2024-10-27"
     shutil.move(here / "hour=3" / "0.3-4.parquet", here / "hour=2" / "0.3-4.parquet")

@@ -162,7 +162,7 @@ def test_pods_that_do_not_run_are_looked_at_with_kubernetes_own_tool() -> None:
 
 
 def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
-    """That of spark-submit writes where it was told to."""
+    """That of spark-submit writes where its own settings say."""
     why = (
         "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
         ": org.apache.spark.SparkIllegalArgumentException: [INVALID_EXECUTOR_MEMORY] Executor memory is too small.\n"
@@ -218,7 +218,7 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[Zk
 
 
 def test_a_master_is_told_as_it_was_written() -> None:
-    """How often a task is tried is our own; where there is no master, nobody is to look for one."""
+    """How often a task is tried is our own; where there is no master, the export does not wait for one."""
     error = start_failure("local[2,4]", "", "it ended", lambda: "/tmp/log")
     assert error.message.startswith("Spark does not start on local[2]: ")
     late = silent_master("local[*,4]", 5.0, "/tmp/log")

@@ -27,11 +27,12 @@ LIMIT = 250 << 10  # KiB
 _TASK = """
 import pickle, re, sys
 from zkgroup.export.tasks.export_task import run_task
+from zkgroup.export.tasks.task_data import FileAnswer, RangeAnswer
 settings, topic, end = pickle.load(sys.stdin.buffer)
 answers = list(run_task(settings, [(topic, 0, 0, end)]))
-assert [answer[0] for answer in answers if answer[0] != "file"] == ["done"], answers
-rows = sum(answer.rows for answer in answers if answer[0] == "file")
-files = sum(answer[0] == "file" for answer in answers)
+written = [answer for answer in answers if isinstance(answer, FileAnswer)]
+assert [type(answer) for answer in answers if answer not in written] == [RangeAnswer], answers
+rows, files = sum(file.rows for file in written), len(written)
 status = open("/proc/self/status").read()
 print(rows, files, re.search(r"VmHWM:\\s+([0-9]+) kB", status)[1])
 """

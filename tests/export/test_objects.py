@@ -27,7 +27,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores import filesystems
-from zkgroup.export.stores.filesystems import cleaned, told_failure, uri_with_defaults
+from zkgroup.export.stores.filesystems import cleaned, store_failure, uri_with_defaults
 from zkgroup.export.stores.object_store import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
 from zkgroup.export.tasks.staging import Staging
@@ -235,15 +235,15 @@ def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
         "When getting information for bucket 'bkt': AWS Error ACCESS_DENIED during HeadBucket operation: No response",
         "AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation: The AWS Access Key Id you provided does not",
     ):
-        error = told_failure(silent, "cannot list", OSError(said))
+        error = store_failure(silent, "cannot list", OSError(said))
         assert type(error) is ZkgroupError
         assert error.message.startswith("cannot list s3://bkt/lake: the store does not allow it to these credentials")
     # Azure's words begin with an address that may be long.
-    long = told_failure(silent, "cannot list", OSError(f"{'x' * 600} Azure Error: [AuthorizationFailure] 403 no"))
+    long = store_failure(silent, "cannot list", OSError(f"{'x' * 600} Azure Error: [AuthorizationFailure] 403 no"))
     assert "not allow it to these credentials" in long.message
     stalled = "google::cloud::Status(DEADLINE_EXCEEDED: Retry policy exhausted: CURL error [28]=Timeout was reached)"
-    assert isinstance(told_failure(silent, "cannot list", pa.ArrowException(stalled)), UnreachableError)
-    assert "odd" in told_failure(silent, "cannot list", OSError("AWS Error odd")).message
+    assert isinstance(store_failure(silent, "cannot list", pa.ArrowException(stalled)), UnreachableError)
+    assert "odd" in store_failure(silent, "cannot list", OSError("AWS Error odd")).message
 
 
 def test_a_process_that_azures_client_would_end_is_another_one() -> None:

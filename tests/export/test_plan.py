@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.export.model.plan_types import OffsetRange, OnMismatch, PartitionFacts, Skipped
+from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, OnMismatch, PartitionFacts, Skipped
 from zkgroup.export.planning.export_plan import cut, make_plan, pack
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.protocol.names import TopicPartition
@@ -22,6 +22,11 @@ def facts(
 ) -> PartitionFacts:  # fmt: skip
     known = version if committed is not None else None
     return PartitionFacts(partition, committed, known, log_start, log_end, begin=begin, ended=ended)
+
+
+def reads(plan: ExportPlan) -> list[OffsetRange]:
+    """The offsets that a plan reads."""
+    return [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if part.start < part.end]
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**7), st.integers(1, 10**6))
@@ -72,43 +77,43 @@ def test_a_plan_reads_from_the_committed_offset_to_the_end() -> None:
         (T0, 7, 30, 9, True),
         (T1, 5, 5, 3, False),
     ]
-    assert plan.ranges == (OffsetRange(T0, 7, 30),)
+    assert reads(plan) == [OffsetRange(T0, 7, 30)]
     assert plan.moves
 
 
 def test_nothing_new_moves_nothing() -> None:
-    """A group that stands at the end has an empty plan."""
+    """A group at the end of the log has an empty plan."""
     plan = make_plan("g", "/out", [facts(T0, 7, 0, 7)])
     assert not plan.moves
-    assert not plan.ranges
+    assert not plan.reads
 
 
 def test_no_offset_is_refused_unless_from_says_where_to_begin() -> None:
-    """Without a committed offset nobody knows what is new: refused, naming the partitions, or begun where told."""
+    """Without a committed offset nobody knows what is new: refused, naming the partitions, or begun at ``--from``."""
     other = facts(T1, 4, 0, 4)
     with pytest.raises(NoOffsetError, match=r"no committed offset for 1 partition \(t-0\).*--from"):
         make_plan("g", "/out", [facts(T0, None, 3, 10), other])
     earliest = make_plan("g", "/out", [facts(T0, None, 3, 10, begin=3), other])
-    assert earliest.ranges == (OffsetRange(T0, 3, 10),)
+    assert reads(earliest) == [OffsetRange(T0, 3, 10)]
     latest = make_plan("g", "/out", [facts(T0, None, 3, 10, begin=10), other])
-    assert not latest.ranges
+    assert not latest.reads
     assert latest.moves  # the group gets its offset, so that the next export knows what is new
 
 
 def test_from_does_not_touch_what_has_an_offset() -> None:
     """``--from`` is for partitions without an offset: the others go on where they are."""
-    assert make_plan("g", "/out", [facts(T0, 4, 0, 9, begin=0)]).ranges == (OffsetRange(T0, 4, 9),)
+    assert reads(make_plan("g", "/out", [facts(T0, 4, 0, 9, begin=0)])) == [OffsetRange(T0, 4, 9)]
 
 
 @pytest.mark.parametrize("answer", ["lake", "group"])
 def test_lost_messages_are_refused_or_recorded(answer: Literal["lake", "group"]) -> None:
-    """Retention overtook the group: refused with both positions; told to go on, it does where the log starts."""
+    """Retention overtook the group: refused with both positions; with an answer it starts where the log starts."""
     behind = [facts(T0, 10, 25, 40, ended=10)]
     said = r"t-0 \(group 10, destination 10, log 25 to 40\): messages .* deleted .*--on-mismatch lake, group, skip"
     with pytest.raises(MismatchError, match=said):
         make_plan("g", "/out", behind)
     plan = make_plan("g", "/out", behind, on_mismatch=answer)
-    assert plan.ranges == (OffsetRange(T0, 25, 40),)
+    assert reads(plan) == [OffsetRange(T0, 25, 40)]
     assert plan.partitions[0].skipped == (Skipped("retention", 10, 25),)
 
 
@@ -119,7 +124,7 @@ def test_an_offset_behind_the_end_is_refused(answer: OnMismatch) -> None:
     with pytest.raises(MismatchError, match=r"t-0 .group 41, destination none, log 0 to 40.*--on-mismatch skip$"):
         make_plan("g", "/out", beyond, on_mismatch=answer)
     plan = make_plan("g", "/out", beyond, on_mismatch="skip")
-    assert (plan.ranges, [partition for partition, _ in plan.left_out]) == ((), [T0])
+    assert (plan.partitions, [partition for partition, _ in plan.left_out]) == ((), [T0])
 
 
 def test_a_refusal_names_a_few_and_counts_the_rest() -> None:

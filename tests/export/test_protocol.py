@@ -103,7 +103,7 @@ def test_one_that_was_given_up_for_dead_does_no_harm(
     export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], cluster: Sandbox,
     registry: Registry, tmp_path: Path, point: str,
 ) -> None:  # fmt: skip
-    """An export stands still, its session ends, another one goes on and finishes; then the first one wakes up: before
+    """An export is paused, its session ends, another one goes on and finishes; then the first one wakes up: before
     the decision it is told off, after it there is nothing left to do for it."""
     group = unique("zombie")
     with Paused(lambda passed: export(group, topic, passed=passed), point) as first:
@@ -123,12 +123,12 @@ def test_a_second_export_waits_and_is_refused(
 ) -> None:
     """While one works, another one of the same group is refused by the first one's host and process; nothing is done
     twice."""
-    group, told = unique("twice"), list[str]()
+    group, warnings = unique("twice"), list[str]()
     with Paused(lambda passed: export(group, topic, passed=passed), "checked") as first:
         with pytest.raises(RefusedError, match=r"another export of group .* is running \(host .*, process \d+\)"):
-            export(group, topic, warn=told.append)
+            export(group, topic, warn=warnings.append)
         first.finish()
-    assert len(told) == 1
+    assert len(warnings) == 1
     is_complete(group, topic, tmp_path / "out")
 
 

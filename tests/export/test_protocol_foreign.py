@@ -213,7 +213,7 @@ def test_a_foreign_commit_under_the_transaction_is_not_written_over(
     export: Export, topic: str, begun: Callable[[], tuple[str, Path]], commit: Callable[..., None],
     committed: Callable[..., Any],
 ) -> None:  # fmt: skip
-    """Offsets that exist already are moved behind the decision, also between the commit's last look at them and its
+    """Offsets that exist already are moved behind the decision, also between the commit's last read of them and its
     transaction: only the transaction itself can refuse to write over them."""
     points: Points = []
     group, out = begun()
@@ -234,8 +234,8 @@ def test_a_foreign_commit_under_the_decision_refuses_it(
     export: Export, topic: str, begun: Callable[[], tuple[str, Path]], commit: Callable[..., None],
     committed: Callable[..., Any], registry: Registry, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Somebody moves an offset between the decision's last look and its transaction: it is not decided, and the run is
-    dropped as if that had been seen before."""
+    """Another client moves an offset between the decision's last read and its transaction: it is not decided, and
+    the run is dropped as if that had been seen before."""
     group, out = begun()
     one, transact = TopicPartition(topic, 1), Registry.transaction
 

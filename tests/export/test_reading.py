@@ -153,7 +153,7 @@ def test_what_nothing_explains_is_refused(
     export: Export, compacted: str, unique: Callable[[str], str], record: Callable[[str], RunRecord],
     committed: Committed, destination: Destination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Offsets missing from the middle of a topic that is not compacted: exit 5 with the stretch; recorded if told."""
+    """Offsets missing from the middle of a topic that is not compacted: exit 5 with the stretch; or recorded."""
     from zkgroup.export.planning import group_state as module
 
     # The one thing that is not real here: what the brokers say of this topic's policy.
@@ -164,15 +164,15 @@ def test_what_nothing_explains_is_refused(
         export(group, compacted)
     assert committed(group, compacted) is None
     assert nothing_in(tmp_path / "out")
-    told: list[str] = []
-    (row,) = export(group, compacted, on_mismatch="lake", warn=told.append)
+    warnings: list[str] = []
+    (row,) = export(group, compacted, on_mismatch="lake", warn=warnings.append)
     (part,) = record(group).partitions
     assert part.gaps["unexplained"] > 3
     assert part.is_balanced
     missing = (
         f"{part.gaps['unexplained']} offsets of 0 to {row.end - 1} are missing from the log, and nothing explains it"
     )
-    assert told == [f"compacted-0: {missing}: that is recorded (unexplained)"]
+    assert warnings == [f"compacted-0: {missing}: that is recorded (unexplained)"]
     (problem,) = [found for found in verify(destination) if found.problem is not None]
     assert f"{part.gaps['unexplained']} offsets of these were missing from the log, and nothing explains it" in str(
         problem.problem
@@ -185,7 +185,7 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
     export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     record: Callable[[str], RunRecord], commit: Callable[..., None], committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Messages deleted between plan and reading: the range that is gone is told; with an answer to that the next one
+    """Messages deleted between plan and reading: the range that is gone is named; with an answer to that the next one
     takes what is left, of what it was to read and of what it reads itself, and the record has both gaps."""
     topic, group = make_topic(), unique("group")
     produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(100)])
@@ -206,10 +206,10 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
         if point == "planned":
             delete_records(kafka, topic, 60)
 
-    told: list[str] = []
-    (row,) = export(group, topic, passed=again, on_mismatch="lake", warn=told.append)
+    warnings: list[str] = []
+    (row,) = export(group, topic, passed=again, on_mismatch="lake", warn=warnings.append)
     assert (row.start, row.end, row.rows) == (30, 100, 40)
-    assert told == [
+    assert warnings == [
         f"{topic}-0: offsets 0 to 29 are not exported (retention)",
         f"{topic}-0: 30 offsets of 30 to 99 were deleted before they were read and are not exported (retention)",
     ]
@@ -258,16 +258,16 @@ def test_retention_that_overtook_the_group_is_refused_or_recorded(
     export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     record: Callable[[str], RunRecord], commit: Callable[..., None],
 ) -> None:  # fmt: skip
-    """Before the plan: refused by name, or gone on with, and told on stderr and in the record."""
-    topic, group, told = make_topic(), unique("group"), list[str]()
+    """Before the plan: refused by name, or with an answer passed over, named on stderr and in the record."""
+    topic, group, warnings = make_topic(), unique("group"), list[str]()
     produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(50)])
     commit(group, {TopicPartition(topic, 0): 10})
     delete_records(kafka, topic, 20)
     with pytest.raises(RefusedError, match=r"-0 \(group 10, destination none, log 20 to 50\): messages that come next"):
         export(group, topic)
-    (row,) = export(group, topic, on_mismatch="lake", warn=told.append)
+    (row,) = export(group, topic, on_mismatch="lake", warn=warnings.append)
     assert (row.start, row.rows) == (20, 30)
-    assert told == [f"{topic}-0: offsets 10 to 19 are not exported (retention)"]
+    assert warnings == [f"{topic}-0: offsets 10 to 19 are not exported (retention)"]
     assert [tuple(gap) for gap in record(group).partitions[0].skipped] == [("retention", 10, 20)]
 
 

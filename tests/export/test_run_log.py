@@ -132,9 +132,9 @@ def test_a_file_that_is_gone_before_it_is_published_is_named(
     path.unlink()
     with pytest.raises(RefusedError, match=r"was decided, and 1 file of it is gone or changed .*0-40.parquet"):
         in_process(group, topic)
-    told: list[str] = []
-    in_process(group, abandon=True, warn=told.append)
-    assert "the group has passed none of it, so the next export reads its messages again" in told[-1]
+    warnings: list[str] = []
+    in_process(group, abandon=True, warn=warnings.append)
+    assert "the group has passed none of it, so the next export reads its messages again" in warnings[-1]
     assert [row.rows for row in in_process(group, topic)] == [40]
     assert len(messages_in(tmp_path / "out")) == 40
     assert problems(destination) == []
@@ -168,7 +168,7 @@ def _store(root: Path) -> object:
 
 
 def test_another_destination_gives_nothing_up(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:
-    """A mistyped ``--to`` beside ``--abandon``."""
+    """A mistyped ``--to`` with ``--abandon``."""
     topic, group = forty
     kill_at(in_process, group, topic, "decided")
     with pytest.raises(RefusedError, match=f"was exported to {tmp_path}/out, and is not in {tmp_path}/typo"):
@@ -186,10 +186,10 @@ def test_a_run_in_the_log_that_lost_a_file_is_given_up_as_far_as_it_is_lost(
     lost.unlink()
     with pytest.raises(RefusedError, match="1 file of it is gone or changed"):
         in_process(group, topic)
-    told: list[str] = []
-    in_process(group, topic, abandon=True, warn=told.append)
-    assert "1 file of run" in told[-1]
-    assert "--backfill writes it again" in told[-1]
+    warnings: list[str] = []
+    in_process(group, topic, abandon=True, warn=warnings.append)
+    assert "1 file of run" in warnings[-1]
+    assert "--backfill writes it again" in warnings[-1]
     with pytest.raises(MismatchError):
         in_process(group, topic)
     in_process(group, topic, on_mismatch="lake")
@@ -216,7 +216,7 @@ def test_the_end_of_a_run_leaves_others_alone(
 def test_a_run_whose_files_are_gone_is_not_decided(
     in_process: Export, forty: tuple[str, str], destination: Destination, tmp_path: Path
 ) -> None:
-    """Somebody has taken it for dead, and tidied up, while it stood still."""
+    """Another process has taken it for dead, and tidied up, while it was paused."""
     topic, group = forty
 
     def tidy_up() -> None:
@@ -228,7 +228,7 @@ def test_a_run_whose_files_are_gone_is_not_decided(
 
 
 def test_a_log_that_is_missing_stops_exports(three: tuple[str, str], in_process: Export, tmp_path: Path) -> None:
-    """Alone, or with all of zkgroup's documents: nothing is begun anew beside files that nobody names."""
+    """Alone, or with all of zkgroup's documents: nothing begins anew where there are files that no record names."""
     topic, group = three
     kept, copy = tmp_path / "out/_zkgroup", tmp_path / "copy"
     shutil.copytree(kept, copy)
@@ -248,9 +248,9 @@ def test_what_is_given_up_behind_the_groups_offset_is_named(
     kill_at(in_process, group, topic, "decided")
     commit_offsets(registry, group, {TopicPartition(topic, 0): 15})
     shutil.rmtree(tmp_path / "out")
-    told: list[str] = []
-    in_process(group, abandon=True, warn=told.append)
-    assert f"with messages that the group has passed: {topic}-0 offsets 0 to 14" in told[-1]
+    warnings: list[str] = []
+    in_process(group, abandon=True, warn=warnings.append)
+    assert f"with messages that the group has passed: {topic}-0 offsets 0 to 14" in warnings[-1]
 
 
 def test_a_run_in_the_log_needs_no_zookeeper_to_be_published(
@@ -276,9 +276,9 @@ def test_what_was_written_and_never_decided_is_kept_until_it_is_exported(
     topic, group = forty
     kill_at(in_process, group, topic, "decided")
     registry.write(Delete(znodes.export_state(group)))
-    told: list[str] = []
-    in_process(group, topic, max_messages=10, warn=told.append)
-    assert any("holds what a run has written and no later one has exported" in line for line in told)
+    warnings: list[str] = []
+    in_process(group, topic, max_messages=10, warn=warnings.append)
+    assert any("holds what a run has written and no later one has exported" in line for line in warnings)
     assert len(destination.left_runs(group)) == 1
     in_process(group, topic)
     in_process(group, topic)
@@ -292,9 +292,9 @@ def test_of_what_the_same_export_reads_again_nothing_is_said(
     """Killed between its record and its decision, a run is no news once the next one has its messages."""
     topic, group = forty
     kill_at(in_process, group, topic, "record written")
-    told: list[str] = []
-    in_process(group, topic, warn=told.append)
-    assert told == []
+    warnings: list[str] = []
+    in_process(group, topic, warn=warnings.append)
+    assert warnings == []
     assert destination.left_runs(group) == []
     assert len(messages_in(tmp_path / "out")) == 40
 
@@ -345,7 +345,7 @@ def test_a_layout_binds_from_the_first_decision_on(
 def test_a_missing_layout_or_owner_stops_exports(
     three: tuple[str, str], in_process: Export, destination: Destination, tmp_path: Path, document: str
 ) -> None:
-    """Records are there, and the document that stands for all of them is gone: nothing is written in its place."""
+    """Records are there, and the document of all of them is gone: nothing is written in its place."""
     topic, group = three
     (path,) = (tmp_path / "out/_zkgroup").glob(document)
     data = path.read_bytes()

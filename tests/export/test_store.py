@@ -12,8 +12,8 @@ from exports import as_nobody, files_in
 
 from zkgroup.errors import RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.address import ObjectAddress
-from zkgroup.export.stores.store import FolderStore, UnlistableError, parse_address, remedy_of
+from zkgroup.export.model.address import ObjectAddress, parse_address
+from zkgroup.export.stores.store import FolderStore, UnlistableError, remedy_of
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_places_in_stores_are_named_by_uri(uri: str, container: str, prefix: str
 
 
 def test_endpoint_and_region_come_from_the_environment_where_the_uri_has_none() -> None:
-    """Tasks on other machines get them, too, since they are part of what they are told."""
+    """Tasks on other machines get them, too, since they are part of the tasks' settings."""
     environment = {
         "AWS_ENDPOINT_URL": "http://store:9000/",
         "AWS_DEFAULT_REGION": "eu-central-1",
@@ -282,7 +282,7 @@ def test_a_file_is_never_replaced(store: FolderStore) -> None:
 
 
 def test_a_file_that_changed_or_vanished_is_not_published(store: FolderStore) -> None:
-    """Only what a task told of, as it told of it."""
+    """Only files that a task has reported, as it has reported them."""
     work = worked(store, "a.tmp", b"AA")
     with pytest.raises(ZkgroupError, match="2 bytes, not 4"):
         publish(store, work, "0-10.parquet", 4)
@@ -292,7 +292,7 @@ def test_a_file_that_changed_or_vanished_is_not_published(store: FolderStore) ->
 
 
 def test_what_is_taken_back_leaves_no_empty_folders(store: FolderStore) -> None:
-    """Folders that held nothing else go, up to the destination itself; a neighbour keeps them."""
+    """Folders with nothing else in them go, up to the destination itself; a neighbour keeps them."""
     publish(store, worked(store, "a.tmp", b"A"), "topic=t/partition=0/0-10.parquet", 1)
     publish(store, worked(store, "b.tmp", b"B"), "topic=t/partition=1/0-10.parquet", 1)
     store.remove("work")
@@ -338,11 +338,11 @@ def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
                 with pytest.raises(UnlistableError, match=r"cannot look at .*/file: Permission denied"):
                     FolderStore(Path(name)).size("lost+found/file")
                 destination = Destination(FolderStore(Path(name)))
-                told: list[str] = []
-                beside = [file.name for file in destination.data_files(unlisted=told.append)]
+                warnings: list[str] = []
+                beside = [file.name for file in destination.data_files(unlisted=warnings.append)]
                 assert beside == ["aside/a/file", "aside/c/file"]  # whatever lies between them
                 closed_ones = ["aside/away", "aside/b", "link", "listed/file", "lost+found"]
-                assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in told] == closed_ones
+                assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in warnings] == closed_ones
         finally:
             folder.chmod(0o700)
             listed.chmod(0o700)

@@ -158,7 +158,7 @@ ALL = [(p, i) for p in range(2) for i in range(20)]
 def test_an_export_sees_what_those_before_it_wrote(
     other: Uri, in_process: Callable[..., Any], filled: str, fill: Callable[..., object], unique: Callable[[str], str]
 ) -> None:
-    """Run after run, told by history and verification; and a file of another name is seen before it is written
+    """Run after run, in history and verification; and a file of another name is seen before it is written
     again."""
     group, root = unique("group"), parse_address(other())
     in_process(group, filled, root=root, range_messages=10)

@@ -96,7 +96,7 @@ def test_nothing_is_taken_over_from_an_export_under_way(
 
 
 def test_of_two_claims_at_once_at_most_one_holds(tmp_path: Path) -> None:
-    """Written first and listed then: whoever comes second sees the first."""
+    """Written first and then listed: the second group sees the first."""
     destination = Destination(FolderStore(tmp_path))
     claim_topics(destination, ["orders"], "a", ["c"])
     claim_topics(destination, ["orders"], "a", ["c"])

@@ -150,9 +150,9 @@ def test_a_damaged_record_is_a_problem_and_hides_no_other(
     assert named.problem == f"{path} was changed: restore it from a copy"
     assert any("20-30.parquet of run" in str(row.problem) for row in rows)
     assert any("0-10.parquet is in no record" in str(row.problem) for row in rows)
-    told: list[str] = []
-    assert [row.state for row in history(destination, warn=told.append)] == ["damaged", "exported", "exported"]
-    assert told == [named.problem]
+    warnings: list[str] = []
+    assert [row.state for row in history(destination, warn=warnings.append)] == ["damaged", "exported", "exported"]
+    assert warnings == [named.problem]
 
 
 def test_a_record_that_is_gone_or_doubled_is_named(exported: tuple[Destination, str, str]) -> None:
@@ -190,7 +190,7 @@ def test_a_group_that_was_moved_is_named(
 def test_an_offset_that_is_none_hides_nothing_of_the_files(
     exported: tuple[Destination, str, str], registry: Registry, cluster: Sandbox
 ) -> None:
-    """Nothing was looked at, for one node that somebody has written anything to."""
+    """Nothing was checked, for one node that somebody has written anything to."""
     destination, group, topic = exported
     path = znodes.offset(group, TopicPartition(topic, 0))
     registry.write(SetData(path, b"abc"))
@@ -289,7 +289,7 @@ def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Cal
     hidden, shown = unique("group"), unique("group")
     pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash")
     for group in (hidden, shown):
-        with ExportClaim(registry, group, "attempt", lambda _: None) as claim:
+        with ExportClaim(registry, group, lambda _: None) as claim:
             claim.point(None, pointer)
     path = znodes.export_state(hidden)
     (node,) = registry.read([Get(path)])
@@ -301,11 +301,11 @@ def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Cal
 
 
 def test_status_tells_what_runs_and_what_waits(registry: Registry, unique: Callable[[str], str]) -> None:
-    """Nothing for a group without exports; a claim is at work, a pointer without one waits, with what to do."""
+    """Nothing for a group without exports; a claim is running, a pointer without one is unfinished, with advice."""
     group = unique("group")
     assert status(registry, group) == []
     pointer = Pointer("decided", "00000001-aaaaaaaa", "/out", "hash")
-    with ExportClaim(registry, group, "attempt", lambda _: None) as claim:
+    with ExportClaim(registry, group, lambda _: None) as claim:
         (row,) = status(registry, group)
         assert (row.state, row.step, row.run) == ("running", "planning", None)
         claim.point(None, pointer)

@@ -2,7 +2,7 @@
 
 An export is one *run*: plan → write → decide → publish → commit. The destination's log of runs says where exports end;
 the group's offsets follow. ZooKeeper holds the *pointer* ``/consumers/G/zkgroup/export``, persistent, and below it
-``lock``, ephemeral, which says that somebody works on it. The state is the pointer's, and every change of it is one
+``lock``, ephemeral, of the process that works on it. The state is the pointer's; each change of it is one
 compare-and-set:
 
 ==================  =======================================  ====================================  ===================
@@ -30,8 +30,8 @@ none                the record in ``log/G``, files           removes ``runs/G/RU
 - **A joined export** (``run.export_member``) moves the offsets in the transaction that decides, on condition that its
   owner nodes are those that it has marked. So no member's commit can come between decision and commit.
 
-Each step is also a *point*: ``run_export(passed=…)`` is told of each as it is passed, which is how tests find and hurt
-all of them.
+Each step is also a *point*: ``run_export(passed=…)`` is called at each. Tests find all points so, and kill the process
+there.
 
 The folders are layers; each one's docstring names its modules:
 

@@ -1,5 +1,2 @@
-"""Looking at exports: what was done, what is unfinished, and whether everything is there, once.
-
-``run_history`` (``--history``), ``run_status`` (``--status``), ``verify`` (``--verify``) with ``mending`` (the commands
-that mend what was found).
-"""
+"""Reports on exports: ``run_history`` (``--history``), ``run_status`` (``--status``), ``verify`` (``--verify``) with
+``repair_commands`` (the commands that mend its problems)."""

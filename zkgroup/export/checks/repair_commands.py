@@ -49,6 +49,6 @@ def remedy_for(problems: Iterable[VerifyRow], address: Address) -> Remedy:
 
 def _separate(partitions: Mapping[TopicPartition, Iterable[Interval]]) -> Iterator[dict[TopicPartition, Interval]]:
     """One interval of each partition at a time: what lies between two may have been left out knowingly."""
-    held = {partition: union(intervals) for partition, intervals in partitions.items()}
-    for number in range(max(map(len, held.values()), default=0)):
-        yield {partition: found[number] for partition, found in held.items() if number < len(found)}
+    merged = {partition: union(intervals) for partition, intervals in partitions.items()}
+    for number in range(max(map(len, merged.values()), default=0)):
+        yield {partition: found[number] for partition, found in merged.items() if number < len(found)}

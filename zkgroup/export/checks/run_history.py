@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from zkgroup.export.destination.parallel import ask_each
 from zkgroup.export.destination.run_log import Destination, LogEntry
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.run_record import RunRecord
+from zkgroup.export.stores.parallel import ask_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RunRow:
 def history(
     destination: Destination, groups: Sequence[str] | None = None, warn: Callable[[str], None] = lambda _: None
 ) -> Iterator[RunRow]:
-    """The runs of all groups or of these, the oldest first. ``warn`` is told of damaged records."""
+    """The runs of all groups or of these, the oldest first. ``warn`` receives damaged records."""
     for group in destination.groups() if groups is None else groups:
         for entry, found in ask_each(partial(_read, destination, group), destination.entries(group, is_checked=False)):
             if isinstance(found, DamagedDocumentError):

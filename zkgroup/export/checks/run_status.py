@@ -22,7 +22,7 @@ from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
 @dataclass(frozen=True, slots=True)
 class StatusRow:
     """What is under way for a group. ``state``: ``running``; ``killed``: its process on this host is gone, and its
-    session has not ended yet; ``unfinished``: nobody works on it. ``step``: ``planning``, ``planned``, ``decided``,
+    session has not ended yet; ``unfinished``: no process works on it. ``step``: ``planning``, ``planned``, ``decided``,
     ``unreadable``, or ``left``: ZooKeeper knows nothing of it, and the destination has its folder. ``since``: when the
     work began, milliseconds since 1970. ``is_elsewhere``: whether it is for another destination than the one asked
     about."""
@@ -60,7 +60,7 @@ def status(registry: Registry, group: str | None = None, destination: Destinatio
 
 
 def _row(registry: Registry, group: str, node: object, destination: Destination | None) -> StatusRow | None:
-    """What the ``node`` of a group's pointer tells, and who holds its lock; None where nothing is under way."""
+    """The state that the ``node`` of a group's pointer and its lock have; None where nothing is under way."""
     path = znodes.export_state(group)
     if isinstance(node, Failure) and node.code is Code.NO_NODE:
         return _left(group, destination)
@@ -109,14 +109,14 @@ def _left(group: str, destination: Destination | None) -> StatusRow | None:
 
 
 def _is_elsewhere(group: str, pointer: Pointer | None, destination: Destination | None) -> bool:
-    """Whether a run is for another destination: one place has many names, so its folder tells, too."""
+    """Whether a run is for another destination: one place has many names, so its folder counts, too."""
     if pointer is None or destination is None or pointer.output == destination.store.uri:
         return False
     return pointer.run not in destination.left_runs(group) and not destination.is_logged(group, pointer.run)
 
 
 def _in_the_way(group: str, pointer: Pointer | None, destination: Destination | None) -> str:
-    """Why a decided run cannot be finished as it is; nothing where it can, or nobody tells."""
+    """Why a decided run cannot be finished as it is; nothing where it can, or where that is unknown."""
     if pointer is None or pointer.state != "decided" or destination is None:
         return ""
     if _is_elsewhere(group, pointer, destination):

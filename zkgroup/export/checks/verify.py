@@ -1,4 +1,4 @@
-"""Is everything there, once? The records of the log and the files of a destination, held against each other.
+"""Is everything there, once? Compares the records of the log with the files of a destination.
 
 Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
 and times of each row group. Of one with several also the offsets of its rows. Values are not read. Nothing is changed.
@@ -7,14 +7,13 @@ and times of each row group. Of one with several also the offsets of its rows. V
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
-from zkgroup.export.destination.file_check import LOOKS, Look, check_file, check_times, look_at
+from zkgroup.export.destination.file_check import FileContent, check_file, check_times, read_file
 from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
 from zkgroup.export.destination.topic_owners import Owner, read_owners
 from zkgroup.export.model.documents import DamagedDocumentError, damaged
@@ -23,6 +22,7 @@ from zkgroup.export.model.layout import Calendar, Layout, is_read
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning import group_state
 from zkgroup.export.planning.group_state import GroupState
+from zkgroup.export.stores.parallel import ask_each
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
@@ -58,12 +58,11 @@ class _Log(NamedTuple):
 
 @dataclass
 class _Account:
-    """What records say of a partition, and what was seen."""
+    """The records of a partition, and its problems."""
 
     group: str
     read: list[Interval] = field(default_factory=list)
     skipped: list[Interval] = field(default_factory=list)
-    gone: list[Interval] = field(default_factory=list)
     rows: int = 0
     gaps: int = 0
     files: int = 0
@@ -79,7 +78,7 @@ def verify(
     note: Callable[[str], None] = lambda _: None,
 ) -> list[VerifyRow]:
     """One row for each partition, then its problems, then those of no partition. ``committed``: what groups have
-    committed, where that is to be compared, too. ``note`` is told what is no problem and yet worth knowing."""
+    committed, where that is to be compared, too. ``note`` receives observations that are no problem."""
     rows: list[VerifyRow] = []
     accounts: dict[_Log, _Account] = {}
     expected = ExpectedFiles()
@@ -169,12 +168,9 @@ def _newest_tags(records: Iterable[RunRecord]) -> dict[str, str | None]:
     for record in records:
         for topic, coverage in record.coverage.items():
             known = found.get(topic)
-            found[topic] = coverage.identity if known is None else max(known, coverage.identity, key=_birth)
+            if known is None or known.czxid < coverage.identity.czxid:
+                found[topic] = coverage.identity
     return {topic: identity.tag for topic, identity in found.items()}
-
-
-def _birth(identity: TopicIdentity) -> int:
-    return identity.czxid
 
 
 def _log_of(record: RunRecord, partition: TopicPartition) -> _Log:
@@ -184,7 +180,6 @@ def _log_of(record: RunRecord, partition: TopicPartition) -> _Log:
 def _enter(accounts: dict[_Log, _Account], record: RunRecord) -> None:
     for part in record.partitions:
         account = accounts.setdefault(_log_of(record, part.partition), _Account(record.group))
-        account.gone += [(gap.start, gap.end) for gap in part.skipped if gap.kind == "retention"]
         account.skipped += [(gap.start, gap.end) for gap in part.skipped]
         if part.again:  # what was lost, once more, as far as the log still had it
             fewer = sum(lost.rows for lost in part.again) - part.rows - part.undecodable
@@ -210,7 +205,7 @@ def _check_files(
     unnamed: str,
     note: Callable[[str], None],
 ) -> list[VerifyRow]:
-    """Look at all files; what is wrong with those that no record names (``unnamed``)."""
+    """Check all files; what is wrong with those that no record names (``unnamed``)."""
     strange: list[VerifyRow] = []
     there: set[str] = set()
     calendars: dict[Layout, Calendar] = {}
@@ -218,13 +213,12 @@ def _check_files(
     files = list(destination.data_files(unlisted=unlisted.append))
     for why in unlisted:
         note(f"{why}: what may lie there is not looked at")
-    with ThreadPoolExecutor(LOOKS, thread_name_prefix="zkgroup-verify") as pool:
-        known = [file for file in files if file.name in expected.files]
-        looks = pool.map(lambda file: look_at(destination, file.name), known)
-        for file, look in zip(known, looks, strict=True):
-            there.add(file.name)
-            one = expected.files[file.name]
-            _account_file(accounts, one, _problems_of(file.name, file.size, look, one, layouts[one.run], calendars))
+    known = [file for file in files if file.name in expected.files]
+    contents = ask_each(lambda file: read_file(destination, file.name), known)
+    for file, content in zip(known, contents, strict=True):
+        there.add(file.name)
+        one = expected.files[file.name]
+        _account_file(accounts, one, _problems_of(file.name, file.size, content, one, layouts[one.run], calendars))
     strange += [
         VerifyRow(*NO_PLACE, problem=f"{file.name} {unnamed}", mend="person")
         for file in files
@@ -243,13 +237,13 @@ def _check_files(
 
 
 def _problems_of(
-    name: str, size: int, look: Look, one: ExpectedFile, layout: Layout, calendars: dict[Layout, Calendar]
+    name: str, size: int, content: FileContent, one: ExpectedFile, layout: Layout, calendars: dict[Layout, Calendar]
 ) -> list[str]:
-    problems = check_file(size, look, one)
-    if not problems and look.footer is not None and layout.timed:
+    problems = check_file(size, content, one)
+    if not problems and content.footer is not None and layout.timed:
         if layout not in calendars:
             calendars[layout] = layout.calendar()
-        problems += check_times(look.footer, layout, calendars[layout], name)
+        problems += check_times(content.footer, layout, calendars[layout], name)
     return [f"{name}{why}" for why in problems]
 
 
@@ -270,7 +264,7 @@ def _compare_offsets(
     offsets: Mapping[TopicPartition, int | None],
     note: Callable[[str], None],
 ) -> None:
-    """Hold a group's offsets against where its exports end."""
+    """Compare a group's offsets with where its exports end."""
     for partition, offset in offsets.items():
         coverage = newest.coverage[partition.topic]
         end = coverage.ends[partition.partition]

@@ -37,8 +37,8 @@ def extend_coverage(
     for (topic, number), pieces in intervals.items():
         entry = found[topic]
         # An empty interval says nothing, and would only grow the record.
-        held = (*entry.partitions.get(number, ()), *(piece for piece in pieces if piece[0] < piece[1]))
-        partitions = {**entry.partitions, number: union(held)}
+        covered = (*entry.partitions.get(number, ()), *(piece for piece in pieces if piece[0] < piece[1]))
+        partitions = {**entry.partitions, number: union(covered)}
         partition = TopicPartition(topic, number)
         period = newest.get(partition)
         found[topic] = TopicCoverage(

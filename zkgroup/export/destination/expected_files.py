@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from zkgroup.export.model.plan_types import Lost, Slice
+from zkgroup.export.model.plan_types import Lost
 from zkgroup.export.model.run_record import RecordFile, RunRecord
 from zkgroup.protocol.names import TopicPartition
 
@@ -53,8 +53,5 @@ class ExpectedFiles:
         for name, known in self.files.items():
             if name not in there:
                 for one in known.file.ranges:
-                    yield known, TopicPartition(known.file.topic, one.partition), _lost(name, one)
-
-
-def _lost(name: str, one: Slice) -> Lost:
-    return Lost(name, one.start, one.end, one.rows)
+                    partition = TopicPartition(known.file.topic, one.partition)
+                    yield known, partition, Lost(name, one.start, one.end, one.rows)

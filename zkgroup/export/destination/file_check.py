@@ -1,10 +1,10 @@
-"""What one published file shows, and what is wrong with it."""
+"""One published file, and what is wrong with it."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from zkgroup.export.destination.expected_files import ExpectedFile
 from zkgroup.export.destination.footer import Footer, UnreadableFileError, count_rows, read_footer
@@ -12,18 +12,15 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import Calendar, Layout
 
-#: Files that are looked into at a time: in an object store each look is a wait.
-LOOKS: Final = 8
 
-
-class Look(NamedTuple):
-    """What a file shows: its footer, or why there is none; and what is wrong with its rows, if they were read."""
+class FileContent(NamedTuple):
+    """A file's footer, or why it cannot be read; and what is wrong with its rows, if they were read."""
 
     footer: Footer | None
     why: str | None
 
 
-def look_at(destination: Destination, name: str) -> Look:
+def read_file(destination: Destination, name: str) -> FileContent:
     """Read its footer, and the offsets of its rows where several ranges are in it."""
     try:
         footer = read_footer(destination.store, name)
@@ -32,30 +29,30 @@ def look_at(destination: Destination, name: str) -> Look:
             partitioned = "/partition=" in name
             wrong = count_rows(destination.store, name, footer.slices, partitioned=partitioned)
     except UnreadableFileError as error:
-        return Look(None, error.message.removeprefix(f"{destination}/{name} "))
-    return Look(footer, wrong)
+        return FileContent(None, error.message.removeprefix(f"{destination}/{name} "))
+    return FileContent(footer, wrong)
 
 
-def check_file(size: int, look: Look, known: ExpectedFile) -> list[str]:
+def check_file(size: int, content: FileContent, known: ExpectedFile) -> list[str]:
     """What is wrong with a file, by its footer and its record; in words that follow its name."""
-    if look.footer is None:
-        return [f" {look.why}"]
-    footer, problems = look.footer, list[str]()
+    if content.footer is None:
+        return [f" {content.why}"]
+    footer, problems = content.footer, list[str]()
     rows = footer.metadata.num_rows
     if size != known.file.bytes:
         problems.append(f" has {size} bytes, run {known.run} wrote {known.file.bytes}")
     if rows != known.file.rows:
         problems.append(f" has {rows} rows, run {known.run} wrote {known.file.rows}")
     # Of some of its ranges another file may have become the keeper.
-    said = {(one.partition, one.start, one.end) for one in footer.slices}
-    if footer.told.get("topic") != known.file.topic or not said.issuperset(
+    ranges = {(one.partition, one.start, one.end) for one in footer.slices}
+    if footer.origin.get("topic") != known.file.topic or not ranges.issuperset(
         (one.partition, one.start, one.end) for one in known.file.ranges
     ):
-        topic = footer.told.get("topic")
-        what = ", ".join(f"{topic}-{partition} {start} to {end}" for partition, start, end in sorted(said)[:3])
+        topic = footer.origin.get("topic")
+        what = ", ".join(f"{topic}-{partition} {start} to {end}" for partition, start, end in sorted(ranges)[:3])
         problems.append(f" says that it is {what or 'nothing'}")
-    if look.why is not None:
-        problems.append(f": {look.why}")
+    if content.why is not None:
+        problems.append(f": {content.why}")
     if len(footer.slices) == len(known.file.ranges) == 1:
         whole = known.file.ranges[0]
         problems += [f": {why}" for why in _check_row_groups(footer.metadata, (whole.start, whole.end))]

@@ -1,4 +1,4 @@
-"""A published file's own words: its footer, and, where several ranges are in it, the offsets of its rows."""
+"""A published file's footer, and, where several ranges are in it, the offsets of its rows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class UnopenedFileError(UnreadableFileError):
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """``told``: what the file says of itself, by names without ``zkgroup.``; ``metadata``: pyarrow's."""
+    """``origin``: the entries ``zkgroup.NAME`` of its metadata, by NAME. ``metadata``: pyarrow's."""
 
-    told: Mapping[str, str]
+    origin: Mapping[str, str]
     slices: tuple[Slice, ...]
     metadata: Any
 
@@ -38,24 +38,24 @@ def read_footer(store: Store, name: str) -> Footer:
     """Read a file's footer. Raises ``UnreadableFileError``; where it is the store that fails, ``UnopenedFileError``."""
     with _opened(store, name) as file:
         metadata = pq.read_metadata(file)
-    told = {
+    origin = {
         key.decode().removeprefix("zkgroup."): value.decode("utf-8", "replace")
         for key, value in (metadata.metadata or {}).items()
         if key.startswith(b"zkgroup.")
     }
-    return Footer(told, _slices(told), metadata)
+    return Footer(origin, _slices(origin), metadata)
 
 
-def _slices(told: Mapping[str, str]) -> tuple[Slice, ...]:
+def _slices(origin: Mapping[str, str]) -> tuple[Slice, ...]:
     """Its ranges; none where they make no sense."""
     try:
-        return tuple(Slice(*map(int, one)) for one in orjson.loads(told.get("ranges", "")))
+        return tuple(Slice(*map(int, one)) for one in orjson.loads(origin.get("ranges", "")))
     except (ValueError, TypeError):
         return ()
 
 
 def count_rows(store: Store, name: str, slices: tuple[Slice, ...], *, partitioned: bool) -> str | None:
-    """Read the offsets of a file and hold them against its ranges: each row lies in one, in order, and none is
+    """Read the offsets of a file and compare them with its ranges: each row lies in one, in order, and none is
     missing. What is wrong, or None. ``partitioned``: all is of one partition, and there is no such column."""
     with _opened(store, name) as file:
         return _count(pq.ParquetFile(file), slices, partitioned)
@@ -82,8 +82,8 @@ def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | Non
 
 
 class _Watched:
-    """An open file for pyarrow to read from, which notes whether its store has failed it: for what pyarrow (18 to 26)
-    says of a broken file and of a store that withholds one are errors of the same kinds."""
+    """An open file for pyarrow to read from, which notes whether its store has failed: pyarrow (18 to 26) raises the
+    same errors for a broken file and for a store that fails."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -123,12 +123,12 @@ def _opened(store: Store, name: str) -> Iterator[_Watched]:
 
 def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = False) -> UnreadableFileError:
     if isinstance(store.address, Path):
-        told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     else:
         from zkgroup.export.stores.filesystems import cleaned  # with what pyarrow has of stores: not for folders
 
-        told = cleaned(store.address, error)
-    why = told.splitlines()[0].rstrip(".")
+        text = cleaned(store.address, error)
+    why = text.splitlines()[0].rstrip(".")
     if withheld:
         return UnopenedFileError(
             f"{store.uri}/{name} cannot be read: {why}",

@@ -1,7 +1,7 @@
 """A destination and its log: one record for each decided run of a group, never changed and never removed.
 
-Files are ``OUT/topic=T/…/START-END.parquet``: ``layout`` says which folders there are, and what names tell. No file is
-ever replaced. Folders are Hive's, and what they tell is not repeated inside the files: Spark, pyarrow, pandas, DuckDB,
+Files are ``OUT/topic=T/…/START-END.parquet``: ``layout`` describes folders and names. No file is
+ever replaced. Folders are Hive's, and their values are not repeated inside the files: Spark, pyarrow, pandas, DuckDB,
 Hive and Trino all make columns of them and read only the folders asked for. (A column that is both is refused by
 pyarrow.) Readers guess a folder's type: ``topic`` is a string, *unless every topic of the destination looks like a
 number*.
@@ -27,11 +27,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.destination.parallel import ask_each
-from zkgroup.export.model.documents import DamagedDocumentError, damaged, decode_layout, decode_record, digest
+from zkgroup.export.model.documents import damaged, decode_layout, decode_record, digest
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RunRecord
+from zkgroup.export.stores.parallel import ask_each
 from zkgroup.export.stores.store import Store, UnlistableError
 from zkgroup.text import listed
 
@@ -57,11 +57,11 @@ class LogEntry(NamedTuple):
 
 
 class PublishedFile(NamedTuple):
-    """A file under its final name, and what the name says."""
+    """A file under its final name, with the parts of the name."""
 
     name: str
     size: int
-    told: FileName
+    parts: FileName
 
 
 class Destination:
@@ -172,7 +172,7 @@ class Destination:
         found = self._layouts()
         if len(found) > 1:
             raise RefusedError(
-                f"{self} has two layouts: {listed(sorted(one.told() for one in found.values()), '; ')}",
+                f"{self} has two layouts: {listed(sorted(one.options() for one in found.values()), '; ')}",
                 f"remove the one that no file has from {self}/{LAYOUT}, then run it again",
             )
         return next(iter(found.values()), None)
@@ -215,14 +215,14 @@ class Destination:
                 folders = [f"topic={topic}/{name}" for name in sorted(own & names)]
         for folder in folders:
             for file in self.store.walk(folder):
-                if told := read_name(file.name):
-                    yield PublishedFile(file.name, file.size, told)
+                if parts := read_name(file.name):
+                    yield PublishedFile(file.name, file.size, parts)
 
     def data_files(
         self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
     ) -> Iterator[StoredFile]:
-        """All files but zkgroup's own: of these topics, or of all. ``unlisted`` is told of folders that may not be
-        looked into; without it these raise."""
+        """All files but zkgroup's own: of these topics, or of all. ``unlisted`` receives folders that may not be
+        listed; without it these raise."""
         names = self.store.names("") if topics is None else [f"topic={topic}" for topic in topics]
         for name in names:
             if name == ROOT:
@@ -257,6 +257,3 @@ def refuse_other_cluster(destination: Destination, record: RunRecord | None, clu
             f"{clusters[0]})",
             "choose another --to, or another group",
         )
-
-
-__all__ = ["DamagedDocumentError", "Destination", "LogEntry", "PublishedFile", "number_of", "refuse_other_cluster"]

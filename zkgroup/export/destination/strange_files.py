@@ -35,23 +35,23 @@ def refuse_files_in_the_way(
     logged: set[str] | None = None
     for topic, partitions in wanted.items():
         for file in destination.published(topic, list(partitions)):
-            if file.told.tag != tags.get(topic) or file.name in known:
+            if file.parts.tag != tags.get(topic) or file.name in known:
                 continue
-            if file.told.more:
+            if file.parts.more:
                 if logged is None:
                     logged = {entry.run for group in destination.groups() for entry in destination.entries(group)}
-                if file.told.run not in logged:
+                if file.parts.run not in logged:
                     raise RefusedError(f"{destination}/{file.name} is of a run that the log does not have", _REMEDY)
                 continue
-            met = _overlapping(file, partitions.get(file.told.partition, ()))
+            met = _overlapping(file, partitions.get(file.parts.partition, ()))
             if met is not None:
                 raise RefusedError(
                     f"{destination}/{file.name} is in the way: no record names it, and by its name it holds "
-                    f"offsets {max(file.told.start, met.start)} to {min(file.told.end, met.end) - 1} of "
-                    f"{TopicPartition(topic, file.told.partition)}",
+                    f"offsets {max(file.parts.start, met.start)} to {min(file.parts.end, met.end) - 1} of "
+                    f"{TopicPartition(topic, file.parts.partition)}",
                     _REMEDY,
                 )
 
 
 def _overlapping(file: PublishedFile, pieces: Iterable[OffsetRange]) -> OffsetRange | None:
-    return next((piece for piece in pieces if piece.start < file.told.end and file.told.start < piece.end), None)
+    return next((piece for piece in pieces if piece.start < file.parts.end and file.parts.start < piece.end), None)

@@ -1,4 +1,4 @@
-"""Which group exports a topic to a destination: one group of one cluster.
+"""The group that exports a topic to a destination: one group of one cluster.
 
 ``_zkgroup/topics/TOPIC/GROUP@CLUSTER`` says that a group owns a topic. It is written just before the first decision of
 a run with that topic: written first and then listed, so that of two groups at once at most one goes on. A group that
@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.destination.coverage import merge_coverage
-from zkgroup.export.destination.parallel import ask_each
 from zkgroup.export.destination.run_log import TOPICS, Destination
 from zkgroup.export.model.run_record import RunRecord, TopicCoverage
+from zkgroup.export.stores.parallel import ask_each
 from zkgroup.text import counted
 
 _FORMER: Final = ".former"
@@ -49,7 +49,7 @@ class OwnedError(RefusedError):
 
 
 def read_owners(destination: Destination, topics: Iterable[str]) -> dict[str, list[Owner]]:
-    """Who owns, and has owned, each of these topics."""
+    """The owner, and the former owners, of each of these topics."""
     wanted = list(topics)
     if not destination.store.names(TOPICS):
         return {topic: [] for topic in wanted}
@@ -105,7 +105,7 @@ def claim_topics(destination: Destination, topics: Iterable[str], group: str, cl
 
 
 def replace_owner(destination: Destination, topic: str, owner: Owner, group: str, cluster: str) -> None:
-    """Have a ``group`` own a topic instead of ``owner``, who becomes a former one; may be repeated."""
+    """Have a ``group`` own a topic instead of ``owner``, which becomes a former one; may be repeated."""
     folder = f"{TOPICS}/{topic}"
     destination.store.write(f"{folder}/{owner._replace(is_former=True).name}", _CONTENT)
     destination.store.write(f"{folder}/{Owner(group, cluster).name}", _CONTENT)

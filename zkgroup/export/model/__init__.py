@@ -1,4 +1,4 @@
-"""What exports speak of, as data: offsets and their intervals, plans, records, layouts, addresses. Pure.
+"""The data of exports: offsets and their intervals, plans, records, layouts, addresses. Pure.
 
 ``plan_types`` (the parts of a plan), ``intervals``, ``accounting`` (what became of every offset), ``layout`` (folders,
 names, time zones), ``address`` (``--to``), ``run_record`` (a run, its record, the pointer) with ``documents`` (the same

@@ -1,33 +1,30 @@
-"""What became of every offset of a range: a row, or a gap of a known kind.
+"""Every offset of a range is a row, or belongs to a gap of a known kind.
 
-A reader sees messages and nothing between them. What is missing is one of these, and is told apart like this:
+A reader sees messages and nothing between them. A missing offset is one of these:
 
 - ``transactions``: commit and abort markers, which no client is ever given, and what was aborted, which a reader of
   committed messages is not given. Assumed only where the topic's ``cleanup.policy`` is ``delete``, so that the broker
   leaves nothing else out. Checked: the widest gaps are read again without the filter; what then appears was aborted,
-  and what does not is markers. So many markers side by side are not credible (``MARKERS``): such a stretch is
-  unexplained.
-- ``compaction``: the topic is compacted, or nobody tells whether it is. Markers and aborted messages of compacted
-  topics are counted here too: from outside they cannot be told from what compaction removed.
+  and what does not is markers. More than ``MARKERS`` of them in a row are not credible: such a stretch is unexplained.
+- ``compaction``: the topic is compacted, or its policy is unknown. Markers and aborted messages of compacted topics
+  are counted here too, since a reader cannot distinguish them from removed messages.
 - ``retention``: deleted while it was read; the log now starts behind it.
-- ``elsewhere``: in files of other folders that are there, where a backfill writes again what a lost file held.
-- ``unexplained``: none of these. An export refuses to go on, unless it was told to record it.
+- ``elsewhere``: in files of other folders, where a backfill writes the messages of a lost file again.
+- ``unexplained``: none of these. An export stops, unless ``--on-mismatch`` records it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal
+from typing import Final
 
 from zkgroup.export.model.intervals import Interval
 
-GapKind = Literal["transactions", "compaction", "retention", "elsewhere", "unexplained"]
-
 #: Transaction markers side by side that are believed: each is the end of one producer's transaction.
 MARKERS: Final = 64
-#: Gaps of a range that are looked into; those wider than ``MARKERS`` always are.
-LOOKS: Final = 16
+#: Gaps of a range that are read again; those wider than ``MARKERS`` always are.
+MAX_PROBES: Final = 16
 
 
 class Missing:
@@ -38,8 +35,8 @@ class Missing:
         self.spans: list[Interval] = []
 
     def add(self, first: int, last: int, count: int, offsets: Iterable[int]) -> None:
-        """A batch of ``count`` messages from ``first`` to ``last``; ``offsets`` are all of them, looked at if need
-        be."""
+        """Add a batch of ``count`` messages from ``first`` to ``last``; ``offsets`` are all of them, read only where
+        one is missing."""
         if first == self.position and last - first + 1 == count:
             self.position = last + 1
             return
@@ -65,32 +62,28 @@ def explain(
     cleanup: str | None,
     transactional: bool,
     hidden: Callable[[Interval], Iterator[int]] | None,
-) -> tuple[dict[str, int], list[Interval]]:
-    """Count the offsets of ``spans`` by kind; and the unexplained ones, as they lie.
+) -> dict[str, int]:
+    """Count the offsets of ``spans`` by kind.
 
     ``cleanup``: the topic's policy, None if unknown. ``transactional``: whether the brokers know transactions.
-    ``hidden``: reads a span without the filter of committed messages, and tells the offsets that are there after all;
-    None where nothing was filtered in the first place.
+    ``hidden``: reads a span without the filter of committed messages, and yields the offsets that are there; None
+    where the range was read without the filter.
     """
     gaps: Counter[str] = Counter()
-    unexplained: list[Interval] = []
     if cleanup is None or "compact" in cleanup:
         gaps["compaction"] = sum(end - start for start, end in spans)
-        return {kind: count for kind, count in gaps.items() if count}, unexplained
-    looked = 0
+        return {kind: count for kind, count in gaps.items() if count}
+    probed = 0
     for start, end in sorted(spans, key=lambda span: span[0] - span[1]):
         silent: list[Interval] = [(start, end)]
-        if hidden is not None and end - start > 1 and (end - start > MARKERS or looked < LOOKS):
-            looked += 1
+        if hidden is not None and end - start > 1 and (end - start > MARKERS or probed < MAX_PROBES):
+            probed += 1
             silent = _between((start, end), hidden((start, end)))
         gaps["transactions"] += end - start - sum(high - low for low, high in silent)
         for low, high in silent:
-            if not transactional or high - low > MARKERS:
-                unexplained.append((low, high))
-                gaps["unexplained"] += high - low
-            else:
-                gaps["transactions"] += high - low
-    return {kind: count for kind, count in gaps.items() if count}, sorted(unexplained)
+            is_unexplained = not transactional or high - low > MARKERS
+            gaps["unexplained" if is_unexplained else "transactions"] += high - low
+    return {kind: count for kind, count in gaps.items() if count}
 
 
 def _between(span: Interval, offsets: Iterator[int]) -> list[Interval]:

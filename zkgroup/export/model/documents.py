@@ -36,8 +36,8 @@ def digest(data: bytes) -> str:
 
 def encode_record(record: RunRecord) -> bytes:
     """The bytes of a record."""
-    told = {"format": FORMAT, **_plain(record)}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
+    document = {"format": FORMAT, **_plain(record)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def decode_record(name: str, data: bytes) -> RunRecord:
@@ -67,8 +67,8 @@ def _plain(value: Any) -> dict[str, Any]:
 def _decode(name: str, data: bytes, kind: type[T]) -> T:
     found = _read(name, data, dict[str, msgspec.Raw]).get("format")
     if found is None or bytes(found) != b"%d" % FORMAT:
-        told = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
-        raise damaged(name, f"has {told}; this release reads {FORMAT}")
+        version = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
+        raise damaged(name, f"has {version}; this release reads {FORMAT}")
     return _read(name, data, kind)
 
 

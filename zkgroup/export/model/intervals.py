@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 #: An empty one, ``(n, n)``, is a place to go on from: nothing is there yet, and nothing below is missed.
 Interval: TypeAlias = tuple[int, int]
-_NOWHERE = (1 << 64, 1 << 64)  # behind every offset
 
 
 def union(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -36,27 +35,6 @@ def subtract(interval: Interval, taken: Iterable[Interval]) -> list[Interval]:
         position = max(position, high)
     if position < end:
         left.append((position, end))
-    return left
-
-
-def difference(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list[Interval]:
-    """What of ``intervals`` is in none of ``taken``, however many they are of; nothing of it is empty."""
-    left: list[Interval] = []
-    away = iter(union(one for one in taken if one[0] < one[1]))
-    low, high = next(away, _NOWHERE)
-    for start, end in union(intervals):
-        position = start
-        while high <= position:
-            low, high = next(away, _NOWHERE)
-        while low < end:
-            if position < low:
-                left.append((position, low))
-            position = high
-            if high >= end:
-                break
-            low, high = next(away, _NOWHERE)
-        if position < end:
-            left.append((position, end))
     return left
 
 

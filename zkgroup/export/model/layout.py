@@ -2,14 +2,14 @@
 run on.
 
 Folders are Hive's: ``topic=T``, then as chosen ``partition=P``, ``date=YYYY-MM-DD``, ``hour=H``. Date and hour are
-those of a message's timestamp on a clock in the layout's time zone, as SQL's ``date()`` and ``hour()`` tell them there:
+those of a message's timestamp on a clock in the layout's time zone, as SQL's ``date()`` and ``hour()`` compute them:
 a day may have 23 or 25 hours, and the hour that a clock strikes twice is one folder with two hours of messages. Hours
 have no leading zero, or DuckDB would read them as text. A message without a timestamp, or with one that no calendar
 has, goes to ``date=0001-01-01``, ``hour=-1``: values that no message has otherwise, of the types that readers guess for
 the other folders. (Hive's null makes pyarrow 25 and pandas 3 fail: on a column of nothing else, "No non-null segments
 were available", and beside dates, "Cannot yet unify dictionaries with nulls".)
 
-A file's name tells offsets: ``START-END.parquet``, with the partition before it (``P.START-END``) where that is no
+A file's name has its offsets: ``START-END.parquet``, with the partition before it (``P.START-END``) where that is no
 folder. Where a file holds more than one range, ``+N.RUN`` follows: so many more, which the run's record and the
 file's footer list. ``.gTAG`` marks a later incarnation of a topic. Offsets of a name are those of the range, or, in
 folders of times, from the first row on to behind the last one.
@@ -101,15 +101,16 @@ class Layout:
         day = (datetime.date.fromisoformat(found["date"]) - _EPOCH).days
         return day * 24 + int(found.get("hour", "")) if "hour" in self.by else day
 
-    def told(self) -> str:
-        """In the words of the command's options."""
+    def options(self) -> str:
+        """The command's options for it."""
         words = [f"--partition-by {','.join(self.by) or 'none'}"]
         words += [f"--time-zone {self.zone}"] if self.timed else []
         return " ".join([*words, f"--key-format {self.key} --value-format {self.value}"])
 
 
 class FileName(NamedTuple):
-    """What a published file's name tells. ``more``: further ranges, which only footer and manifest list."""
+    """The parts of a published file's name. ``more``: how many further ranges it has, which only its footer and the
+    record list."""
 
     topic: str
     partition: int
@@ -134,14 +135,14 @@ def read_name(name: str) -> FileName | None:
 
 
 def is_read(name: str) -> bool:
-    """Whether a reader of the lake takes a file for data: Spark and pyarrow whatever begins neither with ``_`` nor with
-    ``.``, folders included, and a pattern such as ``**/*.parquet`` whatever ends so."""
+    """Whether a reader of the destination takes a file for data: Spark and pyarrow whatever begins neither with ``_``
+    nor with ``.``, folders included, and a pattern such as ``**/*.parquet`` whatever ends so."""
     return name.endswith(".parquet") or not any(part.startswith(("_", ".")) for part in name.split("/"))
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutWish:
-    """What is asked for; None: as the lake has it, or else the default."""
+    """The layout options; None: as the destination has it, or else the default."""
 
     by: tuple[Part, ...] | None = None
     zone: str | None = None
@@ -149,22 +150,17 @@ class LayoutWish:
     value: Format | None = None
 
     def resolve(self, found: Layout | None, where: str) -> Layout:
-        """The layout to write in. Raises ``RefusedError`` where the lake has another one, ``UsageError`` for a zone
-        without a use for it."""
-        base = found or Layout()
-        wanted = Layout(
-            base.by if self.by is None else self.by,
-            base.zone if self.zone is None else self.zone,
-            base.key if self.key is None else self.key,
-            base.value if self.value is None else self.value,
-        )
+        """The layout to write in. Raises ``RefusedError`` where the destination has another one, ``UsageError`` for
+        a zone without a use for it."""
+        given = {name: value for name in Layout.__slots__ if (value := getattr(self, name)) is not None}
+        wanted = replace(found or Layout(), **given)
         if not wanted.timed and self.zone is not None:
             raise UsageError("--time-zone is for folders of times", "add --partition-by date, or hour")
         if not wanted.timed:
             wanted = replace(wanted, zone="UTC")
         if found is not None and wanted != found:
             raise RefusedError(
-                f"{where} was begun with {found.told()}, and readers need one layout and one schema",
+                f"{where} was begun with {found.options()}, and readers need one layout and one schema",
                 "leave these options out to go on in that way, or choose another --to",
             )
         return wanted
@@ -245,10 +241,10 @@ class Calendar:
             pass
         if len(self._quarters) >= _CACHED:
             self._quarters.clear()
-        self._quarters[quarter] = found = self._look(quarter * _QUARTER)
+        self._quarters[quarter] = found = self._periods_in(quarter * _QUARTER)
         return found
 
-    def _look(self, start: int) -> int | list[tuple[int, int]] | None:
+    def _periods_in(self, start: int) -> int | list[tuple[int, int]] | None:
         """The period of a quarter of an hour; where it has several, each with the second that it begins at."""
         if start >= _LAST:
             return None

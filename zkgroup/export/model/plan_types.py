@@ -10,13 +10,13 @@ from zkgroup.protocol.names import TopicPartition
 
 Begin = Literal["earliest", "latest"]
 #: Where to continue a partition about which group and destination disagree: nowhere (refuse), where the destination
-#: ends, where the group stands, or not at all in this export.
+#: ends, at the group's offset, or not at all in this export.
 OnMismatch = Literal["fail", "lake", "group", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What ZooKeeper, the brokers and the destination tell about one partition.
+    """The state of one partition in ZooKeeper, on the brokers and in the destination.
 
     ``committed``: the next offset to read, None without one. ``version``: that of the offset node, None without a node.
     ``log_start`` and ``log_end``: the first offset of the log, and the one behind its last. ``begin``: what ``--from``
@@ -83,7 +83,7 @@ class Skipped(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A range of a published ``file`` that is gone. ``rows``: those that it held."""
+    """A range of a published ``file`` that is gone, with its number of ``rows``."""
 
     file: str
     start: int
@@ -121,21 +121,19 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """All partitions of an export, in order, and the ranges to read. ``left_out``: partitions that are not exported,
-    with the reason. ``notes``: what the bounds that were asked for come to, where that may surprise."""
+    """All partitions of an export, in order. ``left_out``: partitions that are not exported, with the reason.
+    ``notes``: what the bounds that were asked for come to, where that may surprise."""
 
-    group: str
     partitions: tuple[PartitionPlan, ...]
-    ranges: tuple[OffsetRange, ...]
     left_out: tuple[tuple[TopicPartition, str], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def moves(self) -> bool:
-        """Whether there is anything to read, or to commit."""
-        return bool(self.ranges) or any(partition.moves for partition in self.partitions)
+    def reads(self) -> bool:
+        """Whether there is anything to read."""
+        return any(part.start < part.end for part in self.partitions)
 
     @property
-    def has_gaps(self) -> bool:
-        """Whether there is anything to record of what is not exported."""
-        return any(partition.skipped for partition in self.partitions)
+    def moves(self) -> bool:
+        """Whether there is anything to read, or to commit."""
+        return self.reads or any(part.moves for part in self.partitions)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.plan_types import Lost, PartitionPlan, Skipped, Slice
+from zkgroup.export.model.plan_types import PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
 
 Kind = Literal["export", "backfill"]
@@ -26,7 +26,7 @@ State = Literal["planned", "decided"]
 class TopicIdentity:
     """Which log a topic's name stands for. ``czxid`` is that of its znode, ``topic_id`` that of 2.8 and later.
 
-    ``cleanup``: its ``cleanup.policy``, None where nobody tells. ``tag``: marks the names of its files where the
+    ``cleanup``: its ``cleanup.policy``, None where it is unknown. ``tag``: marks the names of its files where the
     destination has files of an earlier log of that name, None otherwise.
     """
 
@@ -42,7 +42,7 @@ class TopicIdentity:
         return self.czxid == other.czxid
 
 
-#: Of an export that is not told otherwise: how large its files are to be, and about how many messages one task reads.
+#: Defaults: the size of a file, about how many messages one task reads, and the codec.
 TARGET_BYTES, RANGE_MESSAGES, COMPRESSION = 512 << 20, 1_000_000, "zstd"
 
 
@@ -88,33 +88,19 @@ class RecordFile:
     ranges: tuple[Slice, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPart:
-    """What a run has read of a partition: ``[start, end)``; the group's offset moves from ``version`` to ``end``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPart(PartitionPlan):
+    """What a run has read of a partition: the plan up to the ``end`` that it has reached.
 
     ``end − start = rows + undecodable + sum(gaps)``; ``gaps`` counts offsets by kind, see ``accounting``.
-    ``undecodable``: messages in the files whose key or value is not of its format. ``late`` (see ``late_messages``) and
-    ``undated`` (without a usable time) count among the others. ``commits``, ``skipped``, ``again``: as planned.
+    ``undecodable``: messages in the files whose key or value is not of its format. ``late`` (see ``late_messages``)
+    ones count among the others.
     """
 
-    partition: TopicPartition
-    start: int
-    end: int
     rows: int
     undecodable: int
     gaps: Mapping[str, int]
-    committed: int | None = None
-    version: int | None = None
-    commits: bool = True
     late: int = 0
-    undated: int = 0
-    skipped: tuple[Skipped, ...] = ()
-    again: tuple[Lost, ...] = ()
-
-    @property
-    def moves(self) -> bool:
-        """Whether the group's offset changes."""
-        return self.commits and self.end != self.committed
 
     @property
     def is_balanced(self) -> bool:
@@ -163,8 +149,8 @@ class RunRecord:
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """What ``/consumers/GROUP/zkgroup/export`` holds. ``output``: the destination, as it is shown. ``record``: the
-    SHA-256 of the record, once it is decided. ``offsets``: for whoever has lost the destination, what a decided run
-    holds: topic → partition → [start, end); None where that is too much for a node."""
+    SHA-256 of the record, once it is decided. ``offsets``: what a decided run holds, for ``--abandon``: topic →
+    partition → [start, end); None where that is too much for a node."""
 
     state: State
     run: str
@@ -179,24 +165,24 @@ def ranges_held(parts: Iterable[RecordPart], files: Iterable[RecordFile]) -> lis
     for file in files:
         for one in file.ranges:
             by_partition.setdefault(TopicPartition(file.topic, one.partition), []).append((one, file.name))
-    for held in by_partition.values():
-        held.sort(key=_start)
+    for ranges in by_partition.values():
+        ranges.sort(key=_start)
     found: list[list[tuple[str, Slice]]] = []
     for part in parts:  # of which a partition may have very many
-        held = by_partition.get(part.partition, [])
-        first = bisect_left(held, part.start, key=_start)
-        last = bisect_right(held, part.end, key=_start)
-        found.append([(name, one) for one, name in islice(held, first, last) if one.end <= part.end])
+        ranges = by_partition.get(part.partition, [])
+        first = bisect_left(ranges, part.start, key=_start)
+        last = bisect_right(ranges, part.end, key=_start)
+        found.append([(name, one) for one, name in islice(ranges, first, last) if one.end <= part.end])
     return found
 
 
-def _start(held: tuple[Slice, str]) -> int:
-    return held[0].start
+def _start(ranges: tuple[Slice, str]) -> int:
+    return ranges[0].start
 
 
 def rows_held(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[int]:
     """The rows that ``files`` hold of each part."""
-    return [sum(one.rows for _, one in held) for held in ranges_held(parts, files)]
+    return [sum(one.rows for _, one in ranges) for ranges in ranges_held(parts, files)]
 
 
 def shares(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
@@ -210,8 +196,8 @@ def shares(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
             upto = file.bytes * rows // max(1, file.rows)
             sizes[file.name, one] = upto - given
             given = upto
-    for part, held in zip(record.partitions, ranges_held(record.partitions, record.files), strict=True):
-        yield part, sum(sizes[key] for key in held), len({name for name, _ in held})
+    for part, ranges in zip(record.partitions, ranges_held(record.partitions, record.files), strict=True):
+        yield part, sum(sizes[key] for key in ranges), len({name for name, _ in ranges})
 
 
 def now_ms() -> int:

@@ -1,6 +1,6 @@
-"""What is to be exported: from what ZooKeeper, the brokers and the destination tell to a plan.
+"""Plans: from the state of ZooKeeper, the brokers and the destination to the ranges that an export reads.
 
-``request`` (what is asked for), ``bounds`` (``--from``, ``--until``), ``group_state`` (what ZooKeeper and the brokers
-tell), ``export_plan`` with ``mismatch`` (pure: facts → plan, and what is refused), ``backfill_plan`` (what a backfill
-exports), ``notices`` (what is told of a plan), ``open_transactions`` (what waits behind them).
+``export_request`` (an export's options), ``bounds`` (``--from``, ``--until``), ``group_state`` (the group in ZooKeeper
+and its logs), ``export_plan`` with ``mismatch`` (pure: facts → plan, and refusals), ``backfill_plan``, ``notices``
+(warnings about a plan), ``open_transactions`` (partitions behind them).
 """

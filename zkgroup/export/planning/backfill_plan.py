@@ -31,11 +31,11 @@ def plan_backfill(
     isolation: str,
     warn: Callable[[str], None],
 ) -> tuple[ExportPlan, frozenset[str]]:
-    """What is to be filled, of partitions with these ``facts``; and the names of the files that records tell of.
+    """What is to be filled, of partitions with these ``facts``; and the names of the files in records.
 
     Raises ``UsageError`` for bounds that name no place, ``NotFoundError`` for a group that has read nothing of it,
-    ``RefusedError`` where a file that no record names may hold
-    what is missing, and as ``make_backfill``. ``warn`` is told what cannot be filled.
+    ``RefusedError`` where a file that no record names may hold what is missing, and as ``make_backfill``. ``warn``
+    receives what cannot be filled.
     """
     if request.start.kind == "committed":
         raise UsageError("--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE")
@@ -83,7 +83,6 @@ def plan_backfill(
         facts,
         on_mismatch=request.on_mismatch,
         max_messages=request.max_messages,
-        range_messages=request.range_messages,
         lost=lost,
     )
     _refuse_other_isolation(sources, (one for part in plan.partitions for one in part.again), isolation)

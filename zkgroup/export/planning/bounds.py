@@ -1,4 +1,4 @@
-"""Where an export begins and ends, as it is asked for: in words, by a time, by offsets."""
+"""The values of ``--from`` and ``--until``: a word, a time, or offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bound:
 
 
 COMMITTED, EARLIEST, LATEST = Bound("committed"), Bound("earliest"), Bound("latest")
-_BEGINNINGS = {"committed": COMMITTED, "earliest": EARLIEST, "latest": LATEST, "end": LATEST}
+BEGINNINGS = {"committed": COMMITTED, "earliest": EARLIEST, "latest": LATEST, "end": LATEST}
 _ENDS = {"committed": COMMITTED, "end": LATEST}
 
 
@@ -45,10 +45,10 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
     """Read ``committed``, ``earliest``, ``latest`` (or ``end``; of ``--until`` these alone: ``committed``, ``end``),
     ``@TIME`` (ISO 8601, or milliseconds since 1970), ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of
     which the group's offsets are taken, or those of the one group that it holds. Raises ``UsageError``."""
-    places = _ENDS if option == "--until" else _BEGINNINGS
+    places = _ENDS if option == "--until" else BEGINNINGS
     if text in places:
         return places[text]
-    if text in _BEGINNINGS:
+    if text in BEGINNINGS:
         raise UsageError(f"{option} {text!r} is no place to stop at", "write committed, end, @TIME or offsets")
     if text.startswith("@"):
         return Bound("time", _millis(text, option), text=text)
@@ -140,7 +140,7 @@ def _of_offsets(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> I
     begun = (fact.partition for fact in facts if not fills or fact.begin is not None)
     if unnamed := [str(partition) for partition in begun if partition not in until.offsets]:
         yield f"--until names no place in {listed(unnamed, most=3)}: of what is not named nothing is exported"
-    for fact in () if fills else facts:  # a backfill's are told of as it is planned
+    for fact in () if fills else facts:  # a backfill warns of them as it is planned
         if fact.until is not None and fact.until > fact.log_end:
             yield f"{fact.partition}: --until {fact.until} lies behind the end of its log, which is {fact.log_end}"
 
@@ -157,14 +157,14 @@ def _of_times(
         yield f"no message is as late as --from {begin}: {what}{coarse}"
     elif until.kind == "time" and there and all((fact.until or 0) >= fact.log_end for fact in there):
         yield f"no message is as late as --until {until}: the export ends where the logs end now{coarse}"
-    elif there and not plan.ranges and not plan.left_out and (until.kind == "time" or _is_passed(until, there, fills)):
+    elif there and not plan.reads and not plan.left_out and (until.kind == "time" or _is_passed(until, there, fills)):
         coarse = coarse if until.kind == "time" else ""
         what = f"nothing that is left to export is known to lie before --until {until}"
         yield f"{what}: there is nothing to export{coarse}"
 
 
 def _is_passed(until: Bound, facts: Sequence[PartitionFacts], fills: bool) -> bool:
-    """Whether the group stands behind listed offsets where the log goes on."""
+    """Whether the group is behind listed offsets where the log goes on."""
     return (
         until.named
         and not fills

@@ -1,7 +1,7 @@
-"""What an export reads and where it leaves the group: decided from facts alone.
+"""What an export reads and where it leaves the group: decided from facts alone. Pure.
 
-A plan fixes the ranges before anything is read, with the version of every offset node, so that whoever carries it out
-can be repeated and can be refused. Nothing here touches a server.
+A plan fixes the ranges before anything is read, with the version of every offset node: its run can be repeated, and can
+be refused.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def make_plan(
     on_mismatch: OnMismatch = "fail",
     joins: bool = False,
     max_messages: int | None = None,
-    range_messages: int = RANGE_MESSAGES,
 ) -> ExportPlan:
-    """Plan the export of ``group``'s partitions from where they stand to the ends of their logs.
+    """Plan the export of ``group``'s partitions from their offsets to the ends of their logs.
 
     ``max_messages``: offsets to read at most, shared by the partitions. ``joins``: the export is a member of its group.
     Raises ``MismatchError`` for partitions that cannot simply continue, if ``on_mismatch`` does not answer that,
@@ -53,28 +52,32 @@ def make_plan(
     answers = _Answers(group, destination, on_mismatch)
     parts: list[PartitionPlan] = []
     for fact in sorted(facts, key=lambda fact: fact.partition):
-        start = _start(fact, answers, joins=joins)
+        _refuse_begin(fact)
+        start = answers.settle(fact, find_start(fact, joins=joins))
         if start is not None:
             end = fact.log_end if fact.until is None else max(start.offset, min(fact.until, fact.log_end))
             parts.append(PartitionPlan(fact.partition, fact.committed, fact.version, start.offset, end, start.skipped))
     answers.refuse()
     if max_messages is not None:
         parts = _limited(parts, max_messages)
-    return ExportPlan(group, tuple(parts), _ranges(parts, range_messages), tuple(answers.left_out))
+    return ExportPlan(tuple(parts), tuple(answers.left_out))
 
 
 class _Answers:
-    """What is to be done with partitions that cannot simply continue; the others that cannot begin."""
+    """The answer to partitions that cannot simply continue, and those without a start."""
 
     def __init__(self, group: str, destination: str, answer: OnMismatch) -> None:
         self._group, self._destination, self._answer = group, destination, answer
         self.left_out: list[tuple[TopicPartition, str]] = []
         self.open: list[Mismatch] = []
         self.unknown: list[str] = []
-        self.wrong: list[tuple[str, str]] = []
 
-    def settle(self, found: Mismatch) -> Start | None:
-        """Where the answer starts; None where there is none, or it leaves the partition out."""
+    def settle(self, fact: PartitionFacts, found: Start | Mismatch | None) -> Start | None:
+        """Where to start, after the answer; None where there is no start, or the answer leaves the partition out."""
+        if found is None:
+            self.unknown.append(str(fact.partition))
+        if not isinstance(found, Mismatch):
+            return found
         if self._answer == "skip":
             self.left_out.append((found.partition, str(found)))
             return None
@@ -84,10 +87,7 @@ class _Answers:
         return start
 
     def refuse(self) -> None:
-        """Raise what was found."""
-        if self.wrong:
-            text, remedy = self.wrong[0]
-            raise RefusedError(text, remedy)
+        """Raise ``MismatchError`` or ``NoOffsetError`` where a partition has no start."""
         if self.open:
             raise MismatchError(self._group, self._destination, self.open)
         if self.unknown:
@@ -98,31 +98,21 @@ class _Answers:
             )
 
 
-def _start(fact: PartitionFacts, answers: _Answers, *, joins: bool) -> Start | None:
+def _refuse_begin(fact: PartitionFacts) -> None:
+    """Raise ``RefusedError`` where ``--from`` names another offset than the committed one, or one behind the log."""
     committed, begin = fact.committed, fact.begin
-    if begin is not None and not fact.is_recreated:
-        if committed is not None and fact.is_exact and committed != begin:
-            answers.wrong.append(
-                (
-                    f"{fact.partition} has the offset {committed} of its own, and --from names {begin}",
-                    "leave --from out to continue, reset-offsets moves the group, --backfill exports without moving it",
-                )
-            )
-            return None
-        if committed is None and begin > fact.log_end:
-            answers.wrong.append(
-                (
-                    f"--from begins behind the end of the log ({fact.partition}: {begin}, its log ends at "
-                    f"{fact.log_end})",
-                    "name an offset that the log has; --from latest begins where it ends",
-                )
-            )
-            return None
-    found = find_start(fact, joins=joins)
-    if found is None:
-        answers.unknown.append(str(fact.partition))
-        return None
-    return answers.settle(found) if isinstance(found, Mismatch) else found
+    if begin is None or fact.is_recreated:
+        return
+    if committed is not None and fact.is_exact and committed != begin:
+        raise RefusedError(
+            f"{fact.partition} has the offset {committed} of its own, and --from names {begin}",
+            "leave --from out to continue, reset-offsets moves the group, --backfill exports without moving it",
+        )
+    if committed is None and begin > fact.log_end:
+        raise RefusedError(
+            f"--from begins behind the end of the log ({fact.partition}: {begin}, its log ends at {fact.log_end})",
+            "name an offset that the log has; --from latest begins where it ends",
+        )
 
 
 def make_backfill(
@@ -132,11 +122,10 @@ def make_backfill(
     *,
     on_mismatch: OnMismatch = "fail",
     max_messages: int | None = None,
-    range_messages: int = RANGE_MESSAGES,
     lost: Mapping[TopicPartition, Sequence[Lost]] | None = None,
 ) -> ExportPlan:
     """Plan the export of what the destination lacks between each partition's ``begin`` and ``until``, up to where
-    exports end, or the group stands; the group stays.
+    exports end, or to the group's offset; the group stays.
 
     A partition without a ``begin`` is left alone. ``lost``: the ranges of files that are gone; one is written again as
     a whole if any of it is asked for, whatever ``max_messages`` says.
@@ -148,20 +137,17 @@ def make_backfill(
         if fact.begin is None:
             continue
         if fact.is_recreated:
-            answers.wrong.append(
-                (
-                    f"topic {fact.partition.topic} was deleted and created again, and has no export of the new log",
-                    "export it first; a backfill fills what lies below",
-                )
+            raise RefusedError(
+                f"topic {fact.partition.topic} was deleted and created again, and has no export of the new log",
+                "export it first; a backfill fills what lies below",
             )
-            continue
         for lacking in subtract((fact.begin, _upper(fact)), fact.coverage):
             if part := _filling(fact, lacking, answers):
                 parts.append(part)
     if max_messages is not None:
         parts = [part for part in _limited(parts, max_messages) if part.start < part.end or part.skipped]
     for fact in facts:
-        if fact.is_recreated or fact.begin is None:
+        if fact.begin is None:
             continue
         end = fact.log_end if fact.until is None else fact.until
         begin = fact.begin if fact.begin > fact.log_start else 0  # what only a lost file held is named, too
@@ -172,7 +158,7 @@ def make_backfill(
                 parts.append(replace(part, again=again))
     answers.refuse()
     parts.sort(key=lambda part: (part.partition, part.start))
-    return ExportPlan(group, tuple(parts), _ranges(parts, range_messages), tuple(answers.left_out))
+    return ExportPlan(tuple(parts), tuple(answers.left_out))
 
 
 def _upper(fact: PartitionFacts) -> int:
@@ -187,7 +173,8 @@ def _filling(fact: PartitionFacts, lacking: Interval, answers: _Answers) -> Part
     start = Start(low)
     if low < fact.log_start:
         found = find_start(replace(fact, committed=None, begin=low, coverage=(), ended=None, is_new=False))
-        if not isinstance(found, Mismatch) or (settled := answers.settle(found)) is None:
+        settled = answers.settle(fact, found)
+        if settled is None:
             return None
         start = Start(min(settled.offset, high), tuple(gap._replace(end=min(gap.end, high)) for gap in settled.skipped))
     if start.offset >= high and not start.skipped:
@@ -210,10 +197,6 @@ def share_out(wanted: Sequence[int], most: int) -> list[int]:
         shares[i] = min(wanted[i], left // (len(order) - done))
         left -= shares[i]
     return shares
-
-
-def _ranges(partitions: Iterable[PartitionPlan], size: int) -> tuple[OffsetRange, ...]:
-    return tuple(piece for part in partitions for piece in cut(part.partition, part.start, part.end, size))
 
 
 def cut(partition: TopicPartition, start: int, end: int, size: int) -> list[OffsetRange]:

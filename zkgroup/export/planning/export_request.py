@@ -11,7 +11,7 @@ from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.model.plan_types import Begin, OnMismatch
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
-from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST, Bound
+from zkgroup.export.planning.bounds import BEGINNINGS, LATEST, Bound
 from zkgroup.protocol.topic_filter import TopicFilter
 
 if TYPE_CHECKING:
@@ -63,12 +63,4 @@ class ExportRequest:
     @property
     def start(self) -> Bound:
         """``begin`` as a bound."""
-        match self.begin:
-            case None:
-                return COMMITTED
-            case "earliest":
-                return EARLIEST
-            case "latest":
-                return LATEST
-            case Bound():
-                return self.begin
+        return self.begin if isinstance(self.begin, Bound) else BEGINNINGS[self.begin or "committed"]

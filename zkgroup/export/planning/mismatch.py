@@ -65,8 +65,8 @@ class NoOffsetError(RefusedError):
 
 
 class MismatchError(RefusedError):
-    """Partitions cannot simply continue. ``answers``: what ``--on-mismatch`` can be told about all of them, each with
-    what it does."""
+    """Partitions cannot simply continue. ``answers``: the values of ``--on-mismatch`` that fit all of them, each
+    with its effect."""
 
     def __init__(self, group: str, destination: str, mismatches: Sequence[Mismatch]) -> None:
         self.mismatches = tuple(mismatches)

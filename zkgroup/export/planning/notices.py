@@ -1,4 +1,4 @@
-"""What an export tells of its plan: whatever is passed over, or done once more, is said. Pure."""
+"""Warnings of an export about its plan: messages that it skips, or writes again. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from zkgroup.text import counted, listed
 
 
 def plan_notices(plan: ExportPlan) -> list[str]:
-    """What is said of a plan, whether or not anything comes of it: what its bounds come to, and what is left out."""
+    """Warnings about a plan, also where there is nothing to do: the effect of its bounds, and what is left out."""
     return [*plan.notes, *(f"{partition} is left out: {why}" for partition, why in plan.left_out)]
 
 
 def first_run_notices(
     uri: str, group: str, partitions: Iterable[PartitionPlan], facts: Iterable[PartitionFacts]
 ) -> Iterator[str]:
-    """What is said of the first run in an empty destination, if the group has read something of the logs: a folder that
-    is not mounted is empty, too."""
+    """Warnings about the first run in an empty destination, if the group has read some of the logs before: a folder
+    that is not mounted is empty, too."""
     first = {fact.partition: fact.log_start for fact in facts}
     later = [
         f"{part.partition} at {part.start}"
@@ -36,15 +36,15 @@ def rewrite_notices(parts: Iterable[RecordPart]) -> Iterator[str]:
     """Which messages of lost files could not be written once more."""
     for part in parts:
         again = [lost for lost in part.again if part.start < lost.end]
-        held = sum(lost.rows for lost in again)
-        if again and (fewer := held - part.rows - part.undecodable) > 0:
+        rows = sum(lost.rows for lost in again)
+        if again and (fewer := rows - part.rows - part.undecodable) > 0:
             files = listed([lost.file for lost in again], most=1)
-            yield f"{part.partition}: {fewer} of {counted(held, 'message')} of {files} are not in the log any more"
+            yield f"{part.partition}: {fewer} of {counted(rows, 'message')} of {files} are not in the log any more"
 
 
 def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
-    """What is said of a run's parts: what is written once more, where it does not continue from the group's offset, and
-    what is recorded as a gap."""
+    """Warnings about a run's parts: ranges that are written again, parts that do not continue from the group's offset,
+    and recorded gaps."""
     for part in partitions:
         for lost in part.again:
             first = max(lost.start, part.start)

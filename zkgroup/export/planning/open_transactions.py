@@ -1,7 +1,7 @@
-"""Partitions that stand still behind an open transaction.
+"""Partitions whose export waits for an open transaction.
 
-An export of committed messages stops there, and finds nothing new, for as long as nobody ends it. That is as it should
-be for a while; one that is open for longer than brokers let any live is told.
+An export of committed messages stops there, and finds nothing new until the transaction ends. It warns of a transaction
+that is open for longer than brokers allow.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _PATIENCE: Final = 3.0  # seconds without a message
 _SHOWN: Final = 3
 
 
-def standing_still(kafka: KafkaSettings, facts: Iterable[PartitionFacts], timeout: float, now: int) -> Iterator[str]:
-    """What is to be said of partitions of which committed messages are exported up to an old transaction that is open,
-    ``now`` (milliseconds since 1970). Brokers before 0.11 know none."""
+def open_transaction_notices(
+    kafka: KafkaSettings, facts: Iterable[PartitionFacts], timeout: float, now: int
+) -> Iterator[str]:
+    """Warnings about partitions that are exported up to an open transaction that is too old at ``now`` (milliseconds
+    since 1970). Brokers before 0.11 have no transactions."""
     ends = {
         fact.partition: fact.log_end
         for fact in facts
@@ -49,7 +51,7 @@ def standing_still(kafka: KafkaSettings, facts: Iterable[PartitionFacts], timeou
     # Ended by now, it was none: all came between two questions.
     ended = _beyond(ends, log_offsets(kafka, list(since), timeout, read_committed=True))
     open_ones = [
-        f"{partition}, {counted(behind[partition], 'offset')} from {ends[partition]} on, since {_told(time)}"
+        f"{partition}, {counted(behind[partition], 'offset')} from {ends[partition]} on, since {_iso_time(time)}"
         for partition, time in sorted(since.items())
         if partition not in ended
     ]
@@ -65,17 +67,16 @@ def _beyond(
 ) -> dict[TopicPartition, int]:
     """How far these logs reach beyond ``ends``."""
     return {
-        partition: told.end - ends[partition]
-        for partition, told in found.items()
-        if isinstance(told, LogRange) and told.end > ends[partition]
+        partition: log_range.end - ends[partition]
+        for partition, log_range in found.items()
+        if isinstance(log_range, LogRange) and log_range.end > ends[partition]
     }
 
 
 def _times(
     kafka: KafkaSettings, ends: Mapping[TopicPartition, int], behind: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
-    """The times of the first messages behind these ends, whatever their transactions are; None where one has none, or
-    nobody tells."""
+    """The timestamps of the first messages behind these ends, committed or not; None where one has none."""
     found: dict[TopicPartition, int | None] = {}
     if not behind:
         return found
@@ -90,5 +91,5 @@ def _times(
     return found
 
 
-def _told(millis: int) -> str:
+def _iso_time(millis: int) -> str:
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

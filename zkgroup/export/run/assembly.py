@@ -1,11 +1,11 @@
-"""What tasks tell, put together to what becomes of each part of a plan; and refused where it is not all. Pure."""
+"""From the answers of tasks to the parts and files of a record; refused where an offset is missing. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Literal, cast
+from typing import Literal
 
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.model.accounting import total
@@ -14,7 +14,7 @@ from zkgroup.export.model.layout import Period
 from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
 from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, rows_held
 from zkgroup.export.planning.export_plan import cut
-from zkgroup.export.tasks.late_messages import Found, late_of
+from zkgroup.export.tasks.late_messages import late_of
 from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, RangeAnswer
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
@@ -22,7 +22,7 @@ from zkgroup.text import counted, listed
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What tasks have made; ``times``: the newest period of each partition."""
+    """The parts and files that tasks have written; ``times``: the newest period of each partition."""
 
     parts: list[RecordPart]
     files: list[RecordFile]
@@ -30,7 +30,7 @@ class Written:
 
 
 def ranges_of(plan: RunPlan) -> list[OffsetRange]:
-    """What is read, cut into pieces; with a limit of bytes a partition is one piece, since it may end anywhere."""
+    """The ranges to read, cut into pieces; with a limit of bytes a partition is one piece, which may end anywhere."""
     return [piece for part in plan.partitions for piece in _pieces(plan, part)]
 
 
@@ -40,21 +40,20 @@ def _pieces(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
 
 
 def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> Written:
-    """What became of each part, and the files. Raises ``ZkgroupError`` unless the answers stand for exactly the plan's
-    ranges, and account for every offset."""
+    """The record's parts and files. Raises ``ZkgroupError`` unless the answers are for exactly the plan's ranges, and
+    account for every offset."""
     found: dict[OffsetRange, RangeAnswer] = {}
     files: list[FileAnswer] = []
     for answer in answers:
-        if answer.kind == "file":
-            files.append(cast("FileAnswer", answer))
+        if isinstance(answer, FileAnswer):
+            files.append(answer)
             continue
-        told = cast("RangeAnswer", answer)
-        piece = OffsetRange(TopicPartition(told.topic, told.partition), told.start, told.end)
+        piece = OffsetRange(TopicPartition(answer.topic, answer.partition), answer.start, answer.end)
         if piece in found:
             raise ZkgroupError(
                 f"offsets {piece.start} to {piece.end - 1} of {piece.partition} came twice", "report this"
             )
-        found[piece] = told
+        found[piece] = answer
     times: dict[TopicPartition, Period] = {}
     parts: list[RecordPart] = []
     for part in plan.partitions:
@@ -78,7 +77,7 @@ def _named(plan: RunPlan, file: FileAnswer) -> RecordFile:
 def _assembled(
     plan: RunPlan, part: PartitionPlan, found: dict[OffsetRange, RangeAnswer], newest: Period
 ) -> tuple[RecordPart, Period]:
-    told: list[RangeAnswer] = []
+    answers: list[RangeAnswer] = []
     end = part.start
     for piece in _pieces(plan, part):
         answer = found.pop(piece, None)
@@ -86,24 +85,23 @@ def _assembled(
             raise ZkgroupError(
                 f"offsets {piece.start} to {piece.end - 1} of {piece.partition} are not all there", "report this"
             )
-        told.append(answer)
+        answers.append(answer)
         end = answer.reached
-    undecodable = sum(answer.undecodable for answer in told)
-    late, newest = late_of((Found(answer.late, answer.fresh) for answer in told), newest)
+    undecodable = sum(answer.undecodable for answer in answers)
+    late, newest = late_of(((answer.late, answer.fresh) for answer in answers), newest)
     made = RecordPart(
         part.partition,
-        part.start,
-        end,
-        sum(answer.rows for answer in told) - undecodable,
-        undecodable,
-        total(answer.gaps for answer in told),
         part.committed,
         part.version,
-        part.commits,
-        late,
-        sum(answer.undated for answer in told),
+        part.start,
+        end,
         part.skipped,
+        part.commits,
         part.again,
+        rows=sum(answer.rows for answer in answers) - undecodable,
+        undecodable=undecodable,
+        gaps=total(answer.gaps for answer in answers),
+        late=late,
     )
     if plan.max_bytes is None and end != part.end:
         raise ZkgroupError(f"offsets {end} to {part.end - 1} of {part.partition} are not there", "report this")
@@ -111,9 +109,9 @@ def _assembled(
 
 
 def _refuse_unbalanced(plan: RunPlan, parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> None:
-    """Every offset of a part is a row, or a gap; and every row is in a file, which stands for that part."""
-    held = rows_held(parts, files)
-    for part, rows in zip(parts, held, strict=True):
+    """Every offset of a part is a row, or a gap; and every row is in a file of that part."""
+    counts = rows_held(parts, files)
+    for part, rows in zip(parts, counts, strict=True):
         if not part.is_balanced or rows != part.rows + part.undecodable:
             start = part.start
             raise ZkgroupError(
@@ -122,13 +120,13 @@ def _refuse_unbalanced(plan: RunPlan, parts: Sequence[RecordPart], files: Sequen
                 "these do not add up",
                 "report this",
             )
-    if sum(held) != sum(file.rows for file in files):
+    if sum(counts) != sum(file.rows for file in files):
         raise ZkgroupError("files came with offsets that nobody asked for", "report this")
     folders: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for file in files:
         for one in file.ranges:
             folders.setdefault((file.name.rpartition("/")[0], one.partition), []).append((one.start, one.end))
-    if twice := next((key for key, held in folders.items() if overlaps(held)), None):
+    if twice := next((key for key, ranges in folders.items() if overlaps(ranges)), None):
         raise ZkgroupError(f"{twice[0]}: two files hold the same offsets of partition {twice[1]}", "report this")
     names = [file.name for file in files]
     if len(set(names)) != len(names):
@@ -142,7 +140,7 @@ _GAPS: Mapping[str, str] = {
 
 
 def gap_notices(parts: Iterable[RecordPart], kind: Literal["retention", "unexplained"]) -> Iterator[str]:
-    """What is to be said of offsets that were not there to be read."""
+    """Warnings about offsets that were missing from the log."""
     for part in parts:
         if count := part.gaps.get(kind):
             where = f"{part.start} to {part.end - 1}"
@@ -150,7 +148,7 @@ def gap_notices(parts: Iterable[RecordPart], kind: Literal["retention", "unexpla
 
 
 def refuse_unexplained(parts: Iterable[RecordPart]) -> None:
-    """Raise ``RefusedError`` where offsets are missing and nobody knows why."""
+    """Raise ``RefusedError`` where offsets are missing for no known reason."""
     bad = [part for part in parts if part.gaps.get("unexplained")]
     if bad:
         texts = [f"{part.partition}: {part.gaps['unexplained']} of {part.start} to {part.end - 1}" for part in bad]

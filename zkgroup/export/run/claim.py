@@ -1,10 +1,9 @@
 """The group's export claim: the lock, the pointer under it, and the commit that ends both.
 
 ``/consumers/G/zkgroup/export`` holds the pointer, or nothing; ``lock`` below it is ephemeral and keeps two exports of a
-group apart. The lock is a courtesy: it spares work and tells who is there. What makes things safe are versions: every
-change of the pointer is a compare-and-set by whoever has read it under this lock, and every offset is moved only from
-the version that was planned with. A claim survives its session: it takes the lock again under a new one and reads the
-pointer anew, so that whatever happened meanwhile is seen.
+group apart. The lock saves work and names its process. Versions make the protocol safe: every change of the pointer is
+a compare-and-set by a process that has read it under this lock, and every offset moves only from its planned version. A
+claim survives its session: it takes the lock again under a new one and reads the pointer anew.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from zkgroup.protocol.operations import (
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Part = TypeVar("Part", PartitionPlan, RecordPart)
+Part = TypeVar("Part", bound=PartitionPlan)
 
 _POLL = 0.2
 #: Of an owner node that its owner has marked: see ``export_member``.
@@ -56,14 +55,10 @@ HELD_VERSION = 1
 
 
 class ExportClaim:
-    """The claim, while it is held: a context manager, for one thread. ``warn`` is told what the operator should know.
+    """The claim of one process: a context manager, for one thread. ``warn`` receives what the operator should know."""
 
-    ``attempt`` names this process' work on a run; the lock shows it.
-    """
-
-    def __init__(self, registry: Registry, group: str, attempt: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, registry: Registry, group: str, warn: Callable[[str], None]) -> None:
         self.group = group
-        self.attempt = attempt
         self._first = registry
         self._registry = registry
         self._warn = warn
@@ -101,9 +96,9 @@ class ExportClaim:
 
     def _acquire(self) -> None:
         deadline = time.monotonic() + self._registry.settings.session_timeout + 2.0
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "run": self.attempt, "since": now_ms()}
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": now_ms()}
         data = json.dumps(holder).encode()
-        told = False
+        has_warned = False
         while True:
             # Not at one go: making missing parents takes several requests.
             ensured = self._registry.write(Ensure(self._path))
@@ -119,11 +114,11 @@ class ExportClaim:
                         f"another export of group {self.group} is running{self._holder()}", "wait until it is done"
                     )
                 case Code.NODE_EXISTS:
-                    if not told:
+                    if not has_warned:
                         self._warn(f"another export of group {self.group} runs or was killed{self._holder()}: waiting")
-                        told = True
+                        has_warned = True
                 case Code.NO_NODE | Code.CONNECTION_LOSS if not late:
-                    pass  # somebody tidied up at this very moment; or nobody knows whether it was done
+                    pass  # another process tidied up at this very moment; or it is unknown whether the node was made
                 case Code.CONNECTION_LOSS:
                     raise UnreachableError(f"ZooKeeper at {self._registry.settings.hosts}: the connection is lost")
                 case _:
@@ -177,7 +172,7 @@ class ExportClaim:
                 time.sleep(_POLL)
 
     def _renew(self) -> None:
-        """A new session, and the lock under it. What the old one left unanswered is told by a look, after a sync."""
+        """A new session, and the lock under it. A sync makes the result of the old session's last request visible."""
         fresh = Registry(self._first.settings, self._first.timeout).__enter__()
         if self._registry is not self._first:
             self._registry.close()
@@ -188,12 +183,7 @@ class ExportClaim:
 
     def pointer(self) -> tuple[Pointer | None, int]:
         """What is under way, and the version to change it from."""
-        (node,) = self._registry.read([Get(self._path)])
-        if isinstance(node, Node):
-            return decode_pointer(self._path, node.data), node.stat.version
-        if isinstance(node, Failure) and node.code is not Code.NO_NODE:
-            raise ZkgroupError(f"cannot read {self._path}: {node.code.value} {node.detail}")
-        return None, -1
+        return read_pointer(self._registry, self.group)
 
     def point(self, before: Pointer | None, after: Pointer, unmoved: Sequence[RecordPart] = ()) -> None:
         """Change the pointer from ``before`` to ``after``, if no offset of ``unmoved`` has changed; may be repeated.
@@ -273,16 +263,16 @@ class ExportClaim:
         return self.persist(step)
 
     def taken_over(self, found: Pointer | None) -> TakenOver:
-        """The error for a pointer that is not as this process has left it."""
+        """The error for a pointer that another process has changed."""
         what = "it was ended" if found is None else f"run {found.run} is {found.state}"
         return TakenOver(
             f"another process took over the export of group {self.group} while this one was cut off: {what}",
-            "nothing is lost: export --status tells how it stands",
+            "nothing is lost: export --status shows its state",
         )
 
     # --- the offsets ------------------------------------------------------------------------------------------------
 
-    def refuse_if_moved(self, plans: Sequence[Part]) -> None:
+    def refuse_if_moved(self, plans: Sequence[PartitionPlan]) -> None:
         """Raise ``Moved`` for an offset node that is not as planned."""
         for plan, (offset, version) in self.offsets(plans):
             if version != plan.version:
@@ -295,7 +285,7 @@ class ExportClaim:
         return [(plan, versions.get(plan.partition, (None, None))) for plan in plans]
 
     def _checks(self, plans: Sequence[RecordPart]) -> Iterator[Check]:
-        """As many as one request holds; the others were looked at just before."""
+        """As many as one request holds; the others were read just before."""
         size = 0
         for plan in plans:
             if plan.version is not None:
@@ -368,17 +358,28 @@ class ExportClaim:
             if refused.failure.code not in CHANGED:
                 why, remedy = why_refused(refused.failure, AFTER_DECISION)
                 raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}{why}", remedy) from None
-            # Whatever stood in the way is seen, and named, by the look with which the step begins again.
+            # The step begins again with a read, which finds and names the conflict.
             self._locked = self._holds()
-            raise UnreachableError(f"group {self.group}: {refused.message}", "look at export --status") from None
+            raise UnreachableError(f"group {self.group}: {refused.message}", "see export --status") from None
 
     def _operation(self, part: RecordPart) -> Create | SetData:
         path, data = znodes.offset(self.group, part.partition), znodes.encode_offset(part.end)
         return Create(path, data) if part.version is None else SetData(path, data, part.version)
 
 
+def read_pointer(registry: Registry, group: str) -> tuple[Pointer | None, int]:
+    """A group's pointer and its node's version; None and −1 without a node. Raises ``DamagedDocumentError``."""
+    path = znodes.export_state(group)
+    (node,) = registry.read([Get(path)])
+    if isinstance(node, Node):
+        return decode_pointer(path, node.data), node.stat.version
+    if isinstance(node, Failure) and node.code is not Code.NO_NODE:
+        raise ZkgroupError(f"cannot read {path}: {node.code.value} {node.detail}")
+    return None, -1
+
+
 def read_holder(registry: Registry, group: str) -> dict[str, object] | None:
-    """Who holds the group's lock: ``host``, ``pid``, ``run``, ``since`` (milliseconds); None where nobody tells."""
+    """The process with the group's lock: ``host``, ``pid``, ``since`` (milliseconds since 1970); None if unknown."""
     (node,) = registry.read([Get(znodes.export_lock(group))])
     return decode_exporter(node.data) if isinstance(node, Node) else None
 

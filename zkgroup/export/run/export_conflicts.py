@@ -1,4 +1,4 @@
-"""What stops an export on its way: somebody else was there, or still is."""
+"""Errors that stop a run: another process or client has changed the group."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from typing import Final
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.model.plan_types import PartitionPlan
-from zkgroup.export.model.run_record import RecordPart
 from zkgroup.protocol.operations import Code, Failure
 
 
 class Moved(RefusedError):
-    """An offset node is not as the plan found it. ``partition`` is the first that was seen."""
+    """An offset node is not as the plan found it."""
 
-    def __init__(self, group: str, plan: PartitionPlan | RecordPart, offset: int | None) -> None:
+    def __init__(self, group: str, plan: PartitionPlan, offset: int | None) -> None:
         planned = "no offset" if plan.committed is None else plan.committed
         super().__init__(
             f"the offset of {plan.partition} was moved by somebody else while group {group} was exported (it was "
             f"{planned}, it is {'gone' if offset is None else offset}): nothing is committed for it",
             "find out who commits for the group, then export again",
         )
-        self.partition = plan.partition
 
 
 class NotHeld(RefusedError):
@@ -29,10 +27,6 @@ class NotHeld(RefusedError):
 
 class TakenOver(RefusedError):
     """Another process works on the export, or has ended it."""
-
-
-class Recreated(RefusedError):
-    """A topic is not the one that was planned with."""
 
 
 #: Behind the decision.

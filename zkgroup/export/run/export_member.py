@@ -1,10 +1,9 @@
-"""An export as a member of its group: it joins, holds what it is given, and can prove that it holds it still.
+"""An export as a member of its group: it joins, owns partitions, and can prove that it still owns them.
 
-Nothing is read through the member; Spark's tasks read, as ever. What counts is that the group gives it partitions, and
-that a transaction can depend on them. An owner node is made with version 0, by whoever claims the partition; this
-member writes to those that it owns, the same data again, which makes their version 1. So a condition on version 1 holds
-only as long as the node was not deleted since, by whomever: also where this member has released the partition and got
-it back, or was cut off, and another one has made a node of its own.
+Spark's tasks read, not the member. The group assigns partitions to it, and a transaction can depend on them. A member
+that claims a partition makes its owner node, with version 0. This member writes the same data again to the nodes that
+it owns, which makes their version 1. So a condition on version 1 fails once the node was deleted: also where this
+member has released the partition and got it back, or was cut off, and another one has made a node of its own.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class ExportMember:
         except ZkgroupError as error:
             log.info("leaving the group: %s", error)  # its nodes go with its session
 
-    def held(self, registry: Registry) -> set[TopicPartition]:
+    def owned(self, registry: Registry) -> set[TopicPartition]:
         """The partitions that are this member's now, marked so that ``HELD_VERSION`` proves it from here on.
 
         Waits for a rebalance that is under way. Raises ``RefusedError`` where the member has left the group.

@@ -22,7 +22,7 @@ from zkgroup.export.model.run_record import Pointer, RecordPart, RunPlan, RunRec
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.assembly import Written, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.export_conflicts import NotHeld, Recreated, TakenOver
+from zkgroup.export.run.export_conflicts import NotHeld, TakenOver
 from zkgroup.export.run.export_member import ExportMember
 from zkgroup.export.run.publication import missing_files, publish
 from zkgroup.export.run.range_tasks import write_ranges
@@ -53,8 +53,7 @@ class PlannedRun:
         self._destination = destination
         self._plan = plan
         self._known_files = known_files
-        # A backfill moves no offset: it is nobody's share.
-        self._context = replace(context, member=None) if plan.kind == "backfill" else context
+        self._context = context
         self._pointer = Pointer("planned", plan.run, destination.store.uri)
 
     def carry_out(self) -> RunRecord:
@@ -108,14 +107,14 @@ class PlannedRun:
         identities = state.identities(plan.topics)
         for topic, planned in plan.topics.items():
             if topic not in identities:
-                raise Recreated(f"topic {topic} was deleted", "export again, without it")
+                raise RefusedError(f"topic {topic} was deleted", "export again, without it")
             if not identities[topic].is_same(planned):
-                raise Recreated(f"topic {topic} was deleted and created again", "export again")
+                raise RefusedError(f"topic {topic} was deleted and created again", "export again")
         if self._context.member is None:
             claim.refuse_if_moved([part for part in plan.partitions if part.moves])
 
     def _decide(self, written: Written) -> tuple[RunRecord, bytes]:
-        """Look for the last time at what the run depends on, write its record, and have the pointer name that. Raises
+        """Check for the last time what the run depends on, write its record, and have the pointer name it. Raises
         ``RefusedError`` where anything is not as planned, or messages are missing."""
         plan, context, store = self._plan, self._context, self._destination.store
         context.progress(Progress("publishing", 0, 0))
@@ -138,24 +137,24 @@ class PlannedRun:
         claim_topics(self._destination, plan.topics, plan.group, plan.clusters)
         context.passed("topics claimed")
         if context.member is not None:
-            return self._decide_held(context.member, written)
+            return self._decide_owned(context.member, written)
         record, data, decided = self._write_record(written.parts, written)
         self._claim.point(self._pointer, decided, [part for part in record.partitions if part.moves])
         self._pointer = decided
         context.passed("decided")
         return record, data
 
-    def _decide_held(self, member: ExportMember, written: Written) -> tuple[RunRecord, bytes]:
-        """Decide about what the member holds, and move the offsets, in one transaction. What it does not hold any more
-        is left out: whoever owns it goes on where the group is."""
+    def _decide_owned(self, member: ExportMember, written: Written) -> tuple[RunRecord, bytes]:
+        """Decide about what the member holds, and move the offsets, in one transaction. What it does not own any more
+        is left out: its owner goes on where the group is."""
         claim, parts = self._claim, written.parts
         for _ in range(_DECISIONS):
-            held = claim.persist(lambda: member.held(claim.registry))
-            held &= claim.persist(partial(claim.unmoved, parts))
+            owned = claim.persist(lambda: member.owned(claim.registry))
+            owned &= claim.persist(partial(claim.unmoved, parts))
             for part in parts:
-                if part.partition not in held:
+                if part.partition not in owned:
                     self._context.warn(f"{part.partition} was taken over by another member: it is not exported")
-            parts = [part for part in parts if part.partition in held]
+            parts = [part for part in parts if part.partition in owned]
             if not parts:
                 raise RefusedError(
                     f"another member has taken over all that was to be exported for group {self._plan.group}",
@@ -223,7 +222,7 @@ def _offsets_of(parts: list[RecordPart]) -> dict[str, dict[int, tuple[int, int]]
 
 
 class DecidedRun:
-    """A run from its decision on: it only goes forward, whoever carries it out."""
+    """A run from its decision on: it only goes forward, in any process."""
 
     def __init__(
         self,
@@ -236,7 +235,7 @@ class DecidedRun:
     ) -> None:
         self._claim = claim
         self._destination = destination
-        self._record = record
+        self.record = record
         self._data = data
         self._pointer = pointer
         self._context = context
@@ -257,18 +256,13 @@ class DecidedRun:
         record = decode_record(f"{destination}/{destination.work(claim.group, pointer.run)}/{RECORD}", data)
         return cls(claim, destination, record, data, pointer, context)
 
-    @property
-    def record(self) -> RunRecord:
-        """What it holds."""
-        return self._record
-
     def __str__(self) -> str:
-        return f"run {self._record.run} of group {self._record.group}"
+        return f"run {self.record.run} of group {self.record.group}"
 
     def missing_files(self) -> list[str]:
         """Files that can be published no more. Of a run whose record is in the log and whose folder is gone all
         were."""
-        record, store = self._record, self._destination.store
+        record, store = self.record, self._destination.store
         if self._destination.is_logged(record.group, record.run, self._data) and not store.names(self._work):
             return []
         return missing_files(self._destination, record)
@@ -279,7 +273,7 @@ class DecidedRun:
         Raises ``RefusedError`` where files are missing or in the way, members came, or, once all is done, offsets were
         moved by somebody else: these stay as they are.
         """
-        record, context = self._record, self._context
+        record, context = self.record, self._context
         if is_found and (missing := self.missing_files()):
             raise RefusedError(
                 f"{self} was decided, and {counted(len(missing), 'file')} of it {are(len(missing))} gone or changed "
@@ -292,7 +286,11 @@ class DecidedRun:
             publish(self._destination, record, context)
             left = self._commit()
         except BaseException as error:
-            self._tell_of_end(error)
+            if not isinstance(error, ZkgroupError):  # a signal, which has no remedy
+                context.warn(
+                    f"{self} is decided and not finished: run the same command again, which publishes and commits "
+                    "what was read"
+                )
             raise
         self._destination.store.remove(self._work)
         context.passed("tidied up")
@@ -306,7 +304,7 @@ class DecidedRun:
 
     def _commit(self) -> list[str]:
         """Move the offsets; those that stay as they are, in words."""
-        claim, record = self._claim, self._record
+        claim, record = self._claim, self.record
         parts: tuple[RecordPart, ...] = record.partitions
         recreated: set[TopicPartition] = set()
         if record.joined or record.kind == "backfill":
@@ -315,16 +313,16 @@ class DecidedRun:
             recreated = claim.persist(self._recreated)
         moved = claim.commit(self._pointer, parts, leave=recreated, passed=self._context.passed)
         self._context.passed("committed")
-        told = [
+        texts = [
             f"{part.partition} was {_offset(part.committed)}, is {_offset(offset)} and not {part.end}"
             for part, offset in moved
         ]
         topics = sorted({partition.topic for partition in recreated})
-        return [*told, *(f"topic {topic} was deleted, or created again" for topic in topics)]
+        return [*texts, *(f"topic {topic} was deleted, or created again" for topic in topics)]
 
     def _recreated(self) -> set[TopicPartition]:
         """Partitions of topics that are not the exported ones any more. Raises where the group has members."""
-        state = GroupState(self._claim.registry, self._record.group, self._context.warn)
+        state = GroupState(self._claim.registry, self.record.group, self._context.warn)
         try:
             state.refuse_if_live()
         except RefusedError as error:
@@ -332,19 +330,11 @@ class DecidedRun:
                 f"{self} is published and cannot be committed: {error.message}",
                 "stop the members, then run the same command again",
             ) from None
-        now = state.identities(self._record.topics)
+        now = state.identities(self.record.topics)
         gone = {
-            topic for topic, known in self._record.topics.items() if topic not in now or not now[topic].is_same(known)
+            topic for topic, known in self.record.topics.items() if topic not in now or not now[topic].is_same(known)
         }
-        return {part.partition for part in self._record.partitions if part.moves and part.partition.topic in gone}
-
-    def _tell_of_end(self, error: BaseException) -> None:
-        """An error tells for itself what is to be done; a signal does not."""
-        if not isinstance(error, ZkgroupError):
-            self._context.warn(
-                f"{self} is decided and not finished: run the same command again, which publishes and commits what "
-                "was read"
-            )
+        return {part.partition for part in self.record.partitions if part.moves and part.partition.topic in gone}
 
 
 def find_record(destination: Destination, group: str, pointer: Pointer) -> bytes | None:

@@ -35,7 +35,7 @@ def remove_leftovers(
 
 
 def leftover_notices(destination: Destination, group: str, runs: Sequence[str]) -> Iterator[str]:
-    """What is said of runs that are kept."""
+    """Warnings about runs that are kept."""
     for run in runs:
         yield (
             f"{destination}/{destination.work(group, run)} holds what a run has written and no later one has exported, "

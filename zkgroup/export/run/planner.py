@@ -1,4 +1,4 @@
-"""What an export has to do now: from what ZooKeeper, the brokers and the destination tell to a plan."""
+"""The plan of an export, from the state of ZooKeeper, the brokers and the destination."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.notices import first_run_notices
-from zkgroup.export.planning.open_transactions import standing_still
+from zkgroup.export.planning.open_transactions import open_transaction_notices
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.export.run.transaction_size import first_that_fit
 from zkgroup.groups.changes.backup import read_cluster
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What ZooKeeper, the brokers and the destination have told. ``newest``: the group's newest record; ``coverage``:
+    """The state of ZooKeeper, the brokers and the destination. ``newest``: the group's newest record; ``coverage``:
     what was exported of each topic; ``clusters``: what this cluster is and was called; ``to_take_over``: topics that
     another group owns."""
 
@@ -58,7 +58,7 @@ class _Findings:
 @dataclass(frozen=True, slots=True)
 class Planned:
     """``plan``, and, if there is anything to do, the ``run`` that does it; the files that records name, where these
-    were looked at."""
+    were read."""
 
     plan: ExportPlan
     run: RunPlan | None = None
@@ -79,28 +79,23 @@ class Planner:
         self._destination = destination
         self._kafka = kafka
         self._warn = warn
-        self._told: set[str] = set()
-        self._newest: str | None = None
+        self._warned: set[str] = set()
 
     def warn_all(self, lines: Iterable[str]) -> None:
-        """Say these, unless they were said."""
+        """Warn of these, each once."""
         warn_of(lines, self.warn_once)
 
     def warn_once(self, line: str) -> None:
-        """Say this, unless it was said."""
-        if line not in self._told:
-            self._told.add(line)
+        """Warn of this once."""
+        if line not in self._warned:
+            self._warned.add(line)
             self._warn(line)
-
-    def is_outdated(self) -> bool:
-        """Whether another export of the group has ended since the last plan was begun."""
-        return self._destination.newest_run(self._request.group) != self._newest
 
     def plan(self, registry: Registry, member: ExportMember | None = None) -> Planned:
         """What there is to do now; as ``member``: of its share alone. Raises as ``run_export`` does."""
         request, destination = self._request, self._destination
         destination.refuse_unknown_layout()
-        found = self._look(registry, member)
+        found = self._read_state(registry, member)
         plan, known_files = self._decide(found)
         plan = replace(plan, notes=tuple(self._notes(found, plan, registry.timeout)))
         tags = {topic: identity.tag for topic, identity in found.identities.items()}
@@ -113,9 +108,10 @@ class Planner:
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
         layout = request.layout.resolve(known, destination.store.uri)
         # What other members have read is recorded when there is something else: for that alone nobody joins them.
-        has_work = plan.moves or (plan.has_gaps and request.join is None) or bool(found.to_take_over)
+        has_gaps = any(part.skipped for part in plan.partitions)
+        has_work = plan.moves or (has_gaps and request.join is None) or bool(found.to_take_over)
         if found.newest is None:
-            self._tell_of_destination(found, plan)
+            self._warn_of_destination(found, plan)
         if not has_work:
             return Planned(plan)
         moved = [part for part in plan.partitions if part.moves]
@@ -128,7 +124,7 @@ class Planner:
             if part.start < part.end or part.moves or part.skipped or part.again or not _is_known(found, part.partition)
         )
         topics = {part.partition.topic for part in parts}
-        cleanup = found.state.cleanup(topics, found.kafka, registry.timeout) if plan.ranges else {}
+        cleanup = found.state.cleanup(topics, found.kafka, registry.timeout) if plan.reads else {}
         run = RunPlan(
             run=destination.new_run(request.group),
             group=request.group,
@@ -151,7 +147,7 @@ class Planner:
         )
         return Planned(plan, run, known_files)
 
-    def _look(self, registry: Registry, member: ExportMember | None) -> _Findings:
+    def _read_state(self, registry: Registry, member: ExportMember | None) -> _Findings:
         request, destination, kafka = self._request, self._destination, self._kafka()
         state = GroupState(registry, request.group, self.warn_once)
         topics = state.select_topics(request.topics, request.whitelist)
@@ -164,7 +160,6 @@ class Planner:
             state.refuse_if_live()
         clusters = state.clusters()
         newest = destination.newest(request.group)
-        self._newest = None if newest is None else newest.run
         refuse_other_cluster(destination, newest, clusters)
         owners = read_owners(destination, topics)
         to_take_over = refuse_owned(destination, owners, request.group, clusters, request.take_over)
@@ -205,9 +200,9 @@ class Planner:
         self, member: ExportMember, registry: Registry, topics: Mapping[str, tuple[int, ...]]
     ) -> dict[str, tuple[int, ...]]:
         """Of these partitions those that are the member's, as many as can be committed at once."""
-        held = member.held(registry)
+        owned = member.owned(registry)
         wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
-        ours = [partition for partition in wanted if partition in held]
+        ours = [partition for partition in wanted if partition in owned]
         taken = first_that_fit(self._request.group, ours, registry.settings)
         if not taken:
             self.warn_once(
@@ -234,21 +229,20 @@ class Planner:
             on_mismatch=request.on_mismatch,
             joins=request.join is not None,
             max_messages=request.max_messages,
-            range_messages=request.range_messages,
         )
         return plan, frozenset()
 
     def _notes(self, found: _Findings, plan: ExportPlan, timeout: float) -> list[str]:
-        """What is said of the plan, whether or not anything comes of it."""
+        """Warnings about the plan, also where there is nothing to do."""
         request, fills = self._request, self._request.backfill
         by_segments = has_no_time_index(found.kafka)
         notes = notes_on(request.start, request.until, found.facts, plan, fills=fills, by_segments=by_segments)
         if found.isolation == "read_committed" and not fills:
-            notes += standing_still(found.kafka, found.facts, timeout, now_ms())
+            notes += open_transaction_notices(found.kafka, found.facts, timeout, now_ms())
         return notes
 
-    def _tell_of_destination(self, found: _Findings, plan: ExportPlan) -> None:
-        """What is said of a destination to which the group has exported nothing so far."""
+    def _warn_of_destination(self, found: _Findings, plan: ExportPlan) -> None:
+        """Warn about a destination to which the group has exported nothing so far."""
         store = self._destination.store
         names = (name for name in store.names("") if not name.startswith(("topic=", "_", ".")))
         if strangers := [name for name in names if is_read(name)]:

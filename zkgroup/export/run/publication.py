@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.parallel import ask_each
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.run.run_context import RunContext
+from zkgroup.export.stores.parallel import ask_each
 from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.text import are, counted, listed
 
@@ -22,8 +22,8 @@ def missing_files(destination: Destination, record: RunRecord) -> list[str]:
 
 
 def publish_what_is_there(destination: Destination, record: RunRecord, context: RunContext) -> None:
-    """Publish a run in the log as far as its files are there; what is not is told, and is ``verify``'s and a
-    backfill's from then on."""
+    """Publish a run in the log as far as its files are there. Warns of missing ones, which ``--verify`` names and a
+    backfill writes again."""
     if missing := set(missing_files(destination, record)):
         context.warn(
             f"{counted(len(missing), 'file')} of run {record.run} of group {record.group} {are(len(missing))} lost "

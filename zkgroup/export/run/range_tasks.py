@@ -1,10 +1,10 @@
-"""A run's ranges, read and written: what tasks are told, and what became of it."""
+"""A run's ranges, read and written: the settings of tasks, and their answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final
 
 from zkgroup import __version__
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -18,7 +18,7 @@ from zkgroup.export.model.run_record import RunPlan
 from zkgroup.export.planning.export_plan import pack, task_size
 from zkgroup.export.run.assembly import Written, assemble, ranges_of
 from zkgroup.export.run.run_context import Progress, RunContext
-from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
+from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
@@ -44,12 +44,11 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
 
     def on_answer(answer: DoneAnswer) -> None:
         nonlocal done, size
-        if answer.kind == "file":
-            size += cast("FileAnswer", answer).bytes
+        if isinstance(answer, FileAnswer):
+            size += answer.bytes
         else:
-            told = cast("RangeAnswer", answer)
-            # An executor that is lost after its task makes Spark repeat it, and tell of it twice.
-            done = min(total, done + told.end - told.start)
+            # An executor that is lost after its task makes Spark repeat it, and report it twice.
+            done = min(total, done + answer.end - answer.start)
         context.progress(Progress("exporting", done, total, size))
 
     context.progress(Progress("starting Spark", 0, total))
@@ -86,8 +85,8 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
 
 
 def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> str:
-    """What retention took of the plan, in words: of all its partitions, not only of those that tasks have met. Empty
-    where brokers do not tell."""
+    """The offsets of the plan that retention has deleted, in words: of all its partitions, not only of those that tasks
+    have met. Empty where brokers do not answer."""
     parts = [part for part in plan.partitions if part.start < part.end]
     try:
         logs = log_offsets(kafka, sorted({part.partition for part in parts}), timeout)

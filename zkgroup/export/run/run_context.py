@@ -1,4 +1,4 @@
-"""What a run is carried out with, and what it tells meanwhile."""
+"""The means of a run: clients, tasks, progress, warnings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LINES = 20  # warnings of one kind that are said
+_LINES = 20  # warnings of one kind
 
 
 class Runner(Protocol):
-    """What runs tasks: Spark, or in a test this very process."""
+    """Runs tasks: Spark, or in a test this very process."""
 
     @property
     def cores(self) -> int:
@@ -35,19 +35,19 @@ class Runner(Protocol):
         tasks: Sequence[Sequence[OffsetRange]],
         done: Callable[[DoneAnswer], None],
     ) -> list[DoneAnswer]:
-        """Run all of ``tasks``; ``done`` is told of ranges while it goes on. Raises the first failure."""
+        """Run all of ``tasks``; ``done`` gets each answer while it goes on. Raises the first failure."""
         ...
 
 
 def warn_of(lines: Iterable[str], warn: Callable[[str], None]) -> None:
     """Warn of the first of many; the log has the others, which ``-v`` shows."""
-    told = list(lines)
-    for line in told[:_LINES]:
+    warnings = list(lines)
+    for line in warnings[:_LINES]:
         warn(line)
-    for line in told[_LINES:]:
+    for line in warnings[_LINES:]:
         log.info("%s", line)
-    if len(told) > _LINES:
-        warn(f"and {len(told) - _LINES} more like these, which -v names")
+    if len(warnings) > _LINES:
+        warn(f"and {len(warnings) - _LINES} more like these, which -v names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run is carried out with. ``passed`` is told of each point as it is passed. ``member``:
-    with it only what it holds is decided, and committed at once."""
+    """The means of a run. ``passed`` is called at each point of the protocol. With a ``member`` the run decides only
+    about partitions that it owns, and commits them at once."""
 
     kafka: Callable[[], KafkaSettings]
     runner: Callable[[], AbstractContextManager[Runner]]

@@ -1,17 +1,16 @@
-"""An export, from the first look to the commit.
+"""An export, from its first plan to the commit.
 
-A first look is without any lock, so that an export with nothing to do changes nothing and needs no Spark; then the
-group's claim, and a look again, which is the one that counts. A decided run that is found is finished before anything
-else, and then that is all, unless topics were asked for that are none of its: the next export takes what is new.
+It plans without the lock first, so that an export with nothing to do changes nothing and needs no Spark. Then it takes
+the group's claim and plans again: that plan counts. A decided run is finished first, and ends the export, unless topics
+were named that it does not have: the next export takes what is new.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
-from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.run_record import Pointer, RunRecord
 from zkgroup.export.planning.bounds import refuse_backwards
@@ -28,7 +26,7 @@ from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.group_state import GroupState, read_committed
 from zkgroup.export.planning.mismatch import NoOffsetError
 from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
-from zkgroup.export.run.claim import ExportClaim
+from zkgroup.export.run.claim import ExportClaim, read_pointer
 from zkgroup.export.run.export_run import DecidedRun, PlannedRun
 from zkgroup.export.run.export_summary import PartitionSummary, summarize
 from zkgroup.export.run.leftover_runs import leftover_notices, remove_leftovers
@@ -40,9 +38,7 @@ from zkgroup.export.stores.optional_packages import require
 from zkgroup.export.stores.store import open_store
 from zkgroup.groups.changes.acl_conflicts import look_for_strangers
 from zkgroup.java_runtime import find_java
-from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
-from zkgroup.protocol.operations import Get, Node
 from zkgroup.text import listed
 
 if TYPE_CHECKING:
@@ -67,8 +63,8 @@ def run_export(
     """Export a group's messages from its committed offsets to the present ends, and commit these.
 
     A decided run that was not finished is finished instead; topics that were asked for and are not among its come after
-    it. One summary for each partition, also where there was nothing new. ``passed`` is told of every point of the
-    protocol that is passed; ``runner`` runs the tasks, Spark if it is not given.
+    it. One summary for each partition, also where there was nothing new. ``passed`` is called at every point of the
+    protocol; ``runner`` runs the tasks, Spark if it is not given.
 
     Raises ``UsageError`` for a destination or a Spark that cannot be used, ``NotFoundError``, ``RefusedError`` where
     the group is live or was moved meanwhile, a topic belongs to another group, or data would be lost
@@ -111,44 +107,46 @@ class _Export:
         self.besides: tuple[str, ...] = ()  # topics that are still to be exported
         self._own_runner = runner is None
 
-        def tell(point: str) -> None:
+        def on_point(point: str) -> None:
             log.info("passed: %s", point)
             passed(point)
 
-        self._context = RunContext(kafka, runner or self._spark, request.patience, progress, warn, tell)
+        self._context = RunContext(kafka, runner or self._spark, request.patience, progress, warn, on_point)
 
     def run(self) -> list[PartitionSummary]:
         """Finish what is decided, or plan, and carry that out."""
         request, context = self._request, self._context
         if request.abandon:
-            with self._claimed() as claim:
+            with ExportClaim(self._registry, request.group, context.warn) as claim:
                 abandon(claim, self._destination, context)
             return []
         self._destination.store.check()
         context.progress(Progress("planning", 0, 0))
-        pointer = self._read_pointer()
+        pointer, _ = read_pointer(self._registry, request.group)
         if pointer is None and not self._destination.left_runs(request.group):
+            newest = self._destination.newest_run(request.group)
             try:
                 planned = self._planner.plan(self._registry)
             except RefusedError as error:
-                # What other members have read they commit as they give it up; and beside an export that has just ended
-                # group and destination do not seem to agree.
-                if not (isinstance(error, NoOffsetError) and request.join) and not self._planner.is_outdated():
+                # Other members commit as they give partitions up. During an export that has just ended, group and
+                # destination do not seem to agree.
+                is_outdated = self._destination.newest_run(request.group) != newest
+                if not (isinstance(error, NoOffsetError) and request.join) and not is_outdated:
                     raise
                 self._require_spark()
             else:
                 if planned.run is None:
                     self._planner.warn_all(plan_notices(planned.plan))
                     return summarize(planned.plan, None)
-                if planned.plan.ranges:
+                if planned.plan.reads:
                     self._require_spark()
-        with self._claimed() as claim, ExitStack() as stack:
+        with ExportClaim(self._registry, request.group, context.warn) as claim, ExitStack() as stack:
             context.passed("locked")
             pointer, _ = claim.persist(claim.pointer)
             if pointer is not None and pointer.state == "decided":
                 rows = self._finish(claim, pointer)
             else:
-                if pointer is not None:  # whoever has planned it cannot decide from here on
+                if pointer is not None:  # the process that has planned it cannot decide from here on
                     claim.drop(pointer)
                 kept = claim.persist(lambda: remove_leftovers(self._destination, request.group, context))
                 if request.join is not None:
@@ -171,9 +169,9 @@ class _Export:
         if run is None:
             return summarize(plan, None)
         planner.warn_all(part_notices(run.partitions))
-        if plan.ranges:
+        if plan.reads:
             self._require_spark()
-        log.info("run %s: %d ranges of %d partitions", run.run, len(plan.ranges), len(plan.partitions))
+        log.info("run %s: %d partitions", run.run, len(plan.partitions))
         record = PlannedRun(claim, self._destination, run, planned.known_files, context).carry_out()
         planner.warn_all(rewrite_notices(record.partitions))
         return summarize(plan, record)
@@ -196,16 +194,6 @@ class _Export:
         self.besides = besides
         return rows
 
-    @contextmanager
-    def _claimed(self) -> Iterator[ExportClaim]:
-        with ExportClaim(self._registry, self._request.group, uuid.uuid4().hex, self._context.warn) as claim:
-            yield claim
-
-    def _read_pointer(self) -> Pointer | None:
-        path = znodes.export_state(self._request.group)
-        (node,) = self._registry.read([Get(path)])
-        return decode_pointer(path, node.data) if isinstance(node, Node) else None
-
     def _take_over(self, claim: ExportClaim, other: str) -> None:
         """Own the topics that another group has owned so far, unless an export of it is under way."""
         request, destination = self._request, self._destination
@@ -223,9 +211,7 @@ class _Export:
 
     @staticmethod
     def _refuse_under_way(claim: ExportClaim, other: str) -> None:
-        path = znodes.export_state(other)
-        (node,) = claim.registry.read([Get(path)])
-        if isinstance(node, Node) and node.data:
+        if read_pointer(claim.registry, other)[0] is not None:
             raise RefusedError(
                 f"an export of group {other} is under way or unfinished",
                 f"finish it first: run the export of group {other} again, or end it there with --abandon",
@@ -238,8 +224,8 @@ class _Export:
             self._request.topics, self._request.whitelist
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
-        if (told := look_for_strangers(registry, config.group_id)) is not None:
-            self._context.warn(told)
+        if (conflict := look_for_strangers(registry, config.group_id)) is not None:
+            self._context.warn(conflict)
         member = stack.enter_context(ExportMember(config, registry, self._kafka(), list(topics)))
         self._context.passed("joined")
         self._context = replace(self._context, member=member)

@@ -1,6 +1,6 @@
-"""Spark: started quietly, given tasks, cancelled, stopped. pyspark is imported here, and in ``tasks.answers`` alone.
+"""Spark: started quietly, given tasks, cancelled, stopped. Only this package and ``tasks.task_results`` import pyspark.
 
-``context`` (a SparkContext) with ``gateway`` (its JVM, and the guard beside it), ``classes`` (an archive of its
-classes), ``job`` (a job in a thread), ``properties`` (what is set of Spark's), ``master`` (which Spark), ``failures``
-(its words → errors), ``scratch`` (its folder); ``readback`` (counting what an export holds).
+``spark_context`` (a SparkContext) with ``jvm_gateway`` (its JVM, and the watchdog of that), ``spark_class_archive``,
+``spark_job`` (a job in a thread), ``spark_properties``, ``spark_master``, ``spark_failures`` (Spark's messages →
+errors), ``scratch`` (its folder); ``readback`` (counts what an export holds).
 """

@@ -1,4 +1,4 @@
-"""Spark's JVM: started, watched over, ended.
+"""Spark's JVM: started, watched, ended.
 
 pyspark can start it, too, but then forgets it when it is interrupted meanwhile, waits for ever for one that ends at
 once, and leaves it alone when Python is killed: the JVM notices that its standard input ends, and then may take minutes
@@ -75,7 +75,7 @@ class SparkJvm:
             return self._gateway
         self._spawn(properties, environment)
         port, secret = self._connection()
-        # How pyspark is told of a JVM that is there already.
+        # With these variables pyspark connects to a JVM that runs already.
         with environment_variables({PORT: str(port), SECRET: secret}):
             self._gateway = launch_gateway(SparkConf(loadDefaults=False))  # type: ignore[no-untyped-call]
         _spare_numpy(self._gateway)
@@ -155,7 +155,7 @@ class SparkJvm:
         return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with exit code {code}"
 
     def kill(self) -> None:
-        """End it at once. Whoever waits for it hears of that."""
+        """End it at once. A ``start`` in another thread then fails."""
         self._killed = True
         if self._process is not None:
             self._process.kill()
@@ -201,8 +201,8 @@ class SparkJvm:
 
 
 def _spare_numpy(gateway: Any) -> None:
-    """Have no arrays of numpy's looked for in what Java is called with: that imports the tools of pyspark's tests, with
-    numpy and pandas, where these are installed; 0.3 s (pyspark 4.0 to 4.3)."""
+    """Remove the converter of numpy's arrays: it imports the tools of pyspark's tests, with numpy and pandas, where
+    these are installed; 0.3 s (pyspark 4.0 to 4.3)."""
     client = getattr(gateway, "_gateway_client", None)
     if client is not None and client.converters:
         client.converters = [one for one in client.converters if "Numpy" not in type(one).__name__]
@@ -210,7 +210,7 @@ def _spare_numpy(gateway: Any) -> None:
 
 @contextlib.contextmanager
 def environment_variables(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Have these set meanwhile: pyspark looks for some things nowhere else."""
+    """Set environment variables meanwhile: pyspark reads some settings nowhere else."""
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

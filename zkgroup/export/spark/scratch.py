@@ -1,7 +1,7 @@
-"""Folders for what lives as long as one export's process: Spark's scratch space, its log, its settings.
+"""Folders that live as long as one export's process: Spark's scratch space, its log, its settings.
 
-A process that is killed cannot remove its own, so the next one does. Whether the owner lives is told by a lock on a
-file in the folder, which the kernel takes back when a process ends, however it ends; process ids are used again.
+A process that is killed cannot remove its own, so the next one does. A lock on a file in the folder shows that the
+owner lives: the kernel releases it when the process ends, however it ends. Process ids are used again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Spark's classes in an archive: a JVM that maps them is up in half the time, with half the work.
 
-Java makes such an archive at the end of a process that was told to (``-XX:ArchiveClassesAtExit``). That takes it some
+Java makes such an archive at the end of a process with ``-XX:ArchiveClassesAtExit``. That takes it some
 seconds more, once, and 70 MB of the cache folder. So the first export on a machine only leaves a mark there, the next
 makes the archive, and all others use it: where the cache folder does not outlive a run, none is made. An archive is for
-one Java, one Spark and one class path; Java checks that itself, and goes without one that does not fit. Whoever makes
-one removes those that nobody has used for a day, but for the last three: upgrades would fill the disk with them.
+one Java, one Spark and one class path; Java checks that itself, and goes without one that does not fit. The
+export that makes one removes those without a use for a day, but for the last three: upgrades would fill the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 3
 # Archives that are kept however long nobody has used them.
 _KEPT: Final = 3
-# What tells of sharing classes already, in whatever sense.
+# Options about sharing classes.
 _WORDS: Final = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")
 # What the class path of Spark's JVM depends on.
 _VARIABLES: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH", "CLASSPATH")

@@ -1,7 +1,7 @@
 """Spark: started quietly, given tasks, cancelled, stopped.
 
-A SparkContext alone (no SparkSession, no SQL) is up in half the time and is all that is needed. What Spark writes to
-its log stays in a file of its own; when Spark fails, that file is kept and named.
+A SparkContext alone (no SparkSession, no SQL) is up in half the time and is all that is needed. Spark's log
+stays in a file of its own; when Spark fails, that file is kept and named.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _OnceMoreError(Exception):
 class SparkJobs:
     """A running Spark: a context manager. A SparkContext that this process already has is used, and left running.
 
-    ``timeout``: seconds that it may take to start, and for which a cluster may have no executor at work.
+    ``timeout``: seconds that it may take to start, and for which a cluster may have no active executor.
     ``log``: the file that Spark's own words are appended to; without it they are kept only if Spark fails.
     """
 
@@ -85,8 +85,8 @@ class SparkJobs:
             return self
         try:
             self._open()
-        except _OnceMoreError as told:
-            log.info("%s", told)
+        except _OnceMoreError as error:
+            log.info("%s", error)
             self._failure, self._started = None, threading.Event()
             self._open()
         return self
@@ -219,8 +219,8 @@ class SparkJobs:
         """How many tasks it runs at a time, as far as it knows by now."""
         try:
             return max(1, int(self._context.defaultParallelism))
-        except _FAILURES as error:  # of the first look at some properties
-            raise self._told(error) from None
+        except _FAILURES as error:  # the first read of some properties
+            raise self._failure_of(error) from None
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
@@ -230,16 +230,16 @@ class SparkJobs:
         tasks: Sequence[Sequence[OffsetRange]],
         done: Callable[[DoneAnswer], None],
     ) -> list[DoneAnswer]:
-        """Run ``tasks`` and return what they did, all of it. ``done`` is told of ranges while it goes on.
+        """Run ``tasks`` and return what they did, all of it. ``done`` gets each answer while it goes on.
 
         The first failure cancels the rest and is raised; so does any exception that interrupts this thread.
         """
         context = self._context
         try:
-            told = context.accumulator([], Answers())
+            results = context.accumulator([], Answers())
             self._ship()
         except _FAILURES as error:  # of a context that Spark has stopped by itself
-            raise self._told(error) from None
+            raise self._failure_of(error) from None
         plain = [[(*piece.partition, piece.start, piece.end) for piece in task] for task in tasks]
 
         def work(dealt: Iterator[list[tuple[str, int, int, int]]]) -> Iterator[Answer]:
@@ -249,7 +249,7 @@ class SparkJobs:
                 gc.freeze()  # a worker looks through all its modules after every task: 30 ms
             for ranges in dealt:
                 for answer in run_task(settings, ranges):
-                    told.add([answer])
+                    results.add([answer])
                     yield answer
 
         job = Job(context, f"zkgroup-{os.getpid()}-{id(plain)}", plain, work)
@@ -261,27 +261,27 @@ class SparkJobs:
                 if idleness is not None and idleness.seconds() > self._timeout:
                     hopeless = spark_failures.hopeless_start(context.master, self._log_text(), self._keep_log)
                     raise hopeless or spark_failures.no_executor(context.master, self._timeout, self._keep_log())
-                answers = told.value
+                answers = results.value
                 for answer in answers[len(seen) :]:
                     done(done_or_raise(answer))
                 seen = list(answers)
             answers = job.result()
         except _FAILURES as error:
-            raise self._told(error) from None
+            raise self._failure_of(error) from None
         finally:
             job.cancel()
         finished: list[DoneAnswer] = []
-        heard = set(map(repr, seen))
+        reported = set(map(repr, seen))
         for answer in answers:
             finished.append(done_or_raise(answer))
-            if repr(answer) not in heard:  # the last ones
+            if repr(answer) not in reported:  # the last ones
                 done(finished[-1])
         return finished
 
-    def _told(self, error: Exception) -> Exception:
+    def _failure_of(self, error: Exception) -> Exception:
         """What went wrong in a context that had started."""
         text = self._log_text()
-        if spark_failures.GAVE_UP in text:  # after a minute, without a word to whoever has the context
+        if spark_failures.GAVE_UP in text:  # after a minute, without an error for the context's user
             return spark_failures.no_master(self._master, self._keep_log())
         if self._jvm is not None and _has_ended(self._jvm, error):
             return ZkgroupError(
@@ -309,7 +309,7 @@ class SparkJobs:
 
 
 def _has_ended(jvm: SparkJvm, error: Exception) -> bool:
-    """Whether the JVM has ended, hence ``error``: what Java itself has raised was told by one that lives."""
+    """Whether the JVM has ended, hence ``error``: an error that Java has raised came from a live one."""
     return jvm.ends_within(0.0 if isinstance(error, Py4JJavaError) else _DYING)
 
 
@@ -332,8 +332,7 @@ def _size_for_appending(log: Path) -> int:
 
 
 def _quieten_accumulators(context: Any) -> None:
-    """A JVM that ends while the server of accumulators listens to it is told by us, not by a traceback of the server's
-    own."""
+    """Log the traceback of the server of accumulators for a JVM that ends: zkgroup reports that itself."""
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: log.debug("the server of accumulators", exc_info=True)
@@ -344,7 +343,7 @@ def _end_accumulators(context: Any) -> threading.Thread | None:
     one that it then waits for another connection.
 
     An update wakes it, and one without values changes nothing (pyspark 4.0 to 4.3; without these names it just sleeps).
-    It must know by then that it is to end. Returns the thread that has told it, and waits for it.
+    The server must be shutting down by then. Returns the thread that shuts it down and waits for it.
     """
     server, java = getattr(context, "_accumulatorServer", None), getattr(context, "_javaAccumulator", None)
     if server is None or java is None:

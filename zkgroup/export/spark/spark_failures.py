@@ -1,6 +1,6 @@
-"""What Spark's words mean, as one error: pure, text in, error out.
+"""Errors from Spark's messages and log. Pure.
 
-Texts are those of Spark 4.0 to 4.3; what none of the patterns knows is told in Spark's own words, one line of them.
+The patterns are for Spark 4.0 to 4.3. A message without a pattern is quoted, one line of it.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def start_failure(master: str, log: str, why: str, keep: Callable[[], str]) -> Z
             f"the Spark master {master} does not answer as one: {cause[1][:_LINE]}",
             f"check its address, and that it runs; Spark's log: {keep()}",
         )
-    said = found[1] if found else (raised or why.splitlines() or ["no reason was given"])[0]
-    said = said.partition(_ONCE_MORE)[0]
-    return UsageError(f"Spark does not start on {master}: {said[:_LINE].rstrip('. ')}", f"its log: {keep()}")
+    reason = found[1] if found else (raised or why.splitlines() or ["no reason was given"])[0]
+    reason = reason.partition(_ONCE_MORE)[0]
+    return UsageError(f"Spark does not start on {master}: {reason[:_LINE].rstrip('. ')}", f"its log: {keep()}")
 
 
 def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:

@@ -1,4 +1,4 @@
-"""A Spark job, and how long nobody has been at work on it."""
+"""A Spark job, and how long it has had no active executor."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Job:
             self._done.set()
 
     def tasks(self) -> tuple[int, int]:
-        """How many tasks executors are at work on, and how many they are done with, well or not."""
+        """How many tasks are active, and how many have ended, with success or not."""
         active = ended = 0
         tracker = self._context.statusTracker()
         for job in tracker.getJobIdsForGroup(self._name):
             found = tracker.getJobInfo(job)
             for stage in () if found is None else found.stageIds:
-                told = tracker.getStageInfo(stage)
-                if told is not None:
-                    active += told.numActiveTasks
-                    ended += told.numCompletedTasks + told.numFailedTasks
+                info = tracker.getStageInfo(stage)
+                if info is not None:
+                    active += info.numActiveTasks
+                    ended += info.numCompletedTasks + info.numFailedTasks
         return active, ended
 
     def finished(self, timeout: float) -> bool:
@@ -72,18 +72,18 @@ class Job:
 
 
 class Idleness:
-    """How long a job has had no executor at work on it: Spark itself waits for one for ever."""
+    """How long a job has had no active executor: Spark itself waits for one for ever."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._since = self._looked = time.monotonic()
+        self._since = self._checked = time.monotonic()
         self._ended = 0
 
     def seconds(self) -> float:
-        """Looks once a second."""
+        """Asks Spark at most once a second."""
         now = time.monotonic()
-        if now - self._looked > 1.0:
-            self._looked = now
+        if now - self._checked > 1.0:
+            self._checked = now
             active, ended = self._job.tasks()
             if active or ended != self._ended:
                 self._since, self._ended = now, ended

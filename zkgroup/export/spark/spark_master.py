@@ -1,6 +1,6 @@
-"""Which Spark: its master's address, its properties; and whether a master is there at all.
+"""Spark's master: its address, its properties, and whether one listens there.
 
-No pyspark here: an address that is wrong is told before anything is begun.
+No pyspark here: a wrong address is refused before anything begins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONNECT_TIMEOUT: Final = 5.0
 def choose_master(named: str | None, conf: Mapping[str, str]) -> str:
     """The master: the one that was named, that of the properties, or all cores of this machine.
 
-    A local one is told to try failed tasks again, which ``local[*]`` alone never does. Raises ``UsageError`` for what
+    A local one retries failed tasks, which ``local[*]`` alone never does. Raises ``UsageError`` for what
     is no master.
     """
     master = named or conf.get("spark.master") or DEFAULT_MASTER

@@ -27,7 +27,7 @@ def default_properties(master: str, folder: Path) -> dict[str, str]:
         "spark.app.name": "zkgroup export",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Spark starts workers with -m: modules of the folder that one stands in, whatever they are, would come first.
+        # Spark starts workers with -m: modules of the current folder, whatever they are, would come first.
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         # Arrow's own allocators keep what they once had: 50 to 100 MB more at a task's peak, and no faster here.
         "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",

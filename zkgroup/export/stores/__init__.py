@@ -1,6 +1,5 @@
-"""Places for files: a folder, and what pyarrow's filesystems speak.
+"""Places for files: a folder, and object stores through pyarrow's filesystems.
 
-``store`` (what is asked of a place, and a folder), ``objects`` (the same of an object store) with ``filesystems``
-(how these are opened, and what they say), ``packages`` (what
-must be installed).
+``store`` (the interface, and a folder), ``object_store`` with ``filesystems`` (opens them, and translates their
+errors), ``parallel`` (many requests at a time), ``optional_packages`` (what must be installed).
 """

@@ -1,7 +1,7 @@
-"""pyarrow's filesystems, as the URI of a destination names them: how each is opened, and its failures in our words.
+"""pyarrow's filesystems by the URI of a destination: opens each, and translates its errors.
 
 Where pyarrow (18 to 26) leaves something open that an export cannot do without, it is set here: a deadline for Google's
-client, writes that wait for the network, and a look at Azure's credentials in a process that may die of them.
+client, writes that wait for the network, and a check of Azure's credentials in a process that may die of them.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ def check_credentials(address: ObjectAddress) -> None:
     if address.scheme not in AZURE or "sig" in address.options or "anonymous" in address.options.values():
         return
     # By the standard input: options may be secret, and arguments are seen by all.
-    look = "import sys, pyarrow.fs as fs; fs.FileSystem.from_uri(sys.stdin.read())[0].get_file_info(sys.argv[1])"
-    command = [sys.executable, "-c", look, address.container]
+    script = "import sys, pyarrow.fs as fs; fs.FileSystem.from_uri(sys.stdin.read())[0].get_file_info(sys.argv[1])"
+    command = [sys.executable, "-c", script, address.container]
     try:
         done = subprocess.run(
             command, input=uri_with_defaults(address).encode(), capture_output=True, timeout=_FINDING, check=False
         )
     except subprocess.TimeoutExpired:
-        raise told_failure(address, "cannot look at", OSError("timed out")) from None
+        raise store_failure(address, "cannot look at", OSError("timed out")) from None
     if done.returncode < 0:
-        said = re.search(r"what\(\): *(.*)", done.stderr.decode(errors="replace"))
-        raise told_failure(address, "cannot look at", OSError(f"{_NONE}: {said[1] if said else done.returncode}"))
+        text = re.search(r"what\(\): *(.*)", done.stderr.decode(errors="replace"))
+        raise store_failure(address, "cannot look at", OSError(f"{_NONE}: {text[1] if text else done.returncode}"))
 
 
 def cleaned(address: ObjectAddress, error: Exception) -> str:
@@ -101,12 +101,12 @@ def cleaned(address: ObjectAddress, error: Exception) -> str:
 
 
 def _all_of(address: ObjectAddress, error: Exception) -> str:
-    said = " ".join(str(error).split())
-    said = said.replace(uri_with_defaults(address), address.shown).replace(address.uri, address.shown)
-    said = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", said)  # Azure's signatures, written in any way
+    text = " ".join(str(error).split())
+    text = text.replace(uri_with_defaults(address), address.shown).replace(address.uri, address.shown)
+    text = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", text)  # Azure's signatures, written in any way
     for hidden in sorted({address.secret or "", address.key or "", *address.hidden} - {""}, key=len, reverse=True):
-        said = said.replace(hidden, "***")
-    return re.sub(r" ?\(Request ID: [^)]*\)", "", said)
+        text = text.replace(hidden, "***")
+    return re.sub(r" ?\(Request ID: [^)]*\)", "", text)
 
 
 # Of AWS's client, and of the libraries that Google's, Azure's and Hadoop's are made of.
@@ -122,7 +122,7 @@ _DENIED: Final = re.compile(
     r"ExpiredToken|HTTP status (?:401|403)|Azure Error: \[\w*\] 40[13]\b|PERMISSION_DENIED|UNAUTHENTICATED|"
     r"AuthenticationFailed|Authorization(?:Failure|PermissionMismatch)|AccessControlException"
 )
-# What to look at: where the store is, and who asks.
+# What to check: the store's address, and the credentials.
 _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     "s3": ("its endpoint (AWS_ENDPOINT_URL)", "the keys (AWS_ACCESS_KEY_ID, …)"),
     "gs": ("the network", "the credentials (GOOGLE_APPLICATION_CREDENTIALS)"),
@@ -131,22 +131,22 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def is_denied(said: str) -> bool:
+def is_denied(text: str) -> bool:
     """Whether a store's words mean that these credentials may not."""
-    return _DENIED.search(said) is not None
+    return _DENIED.search(text) is not None
 
 
-def told_failure(address: ObjectAddress, what: str, error: Exception, place: str = "") -> ZkgroupError:
+def store_failure(address: ObjectAddress, what: str, error: Exception, place: str = "") -> ZkgroupError:
     """The error for ``what`` pyarrow could not do at ``place`` (``address`` itself by default), in our words where the
     cause is plain, in the store's own elsewhere. Its words are logged."""
-    said, what = _all_of(address, error), f"{what} {place or address}"
-    log.info("%s: %s", what, said)
+    text, what = _all_of(address, error), f"{what} {place or address}"
+    log.info("%s: %s", what, text)
     where, who = _REMEDIES.get("abfs" if address.scheme in AZURE else address.scheme, _REMEDIES["hdfs"])
-    if _SILENT.search(said):
+    if _SILENT.search(text):
         return UnreachableError(f"{what}: the store does not answer", f"check {where}, then run it again")
-    if is_denied(said):
+    if is_denied(text):
         return ZkgroupError(
             f"{what}: the store does not allow it to these credentials, or does not know them",
             f"check {who} and what they may do there, then run it again",
         )
-    return ZkgroupError(f"{what}: {said[:_LINE] or type(error).__name__}", "see to the store, then run it again")
+    return ZkgroupError(f"{what}: {text[:_LINE] or type(error).__name__}", "see to the store, then run it again")

@@ -1,10 +1,9 @@
 """An object store, or HDFS, as a place for files: through pyarrow's filesystems.
 
-What an export asks of a store (``Store``) is little, and this is how it is had where there is no rename. A document is
-written with one PUT, which is whole or not there. A task's file is copied by the store itself, from its working name to
-its final one; a copy appears at once, too. There is no conditional write in pyarrow, and none is needed: the decision
-is made in ZooKeeper, the group's lock keeps other exports away, and a final name that is taken is held against the
-working file (their ends are compared: a footer names its file) before anything is written over it. HDFS renames.
+An object store has no rename. A document is written with one PUT, which is whole or not there. The store itself copies
+a task's file from its working name to its final one; a copy appears at once, too. The protocol needs no conditional
+write: it decides in ZooKeeper, and the group's lock keeps other exports away. A final name that is taken is compared
+with the working file (by their ends: a footer names its file); another file is never replaced. HDFS renames.
 
 Folders are names with slashes in them. pyarrow marks them by empty objects as it removes what was in them; these stay.
 """
@@ -14,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow.fs as pafs
@@ -22,7 +20,8 @@ import pyarrow.fs as pafs
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.address import AZURE, ObjectAddress, child
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, told_failure
+from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, store_failure
+from zkgroup.export.stores.parallel import ask_each
 from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError, name_conflict
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
@@ -30,8 +29,6 @@ _COPY_BYTES: Final = 5 << 30
 _CHUNK: Final = 4 << 20
 #: Where pyarrow (26) lists folders only if somebody has made an object for them: they are in the names of all below.
 _FLAT: Final = ("gs",)
-#: Requests at a time where there are many.
-PARALLEL: Final = 8
 _RENAMING: Final = ("hdfs", "viewfs")
 # A file that is written there is seen before it is whole (Azure: empty first, in pyarrow 26).
 _STAGED: Final = (*_RENAMING, *AZURE)
@@ -65,7 +62,7 @@ class ObjectStore:
         check_credentials(self.address)
         container = self.address.container if self.address.scheme not in _RENAMING else "/"
         try:
-            if self.address.scheme in AZURE:  # a signature for a container lets it be listed, and not looked at
+            if self.address.scheme in AZURE:  # a signature for a container lets it be listed, and not inspected
                 self.filesystem.get_file_info(pafs.FileSelector(container))
                 return
             found = self.filesystem.get_file_info(container).type
@@ -76,13 +73,12 @@ class ObjectStore:
                 return
             scheme, _, rest = self.uri.partition("://")
             where = f"{scheme}://{rest.partition('/')[0]}"
-            raise told_failure(self.address, "cannot look at", error, where) from None
+            raise store_failure(self.address, "cannot look at", error, where) from None
         if found != pafs.FileType.Directory:
             raise UsageError(f"cannot write to {self.uri}: there is no {container}", "make it, or choose another --to")
 
     def _may_be_listed(self) -> bool:
-        """What an export needs of a bucket, without being allowed to look at the bucket itself: as Google's roles for
-        objects are."""
+        """Whether its objects may be listed, though not the bucket itself: as with Google's roles for objects."""
         try:
             self.names("")
         except ZkgroupError:
@@ -94,7 +90,7 @@ class ObjectStore:
 
     def read(self, name: str) -> bytes | None:
         try:
-            with self._told("cannot read", name), self.filesystem.open_input_stream(self.path(name)) as file:
+            with self._translated("cannot read", name), self.filesystem.open_input_stream(self.path(name)) as file:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
@@ -103,7 +99,7 @@ class ObjectStore:
         if self.read(name) == data:
             return
         path = self.path(name)
-        with self._told("cannot write", name):
+        with self._translated("cannot write", name):
             if self.address.scheme not in _STAGED:
                 self._put(path, data)
                 return
@@ -134,12 +130,12 @@ class ObjectStore:
 
     def _list(self, folder: str, *, recursive: bool) -> Iterable[Any]:
         selector = pafs.FileSelector(self.path(folder), allow_not_found=True, recursive=recursive)
-        with self._told("cannot list", folder):
+        with self._translated("cannot list", folder):
             found: list[Any] = self.filesystem.get_file_info(selector)
         return found
 
     def size(self, name: str) -> int | None:
-        with self._told("cannot look at", name):
+        with self._translated("cannot look at", name):
             info = self.filesystem.get_file_info(self.path(name))
         return int(info.size) if info.type == pafs.FileType.File else None
 
@@ -153,17 +149,13 @@ class ObjectStore:
         pass  # a store tells only as it is written to
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
-        # The store copies; this process only asks. In order, for whoever listens.
-        pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="zkgroup-publish")
-        try:
-            yield from pool.map(lambda work: self._publish(*work), list(works))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        # The store copies; this process only asks.
+        yield from ask_each(lambda work: self._publish(*work), list(works))
 
     def _publish(self, work: str, final: str, size: int) -> None:
         found, taken = self.size(work), self.size(final)
         if found is None and taken == size:
-            return  # whoever published it has tidied up
+            return  # the process that published it has tidied up
         if found is None:
             raise MissingWorkError(f"{self.uri}/{work} was written by a task and is not there", "restore it")
         if found != size:
@@ -173,7 +165,7 @@ class ObjectStore:
                 return
             raise name_conflict(f"{self.uri}/{final}")
         source, target = self.path(work), self.path(final)
-        with self._told("cannot write", final):
+        with self._translated("cannot write", final):
             if self.address.scheme in _RENAMING:
                 self.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
                 self.filesystem.move(source, target)
@@ -183,11 +175,11 @@ class ObjectStore:
                 pafs.copy_files(source, target, self.filesystem, self.filesystem, chunk_size=_CHUNK, use_threads=False)
 
     def _tail(self, name: str, size: int) -> bytes:
-        with self._told("cannot read", name), self.open(name) as file:
+        with self._translated("cannot read", name), self.open(name) as file:
             return bytes(file.read_at(min(TAIL, size), max(0, size - TAIL)))
 
     def remove_file(self, final: str) -> None:
-        with self._told("cannot remove", final):
+        with self._translated("cannot remove", final):
             self._forget(self.path(final))
 
     def _forget(self, path: str) -> None:
@@ -198,7 +190,7 @@ class ObjectStore:
         pass  # what a store has taken lasts
 
     def remove(self, folder: str) -> None:
-        with self._told("cannot remove", folder):
+        with self._translated("cannot remove", folder):
             try:
                 self.filesystem.delete_dir(self.path(folder))
             except FileNotFoundError:
@@ -220,8 +212,8 @@ class ObjectStore:
             raise OSError(f"{found} of {size} bytes have arrived")
 
     @contextlib.contextmanager
-    def _told(self, what: str, name: str) -> Iterator[None]:
-        """In our words what fails within; that something is not there is the caller's."""
+    def _translated(self, what: str, name: str) -> Iterator[None]:
+        """Translate the errors of the block; ``FileNotFoundError`` is for the caller."""
         try:
             yield
         except FileNotFoundError:
@@ -231,4 +223,4 @@ class ObjectStore:
 
     def failure(self, what: str, name: str, error: Exception) -> ZkgroupError:
         """The error for what pyarrow could not do."""
-        return told_failure(self.address, what, error, f"{self.uri}/{name}" if name else self.uri)
+        return store_failure(self.address, what, error, f"{self.uri}/{name}" if name else self.uri)

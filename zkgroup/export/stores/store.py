@@ -1,8 +1,7 @@
-"""Where an export writes: the few things it asks of a place for files, and how a folder does them (``objects``:
-others).
+"""The interface of a place for files, and a folder as one (``object_store``: the others).
 
-Names are relative to the destination, with ``/`` between their parts. The protocol needs no more than this of a store,
-and in particular no conditional write: what decides is in ZooKeeper.
+Names are relative to the destination, with ``/`` between their parts. The protocol needs no conditional write: it
+decides in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export.model.address import Address, parse_address
+from zkgroup.export.model.address import Address
 from zkgroup.export.model.plan_types import StoredFile
-
-__all__ = ["FolderStore", "Store", "open_store", "parse_address"]
 
 
 class Store(Protocol):
@@ -59,8 +56,8 @@ class Store(Protocol):
         ...
 
     def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
-        """All files below a folder. What may not be looked into is passed over, and ``unlisted`` told; without that it
-        raises ``UnlistableError``."""
+        """All files below a folder. ``unlisted`` receives those that may not be listed; without it they raise
+        ``UnlistableError``."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -115,17 +112,17 @@ class MissingWorkError(ZkgroupError):
 
 #: The end of a file, in bytes: of two that are compared it holds the footer, which names the run and the file.
 TAIL: Final = 64 * 1024
-#: What helps where a file has another size than its task has told.
+#: The remedy for a file with another size than its task has written.
 CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
 
 
 class UnlistableError(ZkgroupError):
-    """A folder that may not be looked into, or entered, or a link that leads to itself."""
+    """A folder that may not be listed or entered, or a link that leads to itself."""
 
 
 _UNLISTABLE = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP})
 
-# What the kernel tells there is no place for files, whatever the permissions say.
+# Kernel file systems take no files, whatever the permissions say.
 _NO_FOLDERS = frozenset({Path("/proc"), Path("/sys")})
 
 
@@ -216,14 +213,14 @@ class FolderStore:
             raise _unread(f"cannot list {self.root / folder}", error) from None
 
     def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
-        def tell(error: ZkgroupError) -> None:
+        def skip_or_raise(error: ZkgroupError) -> None:
             if unlisted is None or not isinstance(error, UnlistableError):
                 raise error
             unlisted(error.message)
 
         def fail(error: OSError) -> None:
             if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-                tell(_unread(f"cannot list {error.filename}", error))
+                skip_or_raise(_unread(f"cannot list {error.filename}", error))
 
         for path, folders, names in os.walk(self.root / folder, onerror=fail):
             folders.sort()
@@ -233,7 +230,7 @@ class FolderStore:
                 try:
                     size = self.size(found)
                 except ZkgroupError as error:
-                    tell(error)
+                    skip_or_raise(error)
                 if size is not None:  # else gone since, or a link that leads nowhere
                     yield StoredFile(found, size)
 
@@ -341,7 +338,7 @@ def _link(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
             raise
-        # A file system without hard links. The look before is not atomic, but the group's lock keeps others away.
+        # A file system without hard links. The check before is not atomic, but the group's lock keeps others away.
         if not target.exists():
             source.rename(target)
         elif not _is_copy(source, target):

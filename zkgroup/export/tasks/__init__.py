@@ -1,6 +1,6 @@
-"""What is done on executors; with ``model`` and ``stores`` this is all of the export that travels to them.
+"""The work of Spark's executors. With ``model`` and ``stores`` this is all of the export that travels to them.
 
-``task`` (reading ranges, writing files, accounting for every offset) with ``taskdata`` (what it is told, and
-answers), ``answers`` (told while it goes on), ``files`` (many open files, in bounded memory), ``staging`` (where
-they grow), ``columns`` with ``json_text``, and ``late_messages``.
+``export_task`` (reads ranges, writes files, accounts for every offset) with ``task_data`` (its input and its answers),
+``task_results`` (answers before the job ends), ``parquet_files`` (many open files, in bounded memory), ``staging``
+(where they grow), ``columns`` with ``json_check``, and ``late_messages``.
 """

@@ -1,7 +1,4 @@
-"""What a Spark task does: read ranges of offsets, write their files, account for every offset, tell of it.
-
-It answers in plain tuples, see ``taskdata``.
-"""
+"""A Spark task: reads ranges of offsets, writes their files, accounts for every offset. Its answers: ``task_data``."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.tasks.parquet_files import TaskFiles
 from zkgroup.export.tasks.staging import Staging
-from zkgroup.export.tasks.task_data import Answer, RangeAnswer, TaskSettings
+from zkgroup.export.tasks.task_data import Answer, FailedAnswer, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 
 # Brokers that are restarted one by one are back by then.
@@ -29,9 +26,7 @@ _ATTEMPTS = 3
 # Objects that come to stay before Python looks for cycles among them: messages make none, and looking through them over
 # and over took a tenth of a task's time.
 _UNTIL_COLLECTED = 100_000
-# Unexplained stretches that an answer names.
-_SHOWN = 3
-_CUT = "nothing was exported: export again, and it says how the group stands to the log that is there"
+_CUT = "nothing was exported: export again, which compares the group with the log that is there"
 T = TypeVar("T")
 
 
@@ -52,14 +47,14 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         done = True
     except OffsetOutOfRangeError as error:
         if isinstance(error, OffsetsDeletedError):  # the driver finds out what is gone of all partitions
-            yield "failed", "OffsetsDeletedError", error.message, error.remedy
+            yield FailedAnswer("OffsetsDeletedError", error.message, error.remedy)
         else:
-            yield "failed", "RefusedError", error.message, Remedy(_CUT)
+            yield FailedAnswer("RefusedError", error.message, Remedy(_CUT))
     except ZkgroupError as error:
-        yield "failed", type(error).__name__, error.message, error.remedy
+        yield FailedAnswer(type(error).__name__, error.message, error.remedy)
     except OSError as error:
-        told = Staging(settings.files.destination, settings.files.folder).failure(error)
-        yield "failed", "ZkgroupError", told.message, told.remedy
+        failure = Staging(settings.files.destination, settings.files.folder).failure(error)
+        yield FailedAnswer("ZkgroupError", failure.message, failure.remedy)
     finally:
         source.close()
         if files is not None and not done:
@@ -83,12 +78,11 @@ def _export(settings: TaskSettings, piece: OffsetRange, source: _Source, files: 
     for batch in reading.batches():
         files.add(batch)
         del batch  # not held while the next is fetched: it may be large
-    told = files.end(reading.reached)
-    gaps, unexplained = _patiently(reading.gaps)
+    counts = files.end(reading.reached)
+    gaps = _patiently(reading.gaps)
     if files.elsewhere:
         gaps["elsewhere"] = files.elsewhere
-    stretches = tuple(unexplained[:_SHOWN])
-    return RangeAnswer("done", topic, partition, start, end, reading.reached, gaps, stretches, *told)
+    return RangeAnswer(topic, partition, start, end, reading.reached, gaps, *counts)
 
 
 def _patiently(ask: Callable[[], T]) -> T:
@@ -130,7 +124,7 @@ class _Source:
 
 
 class _Reading:
-    """Reads a range, and keeps account of what it was not given."""
+    """Reads a range, and counts the offsets without a message."""
 
     def __init__(self, settings: TaskSettings, piece: OffsetRange, source: _Source) -> None:
         self._settings = settings
@@ -143,7 +137,7 @@ class _Reading:
         self.reached = piece.end
 
     def _again(self) -> None:
-        """Take a new connection, where there is still hope; raise what is being handled otherwise."""
+        """Take a new connection for the next try; after the last one raise the error that is being handled."""
         self._tries -= 1
         if self._tries <= 0:
             raise
@@ -196,11 +190,11 @@ class _Reading:
         self._missing.jump(low)
         return deleted > 0
 
-    def gaps(self) -> tuple[dict[str, int], list[Interval]]:
-        """What was not given, by kind, and the unexplained stretches."""
+    def gaps(self) -> dict[str, int]:
+        """The offsets without a message, counted by kind."""
         settings = self._settings
         filtered = settings.kafka.properties.get("isolation.level", "read_committed") == "read_committed"
-        gaps, unexplained = explain(
+        gaps = explain(
             self._missing.spans,
             cleanup=settings.cleanup.get(self._piece.partition.topic),
             transactional=settings.kafka.legacy_release is None,
@@ -208,7 +202,7 @@ class _Reading:
         )
         if self._deleted:
             gaps["retention"] = self._deleted
-        return gaps, unexplained
+        return gaps
 
     def _hidden(self, span: Interval) -> Iterator[int]:
         """The offsets of ``span`` that a reader of uncommitted messages is given."""

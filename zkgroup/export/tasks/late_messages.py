@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from zkgroup.export.model.layout import Period
 
@@ -35,19 +34,13 @@ class LateCounter:
             self.fresh[period] = self.fresh.get(period, 0) + count
 
 
-class Found(NamedTuple):
-    """What a range tells: ``late`` and ``fresh`` of ``LateCounter``."""
-
-    late: int
-    fresh: Mapping[int, int]
-
-
-def late_of(ranges: Iterable[Found], newest: Period) -> tuple[int, Period]:
-    """How many messages of a partition's ranges, in order, were late; ``newest``: before them, and then behind them."""
-    late = 0
-    for found in ranges:
-        late += found.late
+def late_of(ranges: Iterable[tuple[int, Mapping[int, int]]], newest: Period) -> tuple[int, Period]:
+    """How many messages of a partition were late. ``ranges``: ``late`` and ``fresh`` of each, in order. ``newest``:
+    before them; the second result is the newest period after them."""
+    total = 0
+    for late, fresh in ranges:
+        total += late
         if newest is not None:
-            late += sum(count for period, count in found.fresh.items() if period < newest)
-        newest = max([period for period in (newest, *found.fresh) if period is not None], default=None)
-    return late, newest
+            total += sum(count for period, count in fresh.items() if period < newest)
+        newest = max([period for period in (newest, *fresh) if period is not None], default=None)
+    return total, newest

@@ -1,6 +1,6 @@
 """The Parquet files of a task, in bounded memory, however many are open at a time.
 
-Messages are dealt out to files by their folder (``layout``); one file is open for each folder, and goes on from one
+Messages go to files by their folder (``layout``); one file is open for each folder, and goes on from one
 range to the next, so that many small ranges make few files. Row groups hold at most ``_GROUP_ROWS`` messages and
 ``_GROUP_BYTES``; all that waits to be written is at most ``_PENDING_BYTES`` (or what came in one batch), whatever the
 number of folders: the file with the most of it writes a row group. An open file that waits for nothing costs its
@@ -52,13 +52,11 @@ _FOLDERS: Final = 4096
 _SHORT: Final = 32
 
 
-class Told(NamedTuple):
-    """What became of a range's messages. ``undated``: those without a usable time, ``late`` and ``fresh``: see
-    ``LateCounter``."""
+class RangeCounts(NamedTuple):
+    """How many messages of a range were written. ``late`` and ``fresh``: see ``LateCounter``."""
 
     rows: int
     undecodable: int
-    undated: int
     late: int
     fresh: Mapping[int, int]
 
@@ -76,7 +74,6 @@ class _Load:
     raw: int = 0  # of these, bytes of messages that are no columns yet
     writers: int = 0
     undecodable: int = 0  # messages of the range
-    undated: int = 0  # of these as well
 
 
 class TaskFiles:
@@ -95,7 +92,7 @@ class TaskFiles:
         self._load = _Load()
         self._files: dict[_Folder, _File] = {}  # the one that was used last, at the end
         self._finished: list[FileAnswer] = []
-        self._told: list[FileAnswer] = []
+        self._taken: list[FileAnswer] = []
         self._piece: OffsetRange | None = None
         self._reached = 0
         self._stretch = 0  # grows where a range does not go on with the one before, in its part of the plan
@@ -113,7 +110,7 @@ class TaskFiles:
             self._stretch += 1
         self._piece = piece
         self._tile = self._reached = piece.start
-        self._rows = self._load.undecodable = self._load.undated = 0
+        self._rows = self._load.undecodable = 0
         self._late = LateCounter(self._horizon)
         wanted = self._options.only.get(piece.partition, ())
         self._only = [one for one in wanted if one[1] < piece.end and piece.start < one[2]]
@@ -199,15 +196,15 @@ class TaskFiles:
         while self._load.writers > self._most_open:
             self._close(next(folder for folder, file in self._files.items() if file.is_open))
 
-    def end(self, reached: int) -> Told:
+    def end(self, reached: int) -> RangeCounts:
         """The range is read up to ``reached``."""
         self._reached = reached
         for file in self._files.values():
             file.convert()
             if not self._layout.timed:
                 file.reach(reached, self._stretch)
-        told = self._late
-        return Told(self._rows, self._load.undecodable, self._load.undated, told.late, dict(told.fresh))
+        late = self._late
+        return RangeCounts(self._rows, self._load.undecodable, late.late, dict(late.fresh))
 
     def finish(self) -> None:
         """Close all files."""
@@ -217,7 +214,7 @@ class TaskFiles:
     def take(self) -> list[FileAnswer]:
         """The files that were closed since this was asked."""
         taken, self._finished = self._finished, []
-        self._told += taken
+        self._taken += taken
         return taken
 
     def abandon(self) -> None:
@@ -225,9 +222,9 @@ class TaskFiles:
         for file in self._files.values():
             file.abandon()
         self._files.clear()
-        for finished in (*self._told, *self._finished):
+        for finished in (*self._taken, *self._finished):
             self._staging.remove(finished.work)
-        self._finished, self._told = [], []
+        self._finished, self._taken = [], []
 
     def _close(self, folder: _Folder) -> None:
         file = self._files[folder]
@@ -288,11 +285,11 @@ class _File:
             self.convert()
             self._take(messages, messages.size)
             return
-        held = messages.held if isinstance(messages, Batch) else held_by(messages)
-        size = held.size + len(messages) * _MESSAGE_BYTES
+        content = messages.held if isinstance(messages, Batch) else held_by(messages)
+        size = content.size + len(messages) * _MESSAGE_BYTES
         self._raw += messages
-        self._raw_keys |= held.keys
-        self._raw_headers |= held.headers
+        self._raw_keys |= content.keys
+        self._raw_headers |= content.headers
         self._raw_bytes += size
         self._load.raw += size
         self._load.pending += size
@@ -304,7 +301,7 @@ class _File:
             self.convert()
 
     def reach(self, end: int, stretch: int) -> None:
-        """The last slice, if it is of this stretch, stands for all up to ``end``."""
+        """Extend the last slice to ``end``, if it is of this stretch."""
         if self._slices and stretch == self._stretch:
             self._slices[-1] = self._slices[-1]._replace(end=end)
 
@@ -326,7 +323,6 @@ class _File:
         partition = self._slices[-1].partition
         batch, undecodable = self._columns.batch(messages, partition, keys=keys, headers=headers)
         self._load.undecodable += undecodable
-        self._load.undated += batch.column("timestamp").null_count
         if self._bytes + batch.nbytes > self._group_bytes:
             self._write()
         self._batches.append(batch)
@@ -387,7 +383,7 @@ class _File:
         self._parquet.close()
         work, size = self._work.finish()
         self._forget()
-        return FileAnswer("file", work, topic, folder, self._written, size, tuple(slices))
+        return FileAnswer(work, topic, folder, self._written, size, tuple(slices))
 
     def abandon(self) -> None:
         """Remove it."""

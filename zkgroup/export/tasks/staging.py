@@ -54,9 +54,7 @@ class Staging:
         self._folder = folder
         self._store: ObjectStore | None = None
         if not isinstance(destination, Path):
-            from zkgroup.export.stores.object_store import (
-                ObjectStore,  # with what pyarrow has of stores: not for folders
-            )
+            from zkgroup.export.stores.object_store import ObjectStore  # imports pyarrow's stores: not for folders
 
             self._store = ObjectStore(destination)
         #: That each open file takes.
@@ -75,7 +73,7 @@ class Staging:
 
     def create(self) -> WorkFile:
         """A new file, of a name that nothing else has."""
-        # Not *.parquet: whoever reads the destination with a pattern must not see what is not published.
+        # Not *.parquet: a reader with a pattern must not see unpublished files.
         name = f"{self._folder}/{uuid.uuid4()}.tmp"
         if self._store is None:
             assert isinstance(self._destination, Path)

@@ -1,20 +1,19 @@
-"""What a task of an export is told, and what it answers: data alone, which needs neither pyarrow nor pyspark.
+"""The settings of a task, and its answers: data alone, which needs neither pyarrow nor pyspark.
 
-What went wrong in an expected way is an answer, too: it then needs no parsing of a traceback in the driver, and Spark
-does not repeat in vain what cannot succeed. What is unexpected is raised, and Spark repeats the task.
+An expected error is an answer, too: the driver then parses no traceback, and Spark does not repeat the task in vain. An
+unexpected one is raised, and Spark repeats the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from zkgroup import errors
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import Address
-from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.protocol.names import TopicPartition
@@ -42,7 +41,7 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """What every task of an export is told.
+    """The settings of every task of an export.
 
     ``patience`` is in seconds, see ``RangeReader``. ``cleanup``: topics' policies, see ``accounting``. ``max_bytes``:
     of keys and values a range may take, None: no limit. ``skip_deleted``: go on where the log starts when retention
@@ -58,21 +57,18 @@ class TaskSettings:
 
 
 class RangeAnswer(NamedTuple):
-    """What became of the offsets of a range. Those up to ``reached`` are rows or gaps; it is ``end`` unless a limit of
-    bytes ended the range before. ``gaps``: by kind; ``unexplained``: some stretches. ``rows`` are all messages, also
-    those that are ``undecodable``. ``undated``, ``late``, ``fresh``: see ``files.Told``."""
+    """The offsets of a range. Those up to ``reached`` are rows or gaps; it is ``end`` unless a limit of
+    bytes ended the range before. ``gaps``: by kind. ``rows`` are all messages, also those that are ``undecodable``.
+    ``late``, ``fresh``: see ``late_messages.LateCounter``."""
 
-    kind: str
     topic: str
     partition: int
     start: int
     end: int
     reached: int
     gaps: Mapping[str, int]
-    unexplained: tuple[Interval, ...]
     rows: int
     undecodable: int
-    undated: int
     late: int
     fresh: Mapping[int, int]
 
@@ -80,7 +76,6 @@ class RangeAnswer(NamedTuple):
 class FileAnswer(NamedTuple):
     """A finished file. ``work``: its name in the destination as yet; ``folder``: where it is to go."""
 
-    kind: str
     work: str
     topic: str
     folder: str
@@ -89,16 +84,21 @@ class FileAnswer(NamedTuple):
     slices: tuple[Slice, ...]
 
 
+class FailedAnswer(NamedTuple):
+    """An error that a task met; ``error`` is its class."""
+
+    error: str
+    message: str
+    remedy: errors.Remedy | None
+
+
 #: A range that was read, or a file that was written; a file's ranges may come before it and behind it.
 DoneAnswer: TypeAlias = RangeAnswer | FileAnswer
-#: ("failed", name of the error's class, message, remedy)
-FailedAnswer: TypeAlias = tuple[Literal["failed"], str, str, errors.Remedy | None]
 Answer: TypeAlias = DoneAnswer | FailedAnswer
 
 
 def done_or_raise(answer: Answer) -> DoneAnswer:
-    """What a task has done, or the error that it met, as it was."""
-    if answer[0] == "failed":
-        _, name, message, remedy = cast("FailedAnswer", answer)
-        raise getattr(errors, name, ZkgroupError)(message, remedy)
-    return cast("DoneAnswer", answer)
+    """The answer of a task that succeeded. Raises the error of one that failed."""
+    if isinstance(answer, FailedAnswer):
+        raise getattr(errors, answer.error, ZkgroupError)(answer.message, answer.remedy)
+    return answer

@@ -1,7 +1,4 @@
-"""How tasks tell what they have done before all of them are done.
-
-Apart from ``spark``, whose modules executors need not have: they load this one.
-"""
+"""Answers of tasks while their job runs: executors load this module, and none of ``spark``."""
 
 from __future__ import annotations
 

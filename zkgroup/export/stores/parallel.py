@@ -1,4 +1,4 @@
-"""Many requests to a store at a time: it may be far."""
+"""Many requests to a store at a time, since each may take a round trip through a network."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def ask_each(ask: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-    """The answer for each item, in their order; raises what ``ask`` raises. Answers are in memory only as far as they
-    are taken."""
+    """The answer for each item, in their order. Raises what ``ask`` raises. At most ``_ANSWERS`` answers are in memory
+    that the caller has not taken."""
     if not items:
         return
-    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="zkgroup-destination") as pool:
+    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="zkgroup-store") as pool:
         for first in range(0, len(items), _ANSWERS):
             yield from pool.map(ask, items[first : first + _ANSWERS])
