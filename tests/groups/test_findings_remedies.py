@@ -138,7 +138,7 @@ def test_who_is_stopped_is_not_told_to_rebalance() -> None:
     snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
     for code in ("member-without-partitions", "partition-without-owner"):
         finding = found(snapshot, code)
-        advice = Remedy("mend the registration of g_bad first: no reference member can rebalance beside it")
+        advice = Remedy("mend the registration of g_bad first: no Scala member can rebalance beside it")
         assert finding.remedy == advice
 
 

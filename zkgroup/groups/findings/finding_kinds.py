@@ -75,7 +75,7 @@ _CWI: Final = ("critical", "warning", "info")
 KINDS: Final[Mapping[str, Kind]] = {
     "cluster-without-broker": Kind(_C, "no broker is registered"),
     "incompatible-broker": Kind(_CI, "a broker whose registration makes members of the Scala consumer fail"),
-    "stopping-registration": Kind(_C, "a registration that stops every reference member of the group"),
+    "stopping-registration": Kind(_C, "a registration that stops every Scala member of the group"),
     "unreadable-filter": Kind(_CW, "a topic filter that Java, or zkgroup, cannot read"),
     "unportable-registration": Kind(_CW, "a registration that stops members of some releases"),
     "split-group": Kind(_CW, "members in ZooKeeper and members in Kafka under one name"),
@@ -92,7 +92,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "owner-beyond-streams": Kind(_C, "a partition owned by a stream that its member does not have"),
     "unreadable-owner": Kind(_C, "an owner node that is empty"),
     "unreadable-offset": Kind(_CWI, "a stored offset that members cannot read"),
-    "recreated-topic": Kind(_CWI, "a topic that was deleted and made again since the offset was written"),
+    "recreated-topic": Kind(_CWI, "a topic that was deleted and recreated since the offset was written"),
     "offset-before-start": Kind(_CWI, "an offset before the log's start: messages are lost already"),
     "offset-beyond-end": Kind(_CWI, "an offset beyond the log's end"),
     "owner-of-former-session": Kind(_W, "a partition owned by another session than its member's"),
@@ -113,6 +113,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "filter-without-topics": Kind(_I, "a topic filter that matches no topic"),
     "missing-topic": Kind(_I, "a member subscribes to a topic that does not exist"),
     "offset-without-subscriber": Kind(_I, "offsets of a topic that no member reads any more"),
-    "foreign-client": Kind(_I, "members, or nodes, of another client than the reference's"),
+    "foreign-client": Kind(_I, "members, or nodes, of another client than the Scala consumer's"),
     "group-debris": Kind(_I, "what a group that is gone has left behind"),
 }

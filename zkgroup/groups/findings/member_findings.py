@@ -64,7 +64,7 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "stopping-registration",
             member.member,
-            f"the registration {member.error}; every reference member gives its partitions up at its next rebalance"
+            f"the registration {member.error}; every Scala member gives its partitions up at its next rebalance"
             " and cannot finish it while this node is there",
             _stop_client(scene, member).then(
                 Remedy(
@@ -93,7 +93,7 @@ def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding
         expression.encode()
         TopicFilter("white_list", expression)
     except FilterSyntaxError:
-        why = "Java refuses it as well: every reference member fails its rebalance while this node is there"
+        why = "Java refuses it as well: every Scala member fails its rebalance while this node is there"
     except UnicodeEncodeError:
         why = "it is no text"
     except UsageError:
@@ -105,7 +105,7 @@ def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding
         "unreadable-filter",
         member.member,
         f"{error}; which topics the member takes is not known here, and what it owns cannot be judged",
-        "write the expression more simply, if other tools than the reference are to read it",
+        "write the expression more simply, if other tools than the Scala consumer are to read it",
         "warning",
     )
 
@@ -124,7 +124,7 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             member.member,
             f"{few(some, '; ')}" + (f"; {counted(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
             _stop_client(scene, member).then(
-                Remedy("let it write what the reference writes (the timestamp as a string)"), "; "
+                Remedy("let it write what the Scala consumer writes (the timestamp as a string)"), "; "
             ),
             "critical" if stuck else "warning",
         )
@@ -197,7 +197,7 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
     said = []
     if names:
         said.append(
-            f"not named as the reference names its members: {few(names)}; such clients may divide partitions by"
+            f"not named as the Scala consumer names its members: {few(names)}; such clients may divide partitions by"
             " rules of their own"
         )
     said += [
@@ -214,7 +214,7 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
             else Remedy("start no member of the Scala consumer in this group")
             if stopping
             else Remedy(
-                "do not mix them with members of the reference in one group unless they compute the same plan: compare",
+                "do not mix them with Scala members in one group unless they compute the same plan: compare",
                 scene.command("assign"),
             )
         )

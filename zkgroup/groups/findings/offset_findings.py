@@ -146,7 +146,7 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: mend(scene, keys, over_in).after("was the topic made anew, or its log cut? "),
+        lambda keys: mend(scene, keys, over_in).after("was the topic recreated, or its log cut? "),
     )
 
 
@@ -163,7 +163,7 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
         yield finding(
             "recreated-topic",
             name,
-            f"was made anew after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
+            f"was recreated after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
             reset(
                 scene,
@@ -202,7 +202,7 @@ def _of_former_topic(scene: Scene, gone: Sequence[TopicPartition]) -> Remedy:
     others = [p for p in scene.partitions if p.topic == gone[0].topic and not is_gone(scene, p)]
     doubt = any(p.kafka is not None and p.kafka.offset for p in others)
     undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
-    return rid_of(scene, gone).after(f"was the topic made anew with fewer partitions{undated}? {stopped(scene.active)}")
+    return rid_of(scene, gone).after(f"was the topic recreated with fewer partitions{undated}? {stopped(scene.active)}")
 
 
 def _without(scene: Scene) -> Iterator[Finding]:

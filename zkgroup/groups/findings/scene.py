@@ -28,7 +28,7 @@ DAY: Final = 86_400 * SECOND
 
 #: A healthy group settled within 2.3 s of a join; what is not settled by then is no rebalance.
 REST: Final = 10 * SECOND
-#: Two of the reference's default intervals between commits: after that, who makes progress has committed.
+#: Two of the Scala consumer's default intervals between commits: after that, who makes progress has committed.
 COMMITTED_BY_THEN: Final = 120 * SECOND
 #: A group without members that has not changed for so long is nobody's concern at night.
 ABANDONED: Final = 7 * DAY
@@ -39,7 +39,7 @@ SUBJECT_LENGTH: Final = 120
 #: What is read is anybody's: a message is for people even so, and a field of CSV that others' readers take.
 MESSAGE_LENGTH: Final = 4000
 
-# The reference's console consumer makes such a name up, and never uses it again.
+# The Scala consumer's console consumer makes such a name up, and never uses it again.
 _CONSOLE: Final = re.compile(r"console-consumer-[0-9]+", re.ASCII)
 DEBRIS_AFTER: Final = 3600 * SECOND
 
@@ -146,7 +146,7 @@ class Scene:
         """What is to be done before any rebalance can come to anything; None where nothing stands against it."""
         if self.stopping:
             names = few(self.stopping)
-            return f"mend the registration of {names} first: no reference member can rebalance beside it"
+            return f"mend the registration of {names} first: no Scala member can rebalance beside it"
         for broker in self.snapshot.faulty_brokers:
             if stops_rebalances(self.snapshot, broker):
                 return f"mend {broker.path} first: no member of the Scala consumer can rebalance beside it"
@@ -159,7 +159,7 @@ class Scene:
         """The members that have not rebalanced since the group changed: each of their owner nodes is older than that
         change (ZooKeeper numbers both), while others have claimed anew since, or have had the time to.
 
-        Members of the reference, and of zkgroup, release and claim whatever they own in every rebalance; those of other
+        Scala members, and of zkgroup, release and claim whatever they own in every rebalance; those of other
         kinds may keep what does not change, so that nothing is said of them.
         """
         changed = self.snapshot.ids_changed
