@@ -14,6 +14,7 @@ from broken_groups_by_hand import every_finding
 
 from zkgroup.commands import COMMANDS, app
 from zkgroup.groups.findings.finding import KINDS
+from zkgroup.shell_commands import command_line
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference" / "findings"
@@ -69,7 +70,7 @@ def advised_by_pages() -> Iterator[str]:
 def advised_by_remedies() -> Iterator[str]:
     """The command lines of every kind's remedy."""
     for finding in every_finding():
-        yield from finding.commands
+        yield from map(command_line, finding.commands)
 
 
 def check(line: str) -> None:
