@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
     from zkgroup.config import ConnectionSettings
-    from zkgroup.groups.watch.group_watch import GroupWatch, Observation
-    from zkgroup.groups.watch.recording import Entry, Recorder, Recording
+    from zkgroup.groups.watch.group_watch import GroupWatch
+    from zkgroup.groups.watch.recording import Recorder, Recording
+    from zkgroup.groups.watch.timeline import Observation
 
     from ._output import Output
 
@@ -89,7 +90,7 @@ def check_options(
 ) -> None:
     """Raise ``UsageError`` for options that mean nothing together."""
     if watch and replay is not None:
-        raise UsageError("--watch beside --replay", "look at the group, or at a recording")
+        raise UsageError("--watch beside --replay", "state at the group, or at a recording")
     for name, value in (("--interval", interval), ("--record", record)):
         if value is not None and not watch:
             raise UsageError(f"{name} without --watch", "give --watch, too")
@@ -109,7 +110,7 @@ def watch_group(
     picture: Path | None,
 ) -> int:
     """Watch until a key, a signal or a closed pipe ends it; the exit code."""
-    from zkgroup.groups.watch.recording import Entry, Header, Recorder, check_folder, check_target
+    from zkgroup.groups.watch.recording import Header, Recorder, check_folder, check_target
 
     if record is not None:
         check_target(record)
@@ -124,18 +125,18 @@ def watch_group(
             return stop.exit_code
         recorder: Recorder | None = None
         if record is not None:
-            recorder = stack.enter_context(Recorder(record, Header(group, first.look.at, interval)))
+            recorder = stack.enter_context(Recorder(record, Header(group, first.state.at, interval)))
             if picture is not None:  # after the recording's end, however that comes
                 stack.callback(_draw_at_end, ctx, record, picture, recorder)
         waiting = [first]
 
-        def take(timeout: float = 0.0) -> Entry | None:
+        def take(timeout: float = 0.0) -> Observation | None:
             found = waiting.pop() if waiting else watch.next(timeout)
             if found is None:
                 return None
             if recorder is not None:
-                recorder.add(found.look, found.events)
-            return Entry(found.look, found.events)
+                recorder.add(found.state, found.events)
+            return found
 
         if has_screen(output):
             from ._watch_screen import show_live
@@ -153,7 +154,7 @@ def has_screen(output: Output) -> bool:
     return output == "table" and rewrites(sys.stdout)
 
 
-def _lines(output: Output, take: Callable[[float], Entry | None], stop: StopRequest) -> int:
+def _lines(output: Output, take: Callable[[float], Observation | None], stop: StopRequest) -> int:
     from ._watch_lines import Lines
 
     lines = Lines(output, lambda: bool(stop))
@@ -167,7 +168,7 @@ def _lines(output: Output, take: Callable[[float], Entry | None], stop: StopRequ
 
 
 def _first(watch: GroupWatch, stop: StopRequest) -> Observation | None:
-    """The first look, before anything is shown: what stands against a watch is told as by any command."""
+    """The first state, before anything is shown: what stands against a watch is told as by any command."""
     while not stop:
         if (found := watch.next(_POLL)) is not None:
             return found

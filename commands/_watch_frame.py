@@ -10,7 +10,7 @@ from typing import Final
 
 from zkgroup.groups.watch.event_detector import waiting_for
 from zkgroup.groups.watch.lag_trends import Rates, spark
-from zkgroup.groups.watch.timeline import Event, Look, WatchedPartition, told_lag
+from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition, lag_text
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
@@ -42,7 +42,7 @@ HELP: Final = (
     "q, Ctrl-C    quit",
 )
 REPLAY_HELP: Final = (
-    "right, left  a look on, a look back",
+    "right, left  a state on, a state back",
     "e            on to the next event",
     "+ -          faster, slower",
     "0 to 9       to a tenth of the recording",
@@ -64,14 +64,14 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
     """The screen: title, members, partitions, events, keys. At most ``lines`` lines."""
     body = lines - 1
     head = _title(view, columns, style)
-    if view.look is None:
-        found = [*head, "", "waiting for the first look …"]
+    if view.state is None:
+        found = [*head, "", "waiting for the first state …"]
     elif view.help:
         found = [*head, "", *(HELP + (REPLAY_HELP if view.more_keys else ()))]
         found = [_fit(line, columns) if number >= len(head) else line for number, line in enumerate(found)]
     else:
         events = _events(view, columns, max(2, min(8, lines // 4)), style)
-        members = _members(view, columns, max(1, min(len(view.look.members), (lines - 10) // 4)), style)
+        members = _members(view, columns, max(1, min(len(view.state.members), (lines - 10) // 4)), style)
         # Of little room partitions get theirs first: a blank line, their head, one of them, how many there are more.
         if body - len(head) - len(members) - len(events) < _FEWEST:
             members = []
@@ -86,49 +86,49 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
 
 
 def _title(view: View, columns: int, style: Style) -> list[str]:
-    look = view.look
-    if look is None:
+    state = view.state
+    if state is None:
         return [style.style(_fit(escape(view.group), columns), "title")]
-    owned = sum(p.owner is not None for p in look.partitions.values())
-    lag = told_lag(look.partitions.values())
-    numbers = f"  {counted(len(look.members), 'member')}"
-    numbers += f"  {owned} of {counted(len(look.partitions), 'partition')} owned  lag {lag}"
-    clock = _clock(look.at) + ("  PAUSED" if view.paused else "")
+    owned = sum(p.owner is not None for p in state.partitions.values())
+    lag = lag_text(state.partitions.values())
+    numbers = f"  {counted(len(state.members), 'member')}"
+    numbers += f"  {owned} of {counted(len(state.partitions), 'partition')} owned  lag {lag}"
+    clock = _clock(state.at) + ("  PAUSED" if view.paused else "")
     # What a long name leaves no room for would be the numbers, which are what is watched.
     first = _fit(escape(view.group), max(_SHORTEST_NAME, columns - len(numbers) - len(clock) - 2)) + numbers
     rates = view.trends.total()
-    second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  {_catch_up(look, rates)}"
+    second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  {_catch_up(state, rates)}"
     second += f"lag {_spark(view.trends.total_lags(), min(40, columns // 4), style)}"
     gap = columns - width(first) - len(clock)
     title = f"{first}{' ' * gap}{clock}" if gap >= 2 else first
     lines = [style.style(_fit(title, columns), "title"), _fit(second, columns)]
-    trouble = look.zookeeper or look.kafka
+    trouble = state.zookeeper or state.kafka
     if trouble is not None:
-        what = "ZooKeeper is away" if look.zookeeper else "brokers do not answer"
+        what = "ZooKeeper is away" if state.zookeeper else "brokers do not answer"
         lines.append(style.style(_fit(f"{what}: {escape(trouble)}", columns), "bad"))
-    elif not look.exists:
+    elif not state.exists:
         lines.append(style.style("the group is gone", "bad"))
-    elif look.hidden and view.rebalancing_since is None:
-        words = f"{counted(look.hidden, 'node')} may not be read: there may be members, owners and offsets besides"
+    elif state.hidden and view.rebalancing_since is None:
+        words = f"{counted(state.hidden, 'node')} may not be read: there may be members, owners and offsets besides"
         lines.append(style.style(_fit(words, columns), "warn"))
     elif view.rebalancing_since is not None:
-        seconds = max(0, look.at - view.rebalancing_since) / 1000
-        words = f"rebalance under way for {seconds:.0f} s: {escape(waiting_for(look))}"
+        seconds = max(0, state.at - view.rebalancing_since) / 1000
+        words = f"rebalance under way for {seconds:.0f} s: {escape(waiting_for(state))}"
         lines.append(style.style(_fit(words, columns), "warn"))
     else:
-        lines.append(style.style(_fit("at rest" if look.members else "nobody is registered", columns), "dim"))
+        lines.append(style.style(_fit("at rest" if state.members else "nobody is registered", columns), "dim"))
     return [*lines, _fit(view.note, columns)] if view.note else lines
 
 
-def _catch_up(look: Look, rates: Rates) -> str:
-    if not look.lag or rates.produced is None or rates.consumed is None:
+def _catch_up(state: WatchedGroup, rates: Rates) -> str:
+    if not state.lag or rates.produced is None or rates.consumed is None:
         return ""
-    if any(p.is_lag_unknown for p in look.partitions.values()):
+    if any(p.is_lag_unknown for p in state.partitions.values()):
         return ""
     gain = rates.consumed - rates.produced
     if gain <= 0:
         return "falls behind  " if gain < -0.05 * rates.produced else ""
-    seconds = look.lag / gain
+    seconds = state.lag / gain
     if seconds < 1:
         return ""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
@@ -138,23 +138,23 @@ def _catch_up(look: Look, rates: Rates) -> str:
 
 
 def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
-    look = view.look
-    assert look is not None
-    if not look.members:
+    state = view.state
+    assert state is not None
+    if not state.members:
         return []
-    owned: dict[str, list[tuple[TopicPartition, WatchedPartition]]] = {name: [] for name in look.members}
-    for key, p in look.partitions.items():
+    owned: dict[str, list[tuple[TopicPartition, WatchedPartition]]] = {name: [] for name in state.members}
+    for key, p in state.partitions.items():
         if p.member in owned:
             owned[p.member].append((key, p))
     rows = []
     for name, held in sorted(owned.items(), key=lambda item: (-_lag_of(item[1]), item[0])):
         out = [rate for key, _ in held if (rate := view.trends.rates(key).consumed) is not None]
-        lag = told_lag([p for _, p in held], "-") if held else "0"
+        lag = lag_text([p for _, p in held], "-") if held else "0"
         numbers = (str(len(held)), lag, _rate(sum(out) if out else None))
-        rows.append((*numbers, _short_name(name, view.group), escape(look.members[name].subscription)))
+        rows.append((*numbers, _short_name(name, view.group), escape(state.members[name].subscription)))
     more = len(rows) - room
     rows = rows[:room] if more <= 0 else rows[: max(1, room - 1)]
-    more = len(look.members) - len(rows)
+    more = len(state.members) - len(rows)
     widths = [
         max(map(len, column)) for column in zip(("OWNED", "LAG", "OUT/S"), *(row[:3] for row in rows), strict=True)
     ]

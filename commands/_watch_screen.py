@@ -1,4 +1,4 @@
-"""The screen of a watch: looks and keys in, frames out; live, or out of a recording."""
+"""The screen of a watch: states and keys in, frames out; live, or out of a recording."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from ._watch_terminal import Key, Terminal
 from ._watch_view import View
 
 if TYPE_CHECKING:
-    from zkgroup.groups.watch.recording import Entry, Recording
+    from zkgroup.groups.watch.recording import Recording
+    from zkgroup.groups.watch.timeline import Observation
 
     from ._signals import StopRequest
 
-#: How long to wait for a key, a look or a signal, in seconds; and between two frames at least.
+#: How long to wait for a key, a state or a signal, in seconds; and between two frames at least.
 _POLL: Final = 0.25
 _BETWEEN: Final = 0.04
 #: Looks that are kept while a screen is paused.
@@ -31,7 +32,7 @@ _HELD: Final = 300
 #: Looks before the one that is jumped to, of which rates and the course of lag are made.
 _BACK: Final = 60
 _SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0)
-#: Seconds that are waited for the next look of a recording at most.
+#: Seconds that are waited for the next state of a recording at most.
 _LONGEST: Final = 2.0
 
 
@@ -42,11 +43,11 @@ def style_of_terminal() -> Style:
 
 
 def show_live(
-    view: View, take: Callable[[], Entry | None], woken: Callable[[Callable[[], None]], None], stop: StopRequest
+    view: View, take: Callable[[], Observation | None], woken: Callable[[Callable[[], None]], None], stop: StopRequest
 ) -> int:
-    """Show what ``take`` has, which gives the next look at once or None, until a key or a signal ends it; the exit
+    """Show what ``take`` has, which gives the next state at once or None, until a key or a signal ends it; the exit
     code. ``woken`` is told how to wake the screen when there is something to take."""
-    held: deque[Entry] = deque(maxlen=_HELD)
+    held: deque[Observation] = deque(maxlen=_HELD)
     with Terminal() as terminal, _messages_as_notes(view):
         woken(terminal.wake)
         painter = _Painter(terminal, view)
@@ -120,24 +121,24 @@ class _Player:
         self._seek(0)
 
     def _seek(self, number: int) -> None:
-        """To the look of this number, with as many before it as rates are made of."""
-        number = max(0, min(number, self._recording.looks - 1))
+        """To the state of this number, with as many before it as rates are made of."""
+        number = max(0, min(number, self._recording.states - 1))
         start = max(0, number - _BACK)
         self._view.restart()
         self._entries = self._recording.entries(start)
         self._number = start - 1
-        self._next: Entry | None = next(self._entries, None)
+        self._next: Observation | None = next(self._entries, None)
         while self._next is not None and self._number < number:
             self._step()
 
-    def _step(self) -> Entry | None:
-        """On to the next look; None at the end."""
+    def _step(self) -> Observation | None:
+        """On to the next state; None at the end."""
         entry = self._next
         if entry is not None:
             self._view.add(*entry)
             self._number += 1
             self._next = next(self._entries, None)
-            gap = 0.0 if self._next is None else (self._next.look.at - entry.look.at) / 1000 / _SPEEDS[self._speed]
+            gap = 0.0 if self._next is None else (self._next.state.at - entry.state.at) / 1000 / _SPEEDS[self._speed]
             self._due = time.monotonic() + max(0.0, min(gap, _LONGEST))
         return entry
 
@@ -172,7 +173,7 @@ class _Player:
             case "-":
                 self._speed = max(0, self._speed - 1)
             case _ if len(key) == 1 and key in "0123456789":
-                self._seek(self._recording.looks * int(key) // 10)
+                self._seek(self._recording.states * int(key) // 10)
             case _:
                 return False
         return True
@@ -182,7 +183,7 @@ class _Player:
         end = "" if self._next is not None else ", the end"
         name = one_line(str(self._recording.path))
         self._view.note = (
-            f"look {self._number + 1} of {self._recording.looks}{end}, {_SPEEDS[self._speed]:g} times as fast: {name}"
+            f"state {self._number + 1} of {self._recording.states}{end}, {_SPEEDS[self._speed]:g} times as fast: {name}"
         )
 
 

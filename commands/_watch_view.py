@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from zkgroup.groups.watch.lag_trends import Rates, Trends
-from zkgroup.groups.watch.timeline import Event, Look, WatchedPartition
+from zkgroup.groups.watch.lag_trends import LagTrends, Rates
+from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ _DIRECT: Final[dict[str, Sort]] = {"l": "lag", "n": "name", "o": "owner", "r": "
 
 
 class View:
-    """The state of a screen. ``keys`` change it, looks change it; ``frame`` draws it."""
+    """The state of a screen. ``keys`` change it, states change it; ``frame`` draws it."""
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self.look: Look | None = None
-        self.trends = Trends()
+        self.state: WatchedGroup | None = None
+        self.trends = LagTrends()
         self.events: deque[Event] = deque(maxlen=KEPT)
         self.rebalancing_since: int | None = None
         self.sort: Sort = "lag"
@@ -43,10 +43,10 @@ class View:
         #: What the last line says besides the keys of every screen.
         self.more_keys = ""
 
-    def add(self, look: Look, events: Iterable[Event]) -> None:
-        """Take up the next look."""
-        self.look = look
-        self.trends.add(look)
+    def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
+        """Take up the next state."""
+        self.state = state
+        self.trends.add(state)
         for event in events:
             self.events.append(event)
             if event.kind == "rebalance-started":
@@ -56,17 +56,17 @@ class View:
 
     def restart(self) -> None:
         """Forget what was seen; what the keys have chosen stays."""
-        self.look, self.trends, self.rebalancing_since = None, Trends(), None
+        self.state, self.trends, self.rebalancing_since = None, LagTrends(), None
         self.events.clear()
 
     def rows(self) -> list[tuple[TopicPartition, WatchedPartition, Rates]]:
         """The partitions that are chosen, in the order that is."""
-        if self.look is None:
+        if self.state is None:
             return []
         wanted = self.filter.lower()
         rows = [
             (key, p, self.trends.rates(key))
-            for key, p in self.look.partitions.items()
+            for key, p in self.state.partitions.items()
             if not wanted or wanted in f"{key} {p.owner or '-'}".lower()
         ]
         match self.sort:
@@ -109,7 +109,7 @@ class View:
             case "home":
                 self.scroll = 0
             case "end":
-                self.scroll = len(self.look.partitions) if self.look is not None else 0
+                self.scroll = len(self.state.partitions) if self.state is not None else 0
             case _:
                 return False
         self.scroll = max(0, self.scroll)

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from timelines import look
+from timelines import state
 
 from zkgroup.commands._watch_frame import HELP, REPLAY_HELP
 from zkgroup.commands._watch_lines import COLUMNS
 from zkgroup.groups.watch.recording import _EVENT, _SCALARS, _changes
-from zkgroup.groups.watch.timeline import KINDS, Look
+from zkgroup.groups.watch.timeline import KINDS, WatchedGroup
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "reference" / "watching.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def test_columns_and_keys_of_files_are_listed() -> None:
     """Columns of events, and what may stand in a recording's lines."""
     assert f"`{' '.join(COLUMNS)}`" in PAGE
     assert all(f'"{name}"' in PAGE for name in _EVENT)
-    written = {*_changes(Look(0), look(1, {0: "a@1"}, "a")), *_SCALARS} - {"at"}
+    written = {*_changes(WatchedGroup(0), state(1, {0: "a@1"}, "a")), *_SCALARS} - {"at"}
     assert written == set(re.findall(r"`([a-z_]+)`", " ".join(rows("| key | |\n|---|---|\n| `members`"))))
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 A, B = "g_a", "g_b"
 
 
-def look(at: int, owners: dict[int, str | None], members: str = "", changed: int = 0, **more: object) -> Look:
+def state(at: int, owners: dict[int, str | None], members: str = "", changed: int = 0, **more: object) -> WatchedGroup:
     """Partitions of ``t`` by number; an owner is ``a@7``: stream 0 of member ``g_a``, claimed in transaction 7."""
     partitions = {}
     for number, owner in owners.items():
@@ -23,7 +23,7 @@ def look(at: int, owners: dict[int, str | None], members: str = "", changed: int
             member and f"{member}-0", member, int(claimed or 0), committed=10, log_start=0, log_end=15
         )
     registered = {f"g_{name}": WatchedMember("t:1", 7) for name in members}
-    made = Look(at, "g", registered, partitions, {"t": 1}, (1,), ids_changed=changed)
+    made = WatchedGroup(at, "g", registered, partitions, {"t": 1}, (1,), ids_changed=changed)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -32,10 +32,10 @@ claims = st.none() | st.tuples(names, st.integers(1, 20)).map(lambda pair: f"{pa
 
 
 @st.composite
-def any_look(draw: st.DrawFn) -> Look:
+def any_state(draw: st.DrawFn) -> WatchedGroup:
     """Anything that could be seen: members that come and go, owners that are not registered, offsets at random."""
     members = "".join(sorted(draw(st.sets(names))))
-    one = look(draw(st.integers(0, 9)), draw(st.dictionaries(st.integers(0, 5), claims)), members)
+    one = state(draw(st.integers(0, 9)), draw(st.dictionaries(st.integers(0, 5), claims)), members)
     registered = {
         name: WatchedMember(draw(st.sampled_from(["t:1", "t:2"])), draw(st.integers(0, 2))) for name in one.members
     }

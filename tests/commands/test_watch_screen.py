@@ -12,14 +12,14 @@ import pytest
 from cli import run
 from grouping import Groups, static
 from screen import Screen
-from timelines import look
+from timelines import state
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._terminal_text import width
 from zkgroup.commands._watch_frame import HELP, REPLAY_HELP, Style, frame
 from zkgroup.commands._watch_terminal import split_keys, whole
 from zkgroup.commands._watch_view import View
-from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import SetData
@@ -187,28 +187,29 @@ def test_errors_are_told_without_a_screen(cluster: Sandbox, unique: Callable[[st
 def test_a_recording_is_played_with_keys(cluster: Sandbox, group: str, topic: str, tmp_path: Path) -> None:
     """Step on and back, on to an event, jump; the end is told, and quitting restores the terminal."""
     path = tmp_path / "r.jsonl"
-    from zkgroup.groups.watch.event_detector import begin, tell
+    from zkgroup.groups.watch.event_detector import EventDetector
     from zkgroup.groups.watch.recording import Header, Recorder
 
-    looks = [look(1000 * n, {0: "a@5"}, "a" if n < 7 else "ab", 4) for n in range(10)]
-    story, events = begin(looks[0])
+    states = [state(1000 * n, {0: "a@5"}, "a" if n < 7 else "ab", 4) for n in range(10)]
+    detector = EventDetector()
+    events = detector.detect(states[0])
     with Recorder(path, Header("g", 0, 1.0)) as recorder:
-        recorder.add(looks[0], events)
-        for one in looks[1:]:
-            story, events = tell(story, one)
+        recorder.add(states[0], events)
+        for one in states[1:]:
+            events = detector.detect(one)
             recorder.add(one, events)
     with Screen("inspect-group", "--replay", str(path)) as screen:
-        screen.until(lambda text: "look 1 of 10" in text)
+        screen.until(lambda text: "state 1 of 10" in text)
         screen.press("5")
-        screen.until(lambda text: "look 6 of 10" in text)
+        screen.until(lambda text: "state 6 of 10" in text)
         screen.press("\x1b[D")
-        screen.until(lambda text: "look 5 of 10" in text and "PAUSED" in text)
+        screen.until(lambda text: "state 5 of 10" in text and "PAUSED" in text)
         screen.press("e")
-        screen.until(lambda text: "look 8 of 10" in text and "b joined" in text)
+        screen.until(lambda text: "state 8 of 10" in text and "b joined" in text)
         screen.press("\x1b[D")
-        screen.until(lambda text: "look 7 of 10" in text and "b joined" not in text)
+        screen.until(lambda text: "state 7 of 10" in text and "b joined" not in text)
         screen.press("+ ")
-        screen.until(lambda text: "look 10 of 10, the end, 2 times" in text)
+        screen.until(lambda text: "state 10 of 10, the end, 2 times" in text)
         screen.press("q")
         assert screen.wait() == 0
         assert screen.is_restored
@@ -232,7 +233,7 @@ def test_no_line_is_wider_than_the_screen(columns: int, lines: int) -> None:
     members = {f"g_{name}": WatchedMember(name) for name in hostile}
     for at in range(3):
         view.add(
-            Look(at * 1000, "g", members, partitions, zookeeper="gone " * 50),
+            WatchedGroup(at * 1000, "g", members, partitions, zookeeper="gone " * 50),
             [Event(at * 1000, "member-joined", name) for name in hostile],
         )
     view.filter, view.note = WIDE[:2] if lines == 60 else "", "n" * 300
@@ -253,7 +254,7 @@ def many(name: str, count: int) -> View:
         for n in range(count)
     }
     for at in range(5):
-        view.add(Look(at * 1000, name, members, partitions), [Event(at * 1000, "watching", "watching")])
+        view.add(WatchedGroup(at * 1000, name, members, partitions), [Event(at * 1000, "watching", "watching")])
     return view
 
 
@@ -312,7 +313,7 @@ def test_ascii_alone() -> None:
     """A terminal that knows no more than ASCII gets signs that it has for the course of lag."""
     view = View("g")
     for at in range(3):
-        view.add(look(at * 1000, {0: "a@5"}, "a", 4), [])
+        view.add(state(at * 1000, {0: "a@5"}, "a", 4), [])
     assert "".join(frame(view, 80, 24, Style(colour=False, signs=False))).replace("…", "").isascii()
 
 

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from timelines import any_look
+from timelines import any_state
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.watch import recording
-from zkgroup.groups.watch.event_detector import begin, tell
-from zkgroup.groups.watch.recording import Entry, Header, Recorder, Recording
-from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.event_detector import EventDetector
+from zkgroup.groups.watch.recording import Header, Recorder, Recording
+from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 HEADER = Header("g", 1411294187842, 2.0)
 _files = itertools.count()
 
 
-def written(folder: Path, entries: list[Entry]) -> Path:
+def written(folder: Path, entries: list[Observation]) -> Path:
     path = folder / f"{next(_files)}.jsonl"
     with Recorder(path, HEADER) as recorder:
         for entry in entries:
@@ -29,45 +29,46 @@ def written(folder: Path, entries: list[Entry]) -> Path:
     return path
 
 
-def read(path: Path, start: int = 0) -> list[Entry]:
+def read(path: Path, start: int = 0) -> list[Observation]:
     with Recording(path) as found:
         return list(found.entries(start))
 
 
-def course(looks: list[Look]) -> list[Entry]:
+def course(states: list[WatchedGroup]) -> list[Observation]:
     """Looks with their events."""
-    story, events = begin(looks[0])
-    entries = [Entry(looks[0], tuple(events))]
-    for look in looks[1:]:
-        story, events = tell(story, look)
-        entries.append(Entry(look, tuple(events)))
+    detector = EventDetector()
+    events = detector.detect(states[0])
+    entries = [Observation(states[0], tuple(events))]
+    for state in states[1:]:
+        events = detector.detect(state)
+        entries.append(Observation(state, tuple(events)))
     return entries
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(looks=st.lists(any_look(), min_size=1, max_size=8), whole=st.integers(1, 4), cut=st.integers(0, 200))
+@given(states=st.lists(any_state(), min_size=1, max_size=8), whole=st.integers(1, 4), cut=st.integers(0, 200))
 def test_what_was_recorded_is_read(
-    looks: list[Look], whole: int, cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    states: list[WatchedGroup], whole: int, cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All looks and events come back, from any look on; of a file that is cut off anywhere, all whole lines."""
+    """All states and events come back, from any state on; of a file that is cut off anywhere, all whole lines."""
     monkeypatch.setattr(recording, "WHOLE", whole)
-    entries = course(looks)
+    entries = course(states)
     path = written(tmp_path, entries)
     assert read(path) == entries
-    assert read(path, len(looks) // 2) == entries[len(looks) // 2 :]
+    assert read(path, len(states) // 2) == entries[len(states) // 2 :]
     with Recording(path) as found:
-        assert (found.looks, found.times, found.header) == (len(looks), (looks[0].at, looks[-1].at), HEADER)
+        assert (found.states, found.times, found.header) == (len(states), (states[0].at, states[-1].at), HEADER)
         owners = [
-            sorted((key, str(p.owner), str(p.member)) for key, p in entry.look.partitions.items())
+            sorted((key, str(p.owner), str(p.member)) for key, p in entry.state.partitions.items())
             for entry in found.entries(offsets=False)
         ]
     assert owners == [
-        sorted((key, str(p.owner), str(p.member)) for key, p in look.partitions.items()) for look in looks
+        sorted((key, str(p.owner), str(p.member)) for key, p in state.partitions.items()) for state in states
     ]
     data = path.read_bytes()
     path.write_bytes(data[: max(data.index(b"\n", data.index(b"\n") + 1) + 1, len(data) - cut)])
     left = read(path)
-    assert [entry.look for entry in left] == looks[: len(left)]
+    assert [entry.state for entry in left] == states[: len(left)]
     for ours, theirs in zip(left, entries, strict=False):
         assert ours.events == theirs.events[: len(ours.events)]
 
@@ -75,12 +76,14 @@ def test_what_was_recorded_is_read(
 def test_hostile_names_survive(tmp_path: Path) -> None:
     """What ZooKeeper lets anybody write: line breaks, control characters, bytes that are no text."""
     name = "a\n\x1b[31m\u202eb</text>&\"'"
-    look = Look(1, "g", {name: WatchedMember(name)}, {TopicPartition(name, 0): WatchedPartition(name, name)}, {name: 1})
+    state = WatchedGroup(
+        1, "g", {name: WatchedMember(name)}, {TopicPartition(name, 0): WatchedPartition(name, name)}, {name: 1}
+    )
     event = Event(1, "member-joined", name, name)
-    assert read(written(tmp_path, [Entry(look, (event,))])) == [Entry(look, (event,))]
-    odd = Look(1, "g", {"\ud800": WatchedMember("t:1")})
-    (entry,) = read(written(tmp_path, [Entry(odd, ())]))
-    assert list(entry.look.members) == ["\\ud800"]
+    assert read(written(tmp_path, [Observation(state, (event,))])) == [Observation(state, (event,))]
+    odd = WatchedGroup(1, "g", {"\ud800": WatchedMember("t:1")})
+    (entry,) = read(written(tmp_path, [Observation(odd, ())]))
+    assert list(entry.state.members) == ["\\ud800"]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +101,8 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 
 def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
     """Only the end of a file may be missing: what is damaged before it is no timeline that anybody should trust."""
-    look = Look(1, "g", {"m": WatchedMember("t:1")})
-    path = written(tmp_path, [Entry(look, ()), Entry(look, ()), Entry(look, ())])
+    state = WatchedGroup(1, "g", {"m": WatchedMember("t:1")})
+    path = written(tmp_path, [Observation(state, ()), Observation(state, ()), Observation(state, ())])
     lines = path.read_bytes().split(b"\n")
     where = f"damaged at byte {len(lines[0]) + len(lines[1]) + 2}"
     path.write_bytes(b"\n".join([*lines[:2], b"{x", *lines[3:]]))
@@ -123,15 +126,20 @@ def test_files_that_are_there_and_files_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_a_quiet_interval_costs_little(tmp_path: Path) -> None:
-    """A look in which nothing has changed takes a few bytes, whatever the group's size; commits take some ten each."""
+    """A state in which nothing has changed takes a few bytes, whatever the group's size; commits take some ten each."""
     partitions = {
         TopicPartition("orders", n): WatchedPartition("g_a-0", "g_a", 5, True, 7, 0, 9, 1) for n in range(1000)
     }
-    first = Look(1411294187842, "g", {"g_a": WatchedMember("orders:1")}, partitions)
-    quiet = Look(1411294189842, "g", first.members, dict(partitions))
+    first = WatchedGroup(1411294187842, "g", {"g_a": WatchedMember("orders:1")}, partitions)
+    quiet = WatchedGroup(1411294189842, "g", first.members, dict(partitions))
     moving = {key: p._replace(committed=123456, log_end=123460) for key, p in partitions.items()}
     path = written(
-        tmp_path, [Entry(first, ()), Entry(quiet, ()), Entry(Look(1411294191842, "g", first.members, moving), ())]
+        tmp_path,
+        [
+            Observation(first, ()),
+            Observation(quiet, ()),
+            Observation(WatchedGroup(1411294191842, "g", first.members, moving), ()),
+        ],
     )
     _, _, second, third, _ = path.read_bytes().split(b"\n")
     assert len(second) < 40

@@ -1,7 +1,7 @@
-"""Asking brokers again and again about one group: where its logs end, and what its coordinator keeps of it.
+"""Repeated requests to the brokers about one group: its log ends, and its members and offsets in Kafka.
 
-Brokers that are away are waited for, each time for as long as the time-out allows. So there is a thread for it: what
-ZooKeeper tells meanwhile is not held up.
+A request to a dead broker lasts until its time-out. The requests have a thread of their own, so that the watch of
+ZooKeeper goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How long a group that Kafka does not know is not asked for again, in seconds.
+#: For so many seconds the coordinator is not asked again for a group that it does not know.
 UNKNOWN_FOR: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to ask. ``brokers``: the ids of those that are registered, as they are looked up again when these change.
-    ``topics``: all that exist. ``by_partition``: as ``Coordinators.sides`` has it."""
+    """One request. ``brokers``: the ids of the registered ones; when these change, addresses are found anew.
+    ``topics``: all that exist. ``by_partition``: as in ``Coordinators.sides``."""
 
     partitions: Collection[TopicPartition]
     brokers: tuple[int, ...]
@@ -42,18 +42,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What brokers told; ``error``: why they told nothing, in words, else None."""
+    """The brokers' answer; ``error``: why a part of it is missing, else None."""
 
     side: KafkaSide = field(default_factory=KafkaSide)
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     error: str | None = None
 
 
-class Poller:
-    """A thread that asks brokers about ``group``, one question after the other; ``close`` it.
+class BrokerPoller:
+    """A thread that sends requests about ``group``, one after the other; ``close`` it.
 
-    ``find`` tells how to reach the brokers; ``done`` hears each answer, on the thread. ``timeout``: seconds, for each
-    of a question's parts. ``coordinator``: whether the group may be in Kafka.
+    ``find`` finds out how to reach the brokers; ``done`` gets each answer, on the thread. ``timeout``: seconds, for
+    each part of a request. ``coordinator``: whether the group may be in Kafka.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Poller:
         self._thread = threading.Thread(target=self._run, name="zkgroup-poll", daemon=True)
 
     def start(self) -> None:
-        """Begin to wait for questions."""
+        """Begin to wait for requests."""
         self._thread.start()
 
     def ask(self, question: Question) -> bool:
-        """Ask; False where the last question is not answered yet."""
+        """Send the request; False where the last one is not answered yet."""
         with self._condition:
             if self._busy or self._question is not None:
                 return False
@@ -95,7 +95,7 @@ class Poller:
         return True
 
     def close(self, timeout: float = 0.5) -> None:
-        """End. Who waits for a broker that is away is not waited for: the thread ends with its answer."""
+        """End. A thread that waits for a broker is not waited for: it ends with the broker's answer."""
         with self._condition:
             self._closing = True
             self._condition.notify()
@@ -113,7 +113,7 @@ class Poller:
             assert question is not None
             try:
                 answer: Answer | BaseException = self._answer(question)
-            except BaseException as error:  # noqa: BLE001  # handed on: who asks raises it
+            except BaseException as error:  # noqa: BLE001  # the caller raises it
                 answer = error
             with self._condition:
                 self._busy = False
@@ -123,7 +123,7 @@ class Poller:
 
     def _answer(self, question: Question) -> Answer:
         try:
-            self._settle(question.brokers)
+            self._find_brokers(question.brokers)
             self._ask_side(question)
             wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
             return Answer(self._side, self._logs(wanted), "; ".join(words_of(self._group, self._side.untold)) or None)
@@ -131,8 +131,8 @@ class Poller:
             self._settings = self._coordinators = None
             return Answer(self._side, {}, error.message)
 
-    def _settle(self, brokers: tuple[int, ...]) -> None:
-        """Find the brokers, where they may be others than last time."""
+    def _find_brokers(self, brokers: tuple[int, ...]) -> None:
+        """Find the brokers' addresses, unless the same ones are registered as last time."""
         if self._settings is not None and brokers == self._brokers:
             return
         settings = self._find()
@@ -141,19 +141,19 @@ class Poller:
         self._brokers = brokers
 
     def _ask_side(self, question: Question) -> None:
-        # A question to the coordinator makes brokers create this topic; and without it nothing is kept in Kafka.
+        # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
         if not self._wants_side or OFFSETS_TOPIC not in question.topics or self._settings is None:
             return
         since = self._unknown_since
         if since is not None and time.monotonic() - since < UNKNOWN_FOR:
             return
-        coordinators = self._asked_of(self._settings)
+        coordinators = self._connect(self._settings)
         side = coordinators.side(self._group, by_partition=question.by_partition)
         self._side = side
         nothing = side.group is None and not side.offsets and not side.untold
         self._unknown_since = time.monotonic() if nothing else None
 
-    def _asked_of(self, settings: KafkaSettings) -> Coordinators:
+    def _connect(self, settings: KafkaSettings) -> Coordinators:
         from zkgroup.clients.kafka.group_coordinator import (
             Coordinators,  # confluent-kafka, which not every import needs
         )
@@ -165,4 +165,4 @@ class Poller:
     def _logs(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Log]:
         if not wanted or self._settings is None:
             return {}
-        return self._asked_of(self._settings).log_offsets(sorted(wanted), self._timeout)
+        return self._connect(self._settings).log_offsets(sorted(wanted), self._timeout)

@@ -1,8 +1,8 @@
-"""Watching a group: a thread that looks whenever something has changed, and at each interval at offsets and logs.
+"""The watch of a group: a thread reads it whenever a node has changed, and offsets and logs once an interval.
 
-Members and owners are told by ZooKeeper's watches, within some milliseconds. Offsets are read once an interval, those
-that have changed; then brokers are asked where the logs end, so that of both the ends are the newer ones and lag is not
-negative only because of the order of the questions. What a group in Kafka does is asked once an interval.
+ZooKeeper's watches report members and owners within milliseconds. Changed offsets are read once an interval, and log
+ends after them: so the log end is the newer of the two, and the order of the requests makes no lag negative. A group in
+Kafka is read once an interval.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -20,37 +20,29 @@ from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.znode_reader import needs_partitions
-from zkgroup.groups.watch.broker_poller import Answer, Poller, Question
-from zkgroup.groups.watch.event_detector import Story, begin, tell
-from zkgroup.groups.watch.timeline import Event, Look, look_of
+from zkgroup.groups.watch.broker_poller import Answer, BrokerPoller, Question
+from zkgroup.groups.watch.event_detector import EventDetector
+from zkgroup.groups.watch.timeline import Observation, WatchedGroup, watched_group
 from zkgroup.groups.watch.watched_znodes import WatchedGroupReader
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
 
-#: Opens a registry that tells of changes. Raises ``ZkgroupError``.
+#: Opens a registry that reports changes to the function given. Raises ``ZkgroupError``.
 Opener: TypeAlias = Callable[[Callable[[str], None]], WatchingRegistry]
-#: How to reach the brokers, of those that are registered, or of those that were named where there is no registry.
+#: Finds out how to reach the brokers: the registered ones, or those of the command line without a registry.
 Finder: TypeAlias = "Callable[[Registry | None], KafkaSettings]"
 
-#: Seconds to wait for more, once something has changed: a session that ends takes many nodes with it.
-TOGETHER: Final = 0.03
-#: Seconds between two attempts to reach a ZooKeeper that is away.
-AGAIN: Final = 1.0
-#: Looks that nobody has taken: who does not keep up is waited for.
-WAITING: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A look, and what has happened since the one before."""
-
-    look: Look
-    events: tuple[Event, ...]
+#: Seconds to wait after a change: a session that ends removes many nodes.
+SETTLING_TIME: Final = 0.03
+#: Seconds between two attempts to reach a ZooKeeper that does not answer.
+RECONNECT_INTERVAL: Final = 1.0
+#: Observations that wait for ``next``; then the watch waits for its reader.
+MAX_WAITING: Final = 64
 
 
 class GroupWatch:
-    """A group that is watched, as a context manager: its thread runs while it is open.
+    """The watch of one group, a context manager: its thread runs while it is open.
 
     ``opener`` None: the group is watched in Kafka alone, at each ``interval`` (seconds). ``timeout``: seconds for each
     question to a server. ``store``: whose offsets are shown, by default where the group has some. ``topics``: the only
@@ -78,22 +70,22 @@ class GroupWatch:
         self._store = store
         self._topics = topics
         self.news = news
-        self._live = WatchedGroupReader(group)
+        self._reader = WatchedGroupReader(group)
         self._registry: WatchingRegistry | None = None
-        self._story: Story | None = None
-        self._out: queue.Queue[Observation | BaseException] = queue.Queue(WAITING)
+        self._detector = EventDetector()
+        self._out: queue.Queue[Observation | BaseException] = queue.Queue(MAX_WAITING)
         self._condition = threading.Condition()
         self._due = False
         self._answer: Answer | BaseException | None = None
-        self._told = Answer()
+        self._last_answer = Answer()
         self._noticed: int | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="zkgroup-watch", daemon=True)
 
     @property
     def requests(self) -> int:
-        """How many nodes ZooKeeper was asked for so far."""
-        return self._live.nodes.requests
+        """How many requests were sent to ZooKeeper so far."""
+        return self._reader.nodes.requests
 
     def __enter__(self) -> GroupWatch:
         self._thread.start()
@@ -103,7 +95,7 @@ class GroupWatch:
         self.close()
 
     def close(self) -> None:
-        """End. A thread that waits for a server that is away is not waited for: it ends with the server's answer."""
+        """End. A thread that waits for a server is not waited for: it ends with the server's answer."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
@@ -111,7 +103,7 @@ class GroupWatch:
 
     def next(self, timeout: float) -> Observation | None:
         """The next observation, None where there is none within ``timeout`` seconds. Raises ``ZkgroupError`` where the
-        watch cannot begin: there is no such group, or ZooKeeper is away."""
+        watch cannot begin: the group does not exist, or ZooKeeper does not answer."""
         try:
             found = self._out.get(timeout=timeout) if timeout > 0 else self._out.get_nowait()
         except queue.Empty:
@@ -140,28 +132,26 @@ class GroupWatch:
             self.news()
             return
 
-    def _publish(self, look: Look) -> None:
+    def _publish(self, state: WatchedGroup) -> None:
         if self._topics:
-            look = replace(
-                look,
-                partitions={key: p for key, p in look.partitions.items() if key.topic in self._topics},
-                topics={name: made for name, made in look.topics.items() if name in self._topics},
+            state = replace(
+                state,
+                partitions={key: p for key, p in state.partitions.items() if key.topic in self._topics},
+                topics={name: made for name, made in state.topics.items() if name in self._topics},
             )
-        if self._story is None:
-            self._story, events = begin(look)
-        else:
-            last = self._story.last
-            self._story, events = tell(self._story, replace(look, noticed=self._noticed))
+        last = self._detector.last
+        events = self._detector.detect(state if last is None else replace(state, noticed=self._noticed))
+        if last is not None:
             self._noticed = None
-            if not events and not look.measured and last.partitions == look.partitions:
-                return  # a look that shows nothing new
-        self._put(Observation(look, tuple(events)))
+            if not events and not state.measured and last.partitions == state.partitions:
+                return  # nothing new
+        self._put(Observation(state, tuple(events)))
 
-    def _away(self, error: ZkgroupError) -> None:
-        """ZooKeeper is away: what was seen last is still shown."""
-        if self._story is None:
+    def _publish_outage(self, error: ZkgroupError) -> None:
+        """ZooKeeper does not answer: the last state is published again, with the reason."""
+        if self._detector.last is None:
             raise error
-        self._publish(replace(self._story.last, at=_now(), zookeeper=error.message, measured=False))
+        self._publish(replace(self._detector.last, at=_now(), zookeeper=error.message, measured=False))
 
     def _wait(self, until: float, *, answers: bool = True) -> None:
         """Until there is something to do, at most until then (by the monotonic clock)."""
@@ -177,7 +167,7 @@ class GroupWatch:
             self._condition.wait_for(lambda: self._stopping, seconds)
 
     def _change(self, path: str) -> None:
-        if self._live.nodes.change(path):
+        if self._reader.nodes.change(path):
             with self._condition:
                 self._due = True
                 self._condition.notify()
@@ -188,7 +178,7 @@ class GroupWatch:
             self._condition.notify()
 
     def _watch_registry(self) -> None:
-        poller = Poller(
+        poller = BrokerPoller(
             self.group,
             lambda: self._find(self._registry),
             self._hear,
@@ -202,20 +192,20 @@ class GroupWatch:
                 try:
                     tick = self._turn(poller, tick)
                 except UnreachableError as error:
-                    if self._registry is not None and self._registry.lost and self._story is not None:
-                        tick = 0.0  # the session has ended while ZooKeeper was away: a new one will tell whether it is
+                    if self._registry is not None and self._registry.lost and self._detector.last is not None:
+                        tick = 0.0  # the session has expired: a new one shows whether ZooKeeper answers
                         self._drop()
                         continue
-                    self._away(error)
-                    self._pause(AGAIN)
+                    self._publish_outage(error)
+                    self._pause(RECONNECT_INTERVAL)
                     tick = 0.0
         finally:
             poller.close()
             if self._registry is not None:
                 self._registry.close()
 
-    def _turn(self, poller: Poller, tick: float) -> float:
-        """Wait for what is next, and do it; when offsets are next to be looked at, by the monotonic clock."""
+    def _turn(self, poller: BrokerPoller, tick: float) -> float:
+        """Wait for the next change, answer or tick. Returns when offsets are read next, by the monotonic clock."""
         registry = self._open()
         self._wait(tick)
         with self._condition:
@@ -224,26 +214,27 @@ class GroupWatch:
         if isinstance(answer, BaseException):
             raise answer
         if answer is not None:
-            # Of brokers that were away the last word stands, as with ZooKeeper.
-            self._told = answer if answer.error is None else replace(answer, logs={**self._told.logs, **answer.logs})
-            self._publish(self._look(registry, offsets=False, measured=True)[1])
+            # The last answer of a broker stays while it does not answer, as with ZooKeeper.
+            known = {**self._last_answer.logs, **answer.logs}
+            self._last_answer = answer if answer.error is None else replace(answer, logs=known)
+            self._publish(self._state(registry, offsets=False, measured=True)[1])
         elif time.monotonic() >= tick:
-            snapshot, look = self._look(registry, offsets=True, measured=True)
+            snapshot, state = self._state(registry, offsets=True, measured=True)
             self._check_first(registry, snapshot)
-            if due and self._story is not None:  # brokers may take their time
-                self._publish(replace(look, measured=False))
+            if due and self._detector.last is not None:  # brokers may take their time
+                self._publish(replace(state, measured=False))
             question = Question(
                 [p.key for p in snapshot.partitions if p.exists],
                 snapshot.broker_ids,
                 frozenset(snapshot.known_topics),
-                by_partition=needs_partitions(self._live.nodes),
+                by_partition=needs_partitions(self._reader.nodes),
             )
             poller.ask(question)
             return time.monotonic() + self.interval
         elif due:
-            self._pause(TOGETHER)
-            if self._story is not None:  # the first look is one at everything
-                self._publish(self._look(registry, offsets=False, measured=False)[1])
+            self._pause(SETTLING_TIME)
+            if self._detector.last is not None:  # the first state has offsets
+                self._publish(self._state(registry, offsets=False, measured=False)[1])
         return tick
 
     def _open(self) -> WatchingRegistry:
@@ -262,35 +253,35 @@ class GroupWatch:
             self._registry.close()
             self._registry = None
 
-    def _look(self, registry: Registry, *, offsets: bool, measured: bool) -> tuple[GroupSnapshot, Look]:
-        told = self._told
-        noticed = self._live.nodes.noticed()  # before it is read: what comes meanwhile is for the next look
+    def _state(self, registry: Registry, *, offsets: bool, measured: bool) -> tuple[GroupSnapshot, WatchedGroup]:
+        last = self._last_answer
+        noticed = self._reader.nodes.noticed()  # before reading: later changes belong to the next state
         self._noticed = noticed if self._noticed is None else self._noticed
-        snapshot = self._live.read(registry, _now(), told.side, told.logs, offsets=offsets)
-        look = look_of(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=told.error)
-        return snapshot, look
+        snapshot = self._reader.read(registry, _now(), last.side, last.logs, offsets=offsets)
+        state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=last.error)
+        return snapshot, state
 
     def _check_first(self, registry: Registry, snapshot: GroupSnapshot) -> None:
-        """Raise ``NotFoundError`` where there is no such group to begin with, in either store."""
-        if self._story is None and not snapshot.in_zookeeper:
+        """Raise ``NotFoundError`` where the group exists in neither store at the start."""
+        if self._detector.last is None and not snapshot.in_zookeeper:
             read_group(registry, self.group, kafka=lambda: self._find(registry), logs=False, timeout=self._timeout)
 
     def _watch_kafka(self) -> None:
-        """A group in Kafka alone: the same look again and again."""
+        """Watch a group in Kafka alone."""
         while not self._stopping:
             began = time.monotonic()
             try:
                 snapshot = read_group(None, self.group, kafka=lambda: self._find(None), timeout=self._timeout)
                 warnings = "; ".join(snapshot.warnings) or None
-                look = look_of(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
+                state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
             except ZkgroupError as error:
-                if self._story is None:
+                if self._detector.last is None:
                     raise
                 if isinstance(error, NotFoundError):
-                    look = Look(_now(), self.group, exists=False)
+                    state = WatchedGroup(_now(), self.group, exists=False)
                 else:
-                    look = replace(self._story.last, at=_now(), kafka=error.message, measured=False)
-            self._publish(look)
+                    state = replace(self._detector.last, at=_now(), kafka=error.message, measured=False)
+            self._publish(state)
             self._pause(max(0.1, self.interval - (time.monotonic() - began)))
 
 

@@ -1,8 +1,8 @@
-"""Rates and the course of lag, from looks at offsets; pure, and bounded in memory.
+"""Rates and the course of lag. Does no I/O; its memory is bounded.
 
-A rate is what came between the oldest and the newest look that are kept (two minutes at the usual interval). Members
-commit in steps, those of the reference once a minute by default: over a shorter time what is consumed would be nothing,
-and then a jump.
+A rate is the difference between the oldest and the newest point that are kept (two minutes at the default interval).
+Members commit in steps, the Scala consumer once a minute by default: over a shorter time the rate of consumption would
+be zero, and then a jump.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from zkgroup.groups.group_model import lag_between
-from zkgroup.groups.watch.timeline import Look
+from zkgroup.groups.watch.timeline import WatchedGroup
 from zkgroup.protocol.names import TopicPartition
 
-#: Looks that are kept of each partition.
-KEPT: Final = 60
-#: Of groups with more partitions fewer looks are kept of each, so that memory has an end.
-MOST: Final = 300_000
-_FEWEST: Final = 8
+#: Points that are kept of each partition.
+MAX_POINTS: Final = 60
+#: Points of all partitions together: of groups with many partitions fewer are kept of each.
+MAX_ALL_POINTS: Final = 300_000
+MIN_POINTS: Final = 8
 
 
 class Point(NamedTuple):
-    """One look at a partition; ``at`` in milliseconds."""
+    """A partition at one time; ``at`` in milliseconds."""
 
     at: int
     committed: int | None
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Messages per second; None where nothing is known yet."""
+    """Messages per second; None while unknown."""
 
     produced: float | None = None
     consumed: float | None = None
@@ -42,34 +42,34 @@ _LOG_END: Final = 2
 _NOTHING: Final[deque[Point]] = deque()
 
 
-class Trends:
-    """The last looks at each partition."""
+class LagTrends:
+    """The last points of each partition."""
 
     def __init__(self) -> None:
         self._points: dict[TopicPartition, deque[Point]] = {}
         self._rates: dict[TopicPartition, Rates] = {}  # of the points that there are: a screen asks many times
-        self._totals: deque[tuple[int, int | None]] = deque(maxlen=KEPT)
+        self._totals: deque[tuple[int, int | None]] = deque(maxlen=MAX_POINTS)
 
-    def add(self, look: Look) -> None:
-        """Take up a look; one that is not at offsets tells nothing new."""
-        if not look.measured:
+    def add(self, state: WatchedGroup) -> None:
+        """Add the offsets of a state; a state without new ones is passed over."""
+        if not state.measured:
             return
         self._rates.clear()
-        kept = max(_FEWEST, min(KEPT, MOST // max(1, len(look.partitions))))
-        for gone in [key for key in self._points if key not in look.partitions]:
+        kept = max(MIN_POINTS, min(MAX_POINTS, MAX_ALL_POINTS // max(1, len(state.partitions))))
+        for gone in [key for key in self._points if key not in state.partitions]:
             del self._points[gone]
-        for key, p in look.partitions.items():
+        for key, p in state.partitions.items():
             points = self._points.get(key, _NOTHING)
             if points.maxlen != kept:
                 points = self._points[key] = deque(points, kept)
             last = points[-1] if points else None
             if last is not None and (_fell(last.committed, p.committed or 0) or _fell(last.log_end, p.log_end)):
-                points.clear()  # a reset, or another log: no rate goes across it
-            points.append(Point(look.at, p.committed, p.log_end))
-        self._totals.append((look.at, look.lag))
+                points.clear()  # a reset, or a recreated topic: no rate spans it
+            points.append(Point(state.at, p.committed, p.log_end))
+        self._totals.append((state.at, state.lag))
 
     def rates(self, key: TopicPartition) -> Rates:
-        """What is produced to and consumed from a partition."""
+        """The rates of a partition."""
         found = self._rates.get(key)
         if found is None:
             points = self._points.get(key, _NOTHING)
@@ -77,16 +77,16 @@ class Trends:
         return found
 
     def total(self) -> Rates:
-        """The same of all partitions together, as far as it is known."""
+        """The sums of the known rates of all partitions."""
         rates = [self.rates(key) for key in self._points]
         return Rates(_sum(rate.produced for rate in rates), _sum(rate.consumed for rate in rates))
 
     def lags(self, key: TopicPartition) -> list[int | None]:
-        """The course of a partition's lag, oldest first."""
+        """A partition's lag over time, oldest first."""
         return [lag_between(point.committed, point.log_end) for point in self._points.get(key, ())]
 
     def total_lags(self) -> list[int | None]:
-        """The course of the lag of all partitions."""
+        """The lag of all partitions over time."""
         return [lag for _, lag in self._totals]
 
 
@@ -112,7 +112,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def spark(values: Sequence[int | None], length: int, signs: str = "▁▂▃▄▅▆▇█") -> str:
-    """The last values as a line of ``length`` signs, from 0 to the largest; what is not known is a blank."""
+    """The last values as a line of ``length`` signs, from 0 to the largest; an unknown value is a blank."""
     shown = list(values)[-length:]
     top = max((value for value in shown if value is not None), default=0)
     line = "".join(

@@ -1,9 +1,8 @@
-"""What was watched, kept in a file of JSON lines; ``docs/reference/watching.md`` describes the format.
+"""A watch in a file of JSON lines; ``docs/reference/watching.md`` describes the format.
 
-The first line says what the file is. A look is written whole now and then (``look``) and as what has changed since the
-one before otherwise (``next``); an event (``event``) stands after the look that it was told with. Each line goes to the
-file at once and whole, so that a file whose writer was killed lacks its last line at most. Neither writer nor reader
-holds more than one look, and of each whole look its place.
+The first line is the header. A state of the group is written whole now and then (``look``), else as its changes since
+the one before (``next``); an event (``event``) follows its state. Each line is written at once and whole: a file whose
+writer was killed lacks its last line at most. Writer and reader hold one state in memory, and the places of whole ones.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 import orjson
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups.watch.timeline import KINDS, Event, Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import KINDS, Event, Observation, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 FORMAT: Final = "zkgroup-timeline"
 VERSION: Final = 1
-#: A look is written whole once in so many.
+#: A state is written whole once in so many.
 WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
 _LONGEST: Final = 256 << 20
@@ -47,7 +46,7 @@ class Recorder:
         self._path = path
         self._header = header
         self._file: int | None = None
-        self._last: Look | None = None
+        self._last: WatchedGroup | None = None
         self._count = 0
 
     def __enter__(self) -> Recorder:
@@ -70,13 +69,13 @@ class Recorder:
             os.close(self._file)
             self._file = None
 
-    def add(self, look: Look, events: Iterable[Event]) -> None:
-        """Write a look and what was told with it."""
+    def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
+        """Write a state and what was told with it."""
         if self._last is None or self._count % WHOLE == 0:
-            self._write({"look": _whole(look)})
+            self._write({"look": _whole(state)})
         else:
-            self._write({"next": _changes(self._last, look)})
-        self._last = look
+            self._write({"next": _changes(self._last, state)})
+        self._last = state
         self._count += 1
         for event in events:
             values = {name: value for name in _EVENT if (value := getattr(event, name)) is not None}
@@ -114,27 +113,20 @@ def _is_there(path: Path) -> UsageError:
     return UsageError(f"{path} is there already", "name another file, or remove it first")
 
 
-class Entry(NamedTuple):
-    """A look of a recording, and what was told with it."""
-
-    look: Look
-    events: tuple[Event, ...]
-
-
 class Recording:
     """Reads a recording; a context manager. Raises ``UsageError`` for what is no recording, or none of this version.
 
-    ``looks``: how many there are; ``times``: when the first and the last were taken (milliseconds since 1970).
+    ``states``: how many there are; ``times``: when the first and the last were taken (milliseconds since 1970).
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header = Header("", 0, 0.0)
-        self.looks = 0
+        self.states = 0
         self.times = (0, 0)
         self._file: BinaryIO | None = None
         self._place = 0
-        self._whole: list[tuple[int, int]] = []  # of each whole look its number and its place
+        self._whole: list[tuple[int, int]] = []  # of each whole state its number and its place
 
     def __enter__(self) -> Recording:
         try:
@@ -153,27 +145,26 @@ class Recording:
         if self._file is not None:
             self._file.close()
 
-    def entries(self, start: int = 0, *, offsets: bool = True) -> Iterator[Entry]:
-        """The looks from the one of this number on (the first is 0), each with its events. Without ``offsets`` those
-        are not kept up to date, which takes a fraction of the time; ``partitions`` is the same object then from look to
-        look, as long as no owner changes."""
+    def entries(self, start: int = 0, *, offsets: bool = True) -> Iterator[Observation]:
+        """The states from this number on (the first is 0), each with its events. Without ``offsets`` those are not
+        updated, which takes a fraction of the time; ``partitions`` then is the same object until an owner changes."""
         begin = max((one for one in self._whole if one[0] <= max(0, start)), default=(0, 0))
         number = begin[0] - 1
-        entry: Entry | None = None
+        entry: Observation | None = None
         for value in self._lines(begin[1]):
             if "event" in value:
                 if entry is not None:
-                    entry = Entry(entry.look, (*entry.events, self._event(value["event"])))
+                    entry = Observation(entry.state, (*entry.events, self._event(value["event"])))
                 continue
             if entry is not None and number >= start:
                 yield entry
             number += 1
-            entry = Entry(self._look(value, entry and entry.look, offsets), ())
+            entry = Observation(self._state(value, entry and entry.state, offsets), ())
         if entry is not None and number >= start:
             yield entry
 
     def _survey(self) -> None:
-        """Read the file once: what it is, and where its whole looks are."""
+        """Read the file once: what it is, and where its whole states are."""
         lines = self._lines(0)
         header = next(lines, {})
         if FORMAT not in header:
@@ -191,7 +182,7 @@ class Recording:
         for value in lines:
             try:
                 if "look" in value:
-                    self._whole.append((self.looks, self._place))
+                    self._whole.append((self.states, self._place))
                 elif "next" not in value:
                     continue
                 end = int(value["look" if "look" in value else "next"]["at"])
@@ -200,9 +191,9 @@ class Recording:
             if not self._whole:
                 raise self._broken()
             begin = end if begin is None else begin
-            self.looks += 1
+            self.states += 1
         if begin is None or end is None:
-            raise UsageError(f"the recording {self.path} holds no look", "it ended before the first one")
+            raise UsageError(f"the recording {self.path} holds no state", "it ended before the first one")
         self.times = (begin, end)
 
     def _lines(self, place: int) -> Iterator[dict[str, Any]]:
@@ -231,10 +222,10 @@ class Recording:
     def _broken(self) -> UsageError:
         return UsageError(f"the recording {self.path} is damaged at byte {self._place}", "restore it")
 
-    def _look(self, value: dict[str, Any], last: Look | None, offsets: bool) -> Look:
+    def _state(self, value: dict[str, Any], last: WatchedGroup | None, offsets: bool) -> WatchedGroup:
         try:
             if "look" in value:
-                return _applied(Look(0), value["look"], self.header.group, offsets=True)
+                return _applied(WatchedGroup(0), value["look"], self.header.group, offsets=True)
             if last is None:
                 raise ValueError
             return _applied(last, value["next"], self.header.group, offsets=offsets)
@@ -265,31 +256,31 @@ def _encodable(value: Any) -> Any:
     return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _whole(look: Look) -> dict[str, Any]:
-    return _changes(Look(0, exists=not look.exists, measured=not look.measured), look)
+def _whole(state: WatchedGroup) -> dict[str, Any]:
+    return _changes(WatchedGroup(0, exists=not state.exists, measured=not state.measured), state)
 
 
-def _changes(last: Look, look: Look) -> dict[str, Any]:
-    """What is other than in the last look. Members, topics: name → value, null for what is gone. Owners: topic →
+def _changes(last: WatchedGroup, state: WatchedGroup) -> dict[str, Any]:
+    """What is other than in the last state. Members, topics: name → value, null for what is gone. Owners: topic →
     partition → [owner, member, claimed, judged, leader]. Offsets: topic → partition → [committed, log start, log end],
     null for a partition that is gone."""
-    found: dict[str, Any] = {"at": look.at}
+    found: dict[str, Any] = {"at": state.at}
     for name in _SCALARS:
-        if getattr(last, name) != getattr(look, name):
-            found[name] = getattr(look, name)
-    if last.brokers != look.brokers:
-        found["brokers"] = list(look.brokers)
-    if topics := _difference(last.topics, look.topics):
+        if getattr(last, name) != getattr(state, name):
+            found[name] = getattr(state, name)
+    if last.brokers != state.brokers:
+        found["brokers"] = list(state.brokers)
+    if topics := _difference(last.topics, state.topics):
         found["topics"] = topics
-    if members := _difference(last.members, look.members):
+    if members := _difference(last.members, state.members):
         found["members"] = members
-    if last.partitions is look.partitions:
+    if last.partitions is state.partitions:
         return found
     owners: dict[str, dict[str, Any]] = {}
     offsets: dict[str, dict[str, Any]] = {}
-    for key in last.partitions.keys() - look.partitions.keys():
+    for key in last.partitions.keys() - state.partitions.keys():
         offsets.setdefault(key.topic, {})[str(key.partition)] = None
-    for key, p in look.partitions.items():
+    for key, p in state.partitions.items():
         was = last.partitions.get(key)
         if was is None or _held(was) != _held(p):
             owners.setdefault(key.topic, {})[str(key.partition)] = _held(p)
@@ -308,8 +299,8 @@ def _difference(last: Any, new: Any) -> dict[str, Any]:
     return changed | dict.fromkeys(last.keys() - new.keys())
 
 
-def _applied(last: Look, changes: dict[str, Any], group: str, *, offsets: bool) -> Look:
-    """The look that comes out of the last one and what changed. Raises what comes of values that are no such thing."""
+def _applied(last: WatchedGroup, changes: dict[str, Any], group: str, *, offsets: bool) -> WatchedGroup:
+    """The state that comes out of the last one and what changed. Raises what comes of values that are no such thing."""
     partitions, changed, added = dict(last.partitions), False, False
     for topic, numbers in changes.get("offsets", {}).items():
         for number, values in numbers.items():

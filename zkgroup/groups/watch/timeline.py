@@ -1,7 +1,7 @@
-"""What a watch sees of a group: looks, and the events between them, as data.
+"""The timeline of a group: its states, and the events between them, as data.
 
-A look is a ``GroupSnapshot`` cut down to what is shown, compared and recorded. Times are milliseconds since 1970,
-offsets are the *next* offset to read.
+``WatchedGroup`` is a ``GroupSnapshot`` cut down to what is shown, compared and recorded. Times are milliseconds since
+1970, offsets are the *next* offset to read.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class WatchedMember(NamedTuple):
 
 
 class WatchedPartition(NamedTuple):
-    """A partition. ``owner`` is what the owner node says, ``member`` the registered member it means, ``claimed`` the
-    transaction of the claim (0 in Kafka). ``judged``: whether it counts for a rebalance: its topic is subscribed to, it
-    exists, and its owner may be seen."""
+    """A partition. ``owner``: the text of the owner node; ``member``: the registered member that it names; ``claimed``:
+    the transaction of the claim (0 in Kafka). ``judged``: whether it counts for a rebalance: its topic is subscribed
+    to, it exists, and its owner may be read."""
 
     owner: str | None = None
     member: str | None = None
@@ -76,22 +76,20 @@ class WatchedPartition(NamedTuple):
 
     @property
     def is_lag_unknown(self) -> bool:
-        """Whether messages may wait that no number counts. What nobody leads and nobody is to read does not exist."""
+        """Whether the lag is unknown although the partition exists: it has a leader, a log, or a subscriber."""
         there = self.judged or self.leader is not None or self.log_end is not None
         return there and is_lag_unknown(self.committed, self.log_start, self.log_end)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A group at one time, ``at``.
+class WatchedGroup:
+    """The state of a group at one time, ``at``.
 
-    ``topics``: those that concern it → the transaction that made them (0: not known), only those that exist. ``phase``:
-    Kafka's word for a group that rebalances there. ``ids_changed``: the transaction in which a member came or went
-    last.
-    ``zookeeper`` and ``kafka``: why they are away, else None; the rest then is what was seen last.
-    ``measured``: whether offsets and logs were looked at for this look; between those only members and owners are.
-    ``hidden``: how many nodes may not be read; what they hold is not known. ``noticed``: when the first of the changes
-    was told that this look has seen, None where nobody tells.
+    ``topics``: existing topic that concerns the group → the transaction that created it (0: unknown). ``phase``:
+    Kafka's word for a group that rebalances there. ``ids_changed``: the transaction of the last change of members.
+    ``zookeeper`` and ``kafka``: why they do not answer, else None; the other fields then are as before.
+    ``measured``: whether offsets and logs were read for this state, and not only members and owners.
+    ``hidden``: how many nodes may not be read. ``noticed``: when the first of its changes was noted, None if unknown.
     """
 
     at: int
@@ -116,8 +114,8 @@ class Look:
         return sum(known) if known else None
 
 
-def told_lag(partitions: Collection[WatchedPartition], unknown: str = "unknown") -> str:
-    """The sum of their lags for people: with ``≥`` where it is not known of all, ``unknown`` where it is of none."""
+def lag_text(partitions: Collection[WatchedPartition], unknown: str = "unknown") -> str:
+    """The sum of their lags as text: with ``≥`` where some are unknown, ``unknown`` where all are."""
     known = [lag for partition in partitions if (lag := partition.lag) is not None]
     without = sum(partition.is_lag_unknown for partition in partitions)
     if without == len(partitions):
@@ -127,8 +125,8 @@ def told_lag(partitions: Collection[WatchedPartition], unknown: str = "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. ``before`` and ``after``: owners, subscriptions, offsets, counts, by ``kind``;
-    ``seconds``: how long it took. ``message`` is for people, and is whole without the rest."""
+    """An event. ``before`` and ``after``: owners, subscriptions, offsets, counts, by ``kind``; ``seconds``: its
+    duration. ``message`` tells it all."""
 
     at: int
     kind: Kind
@@ -141,14 +139,23 @@ class Event:
     seconds: float | None = None
 
 
+class Observation(NamedTuple):
+    """A state of the group, and the events since the one before."""
+
+    state: WatchedGroup
+    events: tuple[Event, ...]
+
+
 def subscription_words(pattern: str, streams: Mapping[str, int]) -> str:
     """A subscription in words: ``orders:2, payments:1``; a filter after its kind."""
     words = ", ".join(f"{name}:{number}" for name, number in sorted(streams.items()))
     return short(words if pattern == "static" else f"{pattern} {words}")
 
 
-def look_of(snapshot: GroupSnapshot, store: Store, at: int, *, measured: bool, kafka: str | None = None) -> Look:
-    """A look out of a snapshot."""
+def watched_group(
+    snapshot: GroupSnapshot, store: Store, at: int, *, measured: bool, kafka: str | None = None
+) -> WatchedGroup:
+    """The state in a snapshot."""
     members = {
         member.member: WatchedMember(
             "?"
@@ -182,7 +189,7 @@ def look_of(snapshot: GroupSnapshot, store: Store, at: int, *, measured: bool, k
             p.leader,
         )
     topics = {name: topic.czxid for name, topic in snapshot.topics.items() if topic.exists}
-    return Look(
+    return WatchedGroup(
         at,
         snapshot.group,
         members,

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from zkgroup.groups.watch.recording import Entry
-from zkgroup.groups.watch.timeline import Event, Look, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
@@ -57,11 +56,11 @@ class _Held(NamedTuple):
     column: int
 
 
-def picture(entries: Iterable[Entry], begin: int, end: int, group: str) -> str:
+def picture(entries: Iterable[Observation], begin: int, end: int, group: str) -> str:
     """The timeline between the two times (milliseconds since 1970) as an SVG document."""
     canvas = _Canvas(begin, max(end, begin + 1), group)
     for entry in entries:
-        canvas.add(entry.look, entry.events)
+        canvas.add(entry.state, entry.events)
     return "".join(canvas.document())
 
 
@@ -81,19 +80,19 @@ class _Canvas:
     def _column(self, at: int) -> int:
         return min(COLUMNS - 1, max(0, (at - self._begin) * COLUMNS // (self._end - self._begin)))
 
-    def add(self, look: Look, events: Iterable[Event]) -> None:
-        """Take up the next look."""
-        column = self._column(look.at)
-        for name in look.members:
-            self._present.setdefault(name, [look.at, look.at])[1] = look.at
+    def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
+        """Take up the next state."""
+        column = self._column(state.at)
+        for name in state.members:
+            self._present.setdefault(name, [state.at, state.at])[1] = state.at
             self._number(name)
-        if look.partitions is not self._last:
-            for key in self._held.keys() - look.partitions.keys():
+        if state.partitions is not self._last:
+            for key in self._held.keys() - state.partitions.keys():
                 self._hold(key, 0, column)
-            for key, p in look.partitions.items():
+            for key, p in state.partitions.items():
                 owner = p.member or p.owner
                 self._hold(key, 0 if owner is None else self._number(owner), column)
-            self._last = look.partitions
+            self._last = state.partitions
         for event in events:
             if event.kind == "rebalance-started":
                 self._since = event.at
@@ -212,9 +211,9 @@ class _Canvas:
         if more:
             entries.append(('class="mixed"', f"and {more} more members"))
         wide = (_LABELS + COLUMNS) / _LEGEND_COLUMNS
-        for index, (look, words) in enumerate(entries):
+        for index, (state, words) in enumerate(entries):
             x, y = _MARGIN + index // lines * wide, top + index % lines * _LEGEND_LINE
-            yield f'<rect {look} x="{x:g}" y="{y:g}" width="12" height="12" rx="2"/>'
+            yield f'<rect {state} x="{x:g}" y="{y:g}" width="12" height="12" rx="2"/>'
             yield f'<text x="{x + 18:g}" y="{y + 10:g}">{escape(words)}</text>\n'
 
 

@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.groups.watch import lag_trends
-from zkgroup.groups.watch.lag_trends import KEPT, Rates, Trends, spark
-from zkgroup.groups.watch.timeline import Look, WatchedPartition
+from zkgroup.groups.watch.lag_trends import MAX_POINTS, LagTrends, Rates, spark
+from zkgroup.groups.watch.timeline import WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 KEY = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 
 
-def seen(*points: tuple[int, int | None, int | None]) -> Trends:
+def seen(*points: tuple[int, int | None, int | None]) -> LagTrends:
     """Looks at one partition: seconds, committed, log end."""
-    found = Trends()
+    found = LagTrends()
     for at, committed, end in points:
-        found.add(Look(at * 1000, "g", {}, {KEY: WatchedPartition(committed=committed, log_end=end)}))
+        found.add(WatchedGroup(at * 1000, "g", {}, {KEY: WatchedPartition(committed=committed, log_end=end)}))
     return found
 
 
@@ -39,12 +39,12 @@ def test_no_rate_goes_across_a_reset() -> None:
 
 
 def test_totals_and_looks_that_measure_nothing() -> None:
-    """All partitions together; a look at members alone adds no point."""
-    found = Trends()
+    """All partitions together; a state at members alone adds no point."""
+    found = LagTrends()
     for at in (0, 1):
         partitions = {key: WatchedPartition(committed=10 * at, log_end=20 * at) for key in (KEY, OTHER)}
-        found.add(Look(at * 1000, "g", {}, partitions))
-        found.add(Look(at * 1000 + 500, "g", {}, {}, measured=False))
+        found.add(WatchedGroup(at * 1000, "g", {}, partitions))
+        found.add(WatchedGroup(at * 1000 + 500, "g", {}, {}, measured=False))
     assert found.total() == Rates(40.0, 20.0)
     assert found.total_lags() == [0, 20]
     assert found.lags(KEY) == [0, 10]
@@ -52,14 +52,14 @@ def test_totals_and_looks_that_measure_nothing() -> None:
 
 def test_memory_has_an_end() -> None:
     """However long is watched, and however many partitions: so many points, and none of partitions that are gone."""
-    found = seen(*((at, at, at) for at in range(10 * KEPT)))
-    assert len(found.lags(KEY)) == KEPT
-    assert len(found.total_lags()) == KEPT
+    found = seen(*((at, at, at) for at in range(10 * MAX_POINTS)))
+    assert len(found.lags(KEY)) == MAX_POINTS
+    assert len(found.total_lags()) == MAX_POINTS
     many = {TopicPartition("t", n): WatchedPartition(committed=1, log_end=1) for n in range(20_000)}
     for at in range(20):
-        found.add(Look(10**7 + at, "g", {}, many))
-    assert sum(map(len, found._points.values())) <= lag_trends.MOST
-    found.add(Look(10**8, "g"))
+        found.add(WatchedGroup(10**7 + at, "g", {}, many))
+    assert sum(map(len, found._points.values())) <= lag_trends.MAX_ALL_POINTS
+    found.add(WatchedGroup(10**8, "g"))
     assert not found._points
 
 

@@ -1,4 +1,4 @@
-"""From look to look: the events of a watch, told by a pure reducer."""
+"""From state to state: the events of a watch, told by a pure reducer."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timelines import A, B, any_look, look, replay
+from timelines import A, B, any_state, replay, state
 
-from zkgroup.groups.watch.event_detector import begin, is_settled, tell
-from zkgroup.groups.watch.timeline import Event, Look, WatchedMember, WatchedPartition, told_lag
+from zkgroup.groups.watch.event_detector import EventDetector, is_settled
+from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedMember, WatchedPartition, lag_text
 from zkgroup.protocol.names import TopicPartition
 
 
-def told(*looks: Look) -> list[list[Event]]:
-    """The events of each look after the first."""
-    story, _ = begin(looks[0])
+def told(*states: WatchedGroup) -> list[list[Event]]:
+    """The events of each state after the first."""
+    detector = EventDetector()
+    _ = detector.detect(states[0])
     found = []
-    for one in looks[1:]:
-        story, events = tell(story, one)
+    for one in states[1:]:
+        events = detector.detect(one)
         found.append(events)
     return found
 
@@ -30,11 +31,11 @@ def kinds(events: list[Event]) -> list[str]:
 def test_a_rebalance_as_the_reference_does_it() -> None:
     """A member joins, all is released, all is claimed by whoever had it: claims, and one end once nothing is open."""
     first, second, third, fourth = told(
-        look(0, {0: "a@5", 1: "a@5"}, "a", 4),
-        look(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
-        look(1200, {0: None, 1: None}, "ab", 9),
-        look(1500, {0: "a@12", 1: None}, "ab", 9),
-        look(2500, {0: "a@12", 1: "a@13"}, "ab", 9),
+        state(0, {0: "a@5", 1: "a@5"}, "a", 4),
+        state(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
+        state(1200, {0: None, 1: None}, "ab", 9),
+        state(1500, {0: "a@12", 1: None}, "ab", 9),
+        state(2500, {0: "a@12", 1: "a@13"}, "ab", 9),
     )
     assert kinds(first) == ["member-joined", "rebalance-started"]
     assert kinds(second) == ["partition-released", "partition-released"]
@@ -45,10 +46,10 @@ def test_a_rebalance_as_the_reference_does_it() -> None:
 def test_what_moved_and_how_long_it_took() -> None:
     """A partition that is claimed by another than its last owner has moved, though it was free in between."""
     *_, last = told(
-        look(0, {0: "a@5", 1: "a@5"}, "a", 4),
-        look(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
-        look(1200, {0: None, 1: None}, "ab", 9),
-        look(2500, {0: "a@12", 1: "b@13"}, "ab", 9),
+        state(0, {0: "a@5", 1: "a@5"}, "a", 4),
+        state(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
+        state(1200, {0: None, 1: None}, "ab", 9),
+        state(2500, {0: "a@12", 1: "b@13"}, "ab", 9),
     )
     assert kinds(last) == ["partition-claimed", "partition-moved", "rebalance-ended"]
     moved, ended = last[1:]
@@ -58,55 +59,56 @@ def test_what_moved_and_how_long_it_took() -> None:
 
 
 def test_a_rebalance_between_two_looks() -> None:
-    """Claims that are all new tell of a rebalance that nobody saw; it took the time between the looks at most, or that
+    """Claims that are all new tell of a rebalance that nobody saw; it took the time between the states at most, or that
     since a watch told of it."""
-    (events,) = told(look(0, {0: "a@5"}, "a", 4), look(3000, {0: "a@9"}, "a", 4))
+    (events,) = told(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4))
     assert kinds(events) == ["rebalance-started", "rebalance-ended"]
     assert events[1].seconds == 3.0
     assert "at most" in events[1].message
-    (events,) = told(look(0, {0: "a@5"}, "a", 4), look(3000, {0: "a@9"}, "a", 4, noticed=2950))
+    (events,) = told(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4, noticed=2950))
     assert events[1].seconds == 0.05
     assert "ended after 0.05 s" in events[1].message
 
 
 def test_a_member_whose_session_ended() -> None:
     """A member goes with what it owned; an id that comes back under another session tells that the old one ended."""
-    (events,) = told(look(0, {0: "a@5", 1: "b@5"}, "ab", 4), look(1, {0: "a@5", 1: None}, "a", 9))
+    (events,) = told(state(0, {0: "a@5", 1: "b@5"}, "ab", 4), state(1, {0: "a@5", 1: None}, "a", 9))
     assert kinds(events) == ["member-left", "rebalance-started", "partition-released"]
     assert "with its 1 partition" in events[0].message
-    renewed = look(1, {0: "a@5"}, "a", 4)
+    renewed = state(1, {0: "a@5"}, "a", 4)
     renewed = replace(renewed, members={A: WatchedMember("t:1", 8)})
-    (events,) = told(look(0, {0: "a@5"}, "a", 4), renewed)
+    (events,) = told(state(0, {0: "a@5"}, "a", 4), renewed)
     assert kinds(events) == ["session-renewed"]
 
 
 def test_a_member_that_comes_back() -> None:
     """A member whose session expired comes back under its id: when it left is remembered, of the last ones only."""
-    base = look(0, {0: "a@5"}, "a", 4)
-    *_, back = told(base, look(1000, {0: None}, ""), look(13_600, {0: "a@9"}, "a", 8))
+    base = state(0, {0: "a@5"}, "a", 4)
+    *_, back = told(base, state(1000, {0: None}, ""), state(13_600, {0: "a@9"}, "a", 8))
     assert back[0].kind == "member-joined"
     assert "joined again under the same id, 12.6 s after it left" in back[0].message
-    story, _ = begin(base)
+    detector = EventDetector()
+    _ = detector.detect(base)
     for at in range(1200):
-        story, _ = tell(story, replace(base, members={f"g_{at}": WatchedMember("t:1")}))
-    assert len(story.left) == 500
+        _ = detector.detect(replace(base, members={f"g_{at}": WatchedMember("t:1")}))
+    assert len(detector.left) == 500
 
 
 def test_members_that_keep_what_does_not_change() -> None:
     """A member of another kind than the reference's need not claim anew for a rebalance to be over."""
     foreign = {TopicPartition("t", 0): WatchedPartition("box:1234", "box:1234", 5)}
-    base = Look(0, "g", {"box:1234": WatchedMember("t:1")}, foreign, ids_changed=9)
+    base = WatchedGroup(0, "g", {"box:1234": WatchedMember("t:1")}, foreign, ids_changed=9)
     assert is_settled(base)
     ours = {TopicPartition("t", 0): WatchedPartition("g_a-0", A, 5)}
-    assert not is_settled(Look(0, "g", {A: WatchedMember("t:1")}, ours, ids_changed=9))
+    assert not is_settled(WatchedGroup(0, "g", {A: WatchedMember("t:1")}, ours, ids_changed=9))
 
 
 def test_offsets_that_jump() -> None:
     """Back, gone, set while nobody owned it, before the log's start; a commit in order is no event."""
     key = TopicPartition("t", 0)
 
-    def at(time: int, owner: str | None, committed: int | None, start: int = 0, end: int = 15) -> Look:
-        one = look(time, {0: owner}, "a" if owner else "", 4)
+    def at(time: int, owner: str | None, committed: int | None, start: int = 0, end: int = 15) -> WatchedGroup:
+        one = state(time, {0: owner}, "a" if owner else "", 4)
         return replace(
             one, partitions={key: one.partitions[key]._replace(committed=committed, log_start=start, log_end=end)}
         )
@@ -122,18 +124,18 @@ def test_offsets_that_jump() -> None:
 
 
 def test_a_commit_just_before_the_release_is_nobodys_reset() -> None:
-    """Offsets are compared between looks at offsets alone: owner and commit of the same moment are seen together."""
-    quick = replace(look(1, {0: None}, ""), measured=False)
-    committed = replace(look(2, {0: None}, ""), measured=True)
+    """Offsets are compared between states at offsets alone: owner and commit of the same moment are seen together."""
+    quick = replace(state(1, {0: None}, ""), measured=False)
+    committed = replace(state(2, {0: None}, ""), measured=True)
     key = TopicPartition("t", 0)
     committed = replace(committed, partitions={key: committed.partitions[key]._replace(committed=14)})
-    events = told(look(0, {0: "a@5"}, "a", 4), quick, committed)
+    events = told(state(0, {0: "a@5"}, "a", 4), quick, committed)
     assert "offset-set" not in kinds(events[0]) + kinds(events[1])
 
 
 def test_servers_topics_and_the_group_itself() -> None:
     """What goes and comes is told once each; while ZooKeeper is away nothing else is."""
-    base = look(0, {0: "a@5"}, "a", 4)
+    base = state(0, {0: "a@5"}, "a", 4)
     away = replace(base, at=1, zookeeper="no answer")
     back = replace(base, at=3)
     assert [kinds(e) for e in told(base, away, replace(away, at=2), back)] == [
@@ -145,25 +147,26 @@ def test_servers_topics_and_the_group_itself() -> None:
     assert [kinds(e) for e in told(base, replace(base, topics={"t": 2}), replace(base, topics={}))] == [
         ["topic-recreated"], ["topic-gone"],
     ]  # fmt: skip
-    gone = Look(1, "g", exists=False)
-    (events,) = told(look(0, {0: None}), gone)
+    gone = WatchedGroup(1, "g", exists=False)
+    (events,) = told(state(0, {0: None}), gone)
     assert kinds(events) == ["group-gone", "broker-gone", "topic-gone", "partition-gone"]
 
 
 @settings(max_examples=200)
-@given(st.lists(any_look(), min_size=1, max_size=8))
-def test_events_tell_everything(looks: list[Look]) -> None:
-    """Replaying the events over the first look gives the last look's members and owners; rebalances start and end in
+@given(st.lists(any_state(), min_size=1, max_size=8))
+def test_events_tell_everything(states: list[WatchedGroup]) -> None:
+    """Replaying the events over the first state gives the last state's members and owners; rebalances start and end in
     turn, and one is under way exactly while the group is not settled."""
-    story, events = begin(looks[0])
-    seen = looks[0]
-    for one in looks[1:]:
+    detector = EventDetector()
+    events = detector.detect(states[0])
+    seen = states[0]
+    for one in states[1:]:
         if one.zookeeper is not None:  # as a watch does: what was seen last
             one = replace(seen, at=one.at, zookeeper=one.zookeeper)
-        story, more = tell(story, one)
+        more = detector.detect(one)
         events += more
         seen = one
-    first = looks[0]
+    first = states[0]
     members, owners = replay(
         {name: member.subscription for name, member in first.members.items()},
         {key: p.owner for key, p in first.partitions.items() if p.owner is not None},
@@ -175,18 +178,18 @@ def test_events_tell_everything(looks: list[Look]) -> None:
     assert turns[::2] == ["rebalance-started"] * len(turns[::2])
     assert turns[1::2] == ["rebalance-ended"] * len(turns[1::2])
     if seen.zookeeper is None:
-        assert (len(turns) % 2 == 1) == (not is_settled(seen)) == (story.since is not None)
+        assert (len(turns) % 2 == 1) == (not is_settled(seen)) == (detector.since is not None)
 
 
 def test_a_lag_that_is_not_known_of_all_is_told_as_a_part() -> None:
     """The sum of some is never shown as the sum of all; of none there is none."""
     known = WatchedPartition(committed=10, log_end=15)
-    assert told_lag([known, known]) == "10"
-    assert told_lag([known, WatchedPartition(log_end=15)]) == "≥5"
-    assert told_lag([WatchedPartition(committed=10)]) == "unknown"
-    assert told_lag([WatchedPartition(committed=500, log_start=0, log_end=100)]) == "unknown", "it cannot be"
-    assert told_lag([known, WatchedPartition(committed=500, log_start=0, log_end=0)]) == "≥5"
-    assert told_lag([known, WatchedPartition(log_start=7, log_end=7)]) == "5", "nothing waits there"
-    assert told_lag([known, WatchedPartition(judged=False, committed=10)]) == "5", "it does not exist"
-    assert told_lag([WatchedPartition(judged=False, committed=10)]) == "0", "as list-groups has it"
-    assert told_lag([]) == "unknown"
+    assert lag_text([known, known]) == "10"
+    assert lag_text([known, WatchedPartition(log_end=15)]) == "≥5"
+    assert lag_text([WatchedPartition(committed=10)]) == "unknown"
+    assert lag_text([WatchedPartition(committed=500, log_start=0, log_end=100)]) == "unknown", "it cannot be"
+    assert lag_text([known, WatchedPartition(committed=500, log_start=0, log_end=0)]) == "≥5"
+    assert lag_text([known, WatchedPartition(log_start=7, log_end=7)]) == "5", "nothing waits there"
+    assert lag_text([known, WatchedPartition(judged=False, committed=10)]) == "5", "it does not exist"
+    assert lag_text([WatchedPartition(judged=False, committed=10)]) == "0", "as list-groups has it"
+    assert lag_text([]) == "unknown"

@@ -18,7 +18,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
 from zkgroup.errors import NotFoundError, UnreachableError
 from zkgroup.groups.watch.group_watch import GroupWatch
-from zkgroup.groups.watch.timeline import Event, Look
+from zkgroup.groups.watch.timeline import Event, WatchedGroup
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Delete, Ensure, SetData
@@ -32,11 +32,11 @@ class Seen:
     def __init__(self, watch: GroupWatch) -> None:
         self.watch = watch
         self.events: list[Event] = []
-        self.looks: list[Look] = []
+        self.states: list[WatchedGroup] = []
 
     def take(self) -> None:
         while (found := self.watch.next(0.02)) is not None:
-            self.looks.append(found.look)
+            self.states.append(found.state)
             self.events += found.events
 
     def until(self, *kinds: str, timeout: float = 30.0) -> list[Event]:
@@ -50,15 +50,15 @@ class Seen:
         wait_until(there, timeout, f"{kinds}")
         return self.events[start:]
 
-    def look(self, ready: Callable[[Look], bool], timeout: float = 30.0) -> Look:
-        """The first look from now on that is ``ready``."""
-        start = len(self.looks)
+    def state(self, ready: Callable[[WatchedGroup], bool], timeout: float = 30.0) -> WatchedGroup:
+        """The first state from now on that is ``ready``."""
+        start = len(self.states)
 
-        def there() -> Look | None:
+        def there() -> WatchedGroup | None:
             self.take()
-            return next((look for look in self.looks[start:] if ready(look)), None)
+            return next((state for state in self.states[start:] if ready(state)), None)
 
-        found = wait_until(there, timeout, "the look")
+        found = wait_until(there, timeout, "the state")
         assert found is not None
         return found
 
@@ -99,14 +99,14 @@ def test_a_real_group_comes_and_goes(
                 assert {event.partition for event in moved} == {2, 3}
                 assert {(event.before, event.after) for event in moved} == {(f"{group}_a-0", f"{group}_b-0")}
                 wait_for_rest(registry, group, 2)
-                end = seen.look(lambda look: look.lag == 0)
+                end = seen.state(lambda state: state.lag == 0)
                 assert {p.member for p in end.partitions.values()} == {f"{group}_a", f"{group}_b"}
             told = seen.until("member-left", "rebalance-ended")
             assert next(e.member for e in told if e.kind == "member-left") == f"{group}_b"
             wait_for_rest(registry, group, 1)
             assert first.id == f"{group}_a"
         told = seen.until("member-left")
-        assert not seen.look(lambda look: not look.members).members
+        assert not seen.state(lambda state: not state.members).members
 
 
 def test_a_large_group_is_read_once(
@@ -127,13 +127,13 @@ def test_a_large_group_is_read_once(
         seen.until("watching")
         whole = seen.watch.requests
         assert whole > 2 * count
-        seen.look(lambda look: look.measured)
-        at = len(seen.looks)
-        seen.look(lambda look: len(seen.looks) > at + 4)
+        seen.state(lambda state: state.measured)
+        at = len(seen.states)
+        seen.state(lambda state: len(seen.states) > at + 4)
         assert seen.watch.requests == whole
         registry.write(SetData(znodes.offset(group, TopicPartition(topic, 7)), b"9"))
         key = TopicPartition(topic, 7)
-        seen.look(lambda look: look.partitions[key].committed == 9)
+        seen.state(lambda state: state.partitions[key].committed == 9)
         assert seen.watch.requests == whole + 1
 
 
@@ -145,11 +145,11 @@ def test_commits_between_two_intervals_cost_one_read(
     group = make_group({key: 0})
     with watching(group, registry.settings, kafka, interval=1.0) as seen:
         seen.until("watching")
-        before, looks = seen.watch.requests, len([look for look in seen.looks if look.measured])
+        before, states = seen.watch.requests, len([state for state in seen.states if state.measured])
         for number in range(1, 201):
             registry.write(SetData(znodes.offset(group, key), b"%d" % number))
-        seen.look(lambda look: look.partitions[key].committed == 200)
-        measured = len([look for look in seen.looks if look.measured]) - looks
+        seen.state(lambda state: state.partitions[key].committed == 200)
+        measured = len([state for state in seen.states if state.measured]) - states
         assert seen.watch.requests - before <= measured + 1
 
 
@@ -213,7 +213,7 @@ def test_brokers_that_hang_hold_nothing_up(registry: Registry, groups: Groups, m
         hung = KafkaSettings(f"127.0.0.1:{silent.getsockname()[1]}")
         with watching(group, registry.settings, hung, interval=0.2, timeout=patience) as seen:
             seen.until("watching")
-            assert seen.looks[-1].kafka is not None
+            assert seen.states[-1].kafka is not None
             took = []
             for number in range(3):
                 began = time.monotonic()
@@ -230,14 +230,14 @@ def test_a_group_in_kafka(
     topic, group = make_topic(2), unique("group")
     with joined(kafka, group, [topic]) as member, watching(group, registry.settings, kafka) as seen:
         seen.until("watching")
-        look = seen.look(lambda look: len(look.partitions) == 2 and all(p.owner for p in look.partitions.values()))
-        assert len(look.members) == 1
+        state = seen.state(lambda state: len(state.partitions) == 2 and all(p.owner for p in state.partitions.values()))
+        assert len(state.members) == 1
         member.commit(TopicPartition(topic, 0), 3)
-        seen.look(lambda look: look.partitions[TopicPartition(topic, 0)].committed == 3)
+        seen.state(lambda state: state.partitions[TopicPartition(topic, 0)].committed == 3)
         with GroupWatch(group, None, lambda _: kafka, interval=0.3, timeout=10.0) as watch:
             alone = Seen(watch)
             alone.until("watching")
-            assert alone.looks[0].partitions[TopicPartition(topic, 0)].committed == 3
+            assert alone.states[0].partitions[TopicPartition(topic, 0)].committed == 3
             member.close()
             alone.until("member-left")
         seen.until("member-left")

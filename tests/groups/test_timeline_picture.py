@@ -7,25 +7,25 @@ from xml.etree import ElementTree
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timelines import any_look, look
+from timelines import any_state, state
 
-from zkgroup.groups.watch.event_detector import begin, tell
-from zkgroup.groups.watch.recording import Entry
-from zkgroup.groups.watch.timeline import Look, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.event_detector import EventDetector
+from zkgroup.groups.watch.timeline import Observation, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.groups.watch.timeline_picture import colour, picture
 from zkgroup.protocol.names import TopicPartition
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(looks: list[Look], group: str = "g") -> ElementTree.Element:
-    """The picture of these looks, parsed."""
-    story, events = begin(looks[0])
-    entries = [Entry(looks[0], tuple(events))]
-    for one in looks[1:]:
-        story, events = tell(story, one)
-        entries.append(Entry(one, tuple(events)))
-    return ElementTree.fromstring(picture(entries, looks[0].at, looks[-1].at, group))
+def drawn(states: list[WatchedGroup], group: str = "g") -> ElementTree.Element:
+    """The picture of these states, parsed."""
+    detector = EventDetector()
+    events = detector.detect(states[0])
+    entries = [Observation(states[0], tuple(events))]
+    for one in states[1:]:
+        events = detector.detect(one)
+        entries.append(Observation(one, tuple(events)))
+    return ElementTree.fromstring(picture(entries, states[0].at, states[-1].at, group))
 
 
 def fills(root: ElementTree.Element) -> dict[str, str]:
@@ -38,10 +38,10 @@ def test_a_rebalance() -> None:
     """Two owners have two colours, both are in the legend, and the rebalance between them is marked."""
     root = drawn(
         [
-            look(0, {0: "a@5", 1: "a@5"}, "a", 4),
-            look(4000, {0: None, 1: None}, "ab", 9),
-            look(5000, {0: "a@12", 1: "b@13"}, "ab", 9),
-            look(10_000, {0: "a@12", 1: "b@13"}, "ab", 9),
+            state(0, {0: "a@5", 1: "a@5"}, "a", 4),
+            state(4000, {0: None, 1: None}, "ab", 9),
+            state(5000, {0: "a@12", 1: "b@13"}, "ab", 9),
+            state(10_000, {0: "a@12", 1: "b@13"}, "ab", 9),
         ]
     )
     colours = fills(root)
@@ -59,23 +59,23 @@ def test_a_rebalance() -> None:
 
 @settings(max_examples=100)
 @given(
-    st.lists(any_look(), min_size=1, max_size=6),
+    st.lists(any_state(), min_size=1, max_size=6),
     st.text(st.characters(codec=None), max_size=30),
     st.text(st.characters(codec=None), max_size=300),
 )
-def test_any_names(looks: list[Look], group: str, name: str) -> None:
+def test_any_names(states: list[WatchedGroup], group: str, name: str) -> None:
     """Whatever members, topics and groups are called, the picture is XML."""
     key = TopicPartition(name, 0)
-    odd = Look(99_999, group, {name: WatchedMember("")}, {key: WatchedPartition(name, name)})
-    root = drawn([*sorted(looks, key=lambda one: one.at), odd], group)
+    odd = WatchedGroup(99_999, group, {name: WatchedMember("")}, {key: WatchedPartition(name, name)})
+    root = drawn([*sorted(states, key=lambda one: one.at), odd], group)
     assert root.tag == f"{SVG}svg"
 
 
 def test_its_size_has_an_end() -> None:
     """A thousand partitions that change hands two thousand times, and five thousand: some megabytes, drawn in time."""
     for count in (1000, 5000):
-        looks = [
-            Look(
+        states = [
+            WatchedGroup(
                 at * 5000,
                 "g",
                 {f"g_{n}": WatchedMember("t:1") for n in range(60)},
@@ -86,9 +86,9 @@ def test_its_size_has_an_end() -> None:
             )
             for at in range(2_000_000 // count // 5)
         ]
-        entries = [Entry(one, ()) for one in looks]
+        entries = [Observation(one, ()) for one in states]
         began = time.monotonic()
-        text = picture(entries, 0, looks[-1].at, "g")
+        text = picture(entries, 0, states[-1].at, "g")
         assert time.monotonic() - began < 60
         assert len(text) < 2_000_000
         root = ElementTree.fromstring(text)
@@ -102,5 +102,5 @@ def test_every_member_has_a_colour_of_its_own() -> None:
 
 def test_one_look_is_a_picture() -> None:
     """A recording that was ended at once, and a group without anything, can be drawn."""
-    assert fills(drawn([look(5, {0: "a@5"}, "a", 4)])).keys() == {"g_a"}
-    assert fills(drawn([Look(5, "g")])) == {}
+    assert fills(drawn([state(5, {0: "a@5"}, "a", 4)])).keys() == {"g_a"}
+    assert fills(drawn([WatchedGroup(5, "g")])) == {}
