@@ -116,8 +116,8 @@ def _join(
     connector: ConsumerConnector, selection: Selection, streams: int, *, report_ends: bool
 ) -> list[Stream[bytes | None, bytes | None]]:
     if selection.filter is not None:
-        return connector.streams_by_filter(selection.filter, streams, report_ends=report_ends)
-    return connector.merged_streams(selection.topics, streams, report_ends=report_ends)
+        return connector.streams_by_filter(selection.filter, streams, report_ends=report_ends, native=True)
+    return connector.merged_streams(selection.topics, streams, report_ends=report_ends, native=True)
 
 
 def _log_ends(

@@ -154,7 +154,12 @@ class Sink:
 
 def pieces(messages: Sequence[Any]) -> Iterator[Sequence[Message]]:
     """Cut a batch of large messages, so that formatting it takes a bounded amount of memory."""
-    largest = max(map(len, messages[::SAMPLE]), default=0)  # of values: Message has no other length
+    if hasattr(
+        messages, "size"
+    ):  # of a native batch, which is bounded itself but where large messages follow small ones
+        largest = messages.size // max(1, len(messages)) if messages.size > 4 * PIECE else 0
+    else:
+        largest = max(map(len, messages[::SAMPLE]), default=0)  # of values: Message has no other length
     count = max(1, PIECE // max(1, largest))
     if count >= len(messages):
         yield messages

@@ -67,6 +67,7 @@ def consume_plainly(
             key_decoder=lambda data: data,
             value_decoder=lambda data: data,
             report_ends=limits.until_end,
+            native=True,
         )
         feed = Feed(stream)
         feed.grant(1, starts)

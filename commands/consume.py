@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ from ._context import connection, consumer_config, coordinated_config, done
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
+
+log = logging.getLogger("zkgroup.consume")
 
 MEMBER = "As a member of a group"
 WHEN = "Where to begin, and when to leave"
@@ -177,7 +180,10 @@ def consume(
     if timeout_ms is None and config.consumer_timeout_ms >= 0:
         timeout_ms = config.consumer_timeout_ms
     _consumption.load()
+    from zkgroup.clients.kafka.native_reader import reader_in_use
     from zkgroup.connector import parse_start
+
+    log.info("messages are read by the %s reader", reader_in_use())
 
     selection = _selection(topics or [], whitelist, blacklist)
     where = "earliest" if from_beginning else offset

@@ -21,6 +21,7 @@ from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.native_reader import reader_in_use
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -305,8 +306,8 @@ def test_large_messages_take_bounded_memory(cluster: Sandbox, kafka: KafkaSettin
 def test_a_rebalance_can_be_followed(
     cluster: Sandbox, topic: str, unique: Unique, registry: Registry, tmp_path: Path
 ) -> None:
-    """With -v stderr tells in words who joined, what is given up and owned, and at the end how much was read; what
-    the libraries below have to say comes with -vv alone."""
+    """With -v stderr tells in words which reader reads, who joined, what is given up and owned, and at the end how much
+    was read; what the libraries below have to say comes with -vv alone."""
     group = unique("group")
     options = [topic, "-g", group, "--from-beginning", "-v"]
     with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=a") as first:
@@ -318,6 +319,7 @@ def test_a_rebalance_can_be_followed(
         wait_until(lambda: first.said.count(f"owns 2 of 2 partitions: {topic}-0..1\n") == 2, what="all is its again")
         first.stop(signal.SIGINT)
     told = [re.sub(r"^[-0-9T:.]{23}Z INFO (\S+: )?", "", line) for line in first.said.splitlines()]
+    assert told.pop(0) == f"messages are read by the {reader_in_use()} reader"
     assert re.fullmatch(rf"is in group {group}, under ZooKeeper session 0x[0-9a-f]+", told.pop(0))
     assert re.fullmatch(r"40 messages in [0-9.]+ s \([0-9]+ msg/s\)", told.pop())
     assert told == [

@@ -91,31 +91,32 @@ class ConsumerConnector(Closing):
         key_decoder: Callable[[bytes | None], K] = cast("Any", lambda data: data),
         value_decoder: Callable[[bytes | None], V] = cast("Any", lambda data: data),
         report_ends: bool = False,
+        native: bool = False,
     ) -> list[Stream[K, V]]:
         """Subscribe to all topics that a filter selects, as they are created and deleted, and join the group.
 
         ``streams_by_filter(TopicFilter("white_list", "metrics-.*"), 2)``: two streams, each with messages of all of
-        these topics.
+        these topics. ``native``: their batches come from the native reader, where it is to be had.
         """
         if not isinstance(topic_filter, TopicFilter):
             raise UsageError(
                 f"{topic_filter!r} is no TopicFilter", f'give TopicFilter("white_list", {str(topic_filter)!r})'
             )
-        made = self._make_streams(count, key_decoder, value_decoder, report_ends=report_ends)
+        made = self._make_streams(count, key_decoder, value_decoder, report_ends=report_ends, native=native)
         self._join(topic_filter, count, lambda topic: range(count))
         return made
 
     def merged_streams(
-        self, topics: Sequence[str], count: int = 1, *, report_ends: bool = False
+        self, topics: Sequence[str], count: int = 1, *, report_ends: bool = False, native: bool = False
     ) -> list[Stream[bytes | None, bytes | None]]:
         """Subscribe as ``streams({topic: count, …})`` does, with ``count`` streams in all: each has messages of all
-        topics."""
+        topics. ``native`` as for ``streams_by_filter``."""
         if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
             raise UsageError(f"{topics!r} are no topics", 'give merged_streams(["orders"])')
         for topic in topics:
             validate_topic(topic)
         made: list[Stream[bytes | None, bytes | None]] = self._make_streams(
-            count, lambda data: data, lambda data: data, report_ends=report_ends
+            count, lambda data: data, lambda data: data, report_ends=report_ends, native=native
         )
         self._join(dict.fromkeys(topics, count), count, lambda topic: range(count))
         return made
@@ -127,6 +128,7 @@ class ConsumerConnector(Closing):
         value_decoder: Callable[[bytes | None], V],
         *,
         report_ends: bool = False,
+        native: bool = False,
     ) -> list[Stream[K, V]]:
         if self._driver is not None or self._closed:
             state = "is closed" if self._closed else "has joined already"
@@ -142,6 +144,7 @@ class ConsumerConnector(Closing):
             key_decoder=key_decoder,
             value_decoder=value_decoder,
             report_ends=report_ends,
+            native=native,
         )
         self._streams = list(made)
         return made

@@ -21,7 +21,7 @@ class Batch:
     """Messages, at least one, and the runs of one partition each that they consist of. It has a length, and can be
     walked over."""
 
-    messages: list[Message]
+    messages: Sequence[Message]
     runs: list[Run]
 
     def __len__(self) -> int:

@@ -65,6 +65,7 @@ class Stream(Generic[K, V]):
         value_decoder: Callable[[bytes | None], V],
         properties: Mapping[str, Any],
         report_ends: bool = False,
+        native: bool = False,
         timeout: float | None = None,
     ) -> None:
         self._timeout = timeout
@@ -72,9 +73,8 @@ class Stream(Generic[K, V]):
         self._failed = failed
         self._decode_key = key_decoder
         self._decode_value = value_decoder
-        self._reading = Reading(
-            settings, self._position, self._jump, reset, {"sharers": sharers, "report_ends": report_ends, **properties}
-        )
+        options = {"sharers": sharers, "report_ends": report_ends, "native": native, **properties}
+        self._reading = Reading(settings, self._position, self._jump, reset, options)
         self._cond = threading.Condition()
         self._ledger = Ledger()
         self._orders = 0
@@ -349,8 +349,10 @@ def make_streams(
     key_decoder: Callable[[bytes | None], K],
     value_decoder: Callable[[bytes | None], V],
     report_ends: bool,
+    native: bool,
 ) -> list[Stream[K, V]]:
-    """Streams that share the memory of one consumer. ``brokers``: how to reach them now."""
+    """Streams that share the memory of one consumer. ``brokers``: how to reach them now. ``native``: their batches come
+    from the native reader, where it is to be had."""
     properties = {
         name.replace(".", "_"): value
         for name, value in librdkafka_properties(config).items()
@@ -367,6 +369,7 @@ def make_streams(
             value_decoder=value_decoder,
             properties=properties,
             report_ends=report_ends,
+            native=native,
             timeout=None if config.consumer_timeout_ms < 0 else config.consumer_timeout_ms / 1000,
         )
         for _ in range(count)

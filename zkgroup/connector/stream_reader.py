@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
-from zkgroup.clients.kafka.fetcher import Fetched, Fetcher
+from zkgroup.clients.kafka.fetcher import Fetched
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.kafka.native_reader import MessageReader, open_reader
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
@@ -56,7 +57,7 @@ class Reading:
         self._options = dict(options)
         self._lock = threading.Lock()  # held while the reader is inside the fetcher
         self._closed = threading.Event()
-        self._fetcher: Fetcher | None = None
+        self._fetcher: MessageReader | None = None
         self.follows = 0
         self._generation: int | None = None
         self._retry_at = 0.0
@@ -134,7 +135,7 @@ class Reading:
         if self._fetcher is None and share:
             settings = self._settings()
             self._failed, self._heard_at = False, time.monotonic()
-            self._fetcher = Fetcher(settings, **self._options)
+            self._fetcher = open_reader(settings, **self._options)
             self._bootstrap, self._all_down = settings.bootstrap, False
             self.follows, self._generation = -1, None
         if orders == self.follows:
@@ -150,7 +151,7 @@ class Reading:
 
     # ------------------------------------------------------------ errors
 
-    def _see_to_errors(self, fetcher: Fetcher) -> None:
+    def _see_to_errors(self, fetcher: MessageReader) -> None:
         now = time.monotonic()
         errors, self._errors = self._errors, []
         for partition, error in errors:
@@ -185,7 +186,7 @@ class Reading:
         self._checked_at = now
         return self._settings().bootstrap != self._bootstrap
 
-    def _out_of_range(self, fetcher: Fetcher, partition: TopicPartition) -> None:
+    def _out_of_range(self, fetcher: MessageReader, partition: TopicPartition) -> None:
         position = self._position(self._generation, partition)
         if position is None:
             self._look_at.pop(partition, None)

@@ -60,6 +60,7 @@ enum { CONSUMER = 1, CONF_OK = 0, INVALID_ARGUMENT = -186, NO_TIMESTAMP = 0, CRE
     F(int, set_log_queue, (Kafka *, Queue *)) \
     F(int, poll_set_consumer, (Kafka *)) \
     F(Queue *, queue_get_consumer, (Kafka *)) \
+    F(void, queue_io_event_enable, (Queue *, int, const void *, size_t)) \
     F(void, queue_destroy, (Queue *)) \
     F(List *, topic_partition_list_new, (int)) \
     F(void *, topic_partition_list_add, (List *, const char *, int32_t)) \
@@ -946,12 +947,25 @@ static PyObject *reader_notes(PyObject *me, PyObject *nothing) {
     return list;
 }
 
+/* wake(fd): writes a byte to ``fd`` whenever something comes and nothing was there. The descriptor has to stay open for
+ * as long as the reader; -1 ends it. */
+static PyObject *reader_wake(PyObject *me, PyObject *argument) {
+    long descriptor = PyLong_AsLong(argument);
+    if (descriptor == -1 && PyErr_Occurred()) return NULL;
+    Handle *handle = enter((Reader *)me);
+    if (handle == NULL) return NULL;
+    rk.queue_io_event_enable(handle->queue, (int)descriptor, "1", 1);
+    leave(handle);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef reader_methods[] = {
     {"assign", reader_assign, METH_O, NULL},
     {"add", reader_add, METH_O, NULL},
     {"drop", reader_drop, METH_O, NULL},
     {"watermarks", reader_watermarks, METH_VARARGS, NULL},
     {"consume", reader_consume, METH_VARARGS, NULL},
+    {"wake", reader_wake, METH_O, NULL},
     {"notes", reader_notes, METH_NOARGS, NULL},
     {"close", reader_close, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};

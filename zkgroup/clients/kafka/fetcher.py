@@ -7,7 +7,7 @@ thread starves beside a loop on ``consume()``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, cast
@@ -60,7 +60,7 @@ class Fetched:
     """One batch. ``runs`` tells whose the messages are; ``ends`` are partitions read to their end (offset there);
     ``errors`` are partitions that cannot be read on."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: Sequence[Message] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     errors: list[tuple[TopicPartition | None, KafkaError]] = field(default_factory=list)

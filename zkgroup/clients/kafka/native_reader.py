@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
@@ -80,7 +81,10 @@ class MessageReader(Protocol):
 def open_reader(settings: KafkaSettings, *, native: bool, **options: Any) -> MessageReader:
     """A reader with the options of ``Fetcher``: the native one where ``native`` is wanted and to be had."""
     module = native_module() if native else None
-    return Fetcher(settings, **options) if module is None else NativeFetcher(module, settings, **options)
+    if module is None:
+        return Fetcher(settings, **options)
+    alone = options.get("sharers", 1) == 1
+    return PairedFetcher(module, settings, **options) if alone else NativeFetcher(module, settings, **options)
 
 
 class NativeMessages(Sequence[Message]):
@@ -158,7 +162,7 @@ class NativeMessages(Sequence[Message]):
 
 
 class NativeFetcher:
-    """A ``MessageReader`` on the C extension."""
+    """A ``MessageReader`` on the C extension. ``bell``: a descriptor to which a byte is written when messages come."""
 
     def __init__(
         self,
@@ -167,9 +171,11 @@ class NativeFetcher:
         *,
         sharers: int = 1,
         report_ends: bool = False,
+        bell: int | None = None,
         **overrides: Any,
     ) -> None:
         self._module: Any = module
+        self._bell = bell
         self._settings = settings
         self._overrides = fetcher.queue_options(sharers, report_ends=report_ends) | overrides
         self._budget = fetcher.batch_bytes(sharers)
@@ -177,13 +183,12 @@ class NativeFetcher:
         self._reader: Any = None
         self._log = ClientLog(log)
 
-    def _open(self) -> Any:
-        return native_consumer(self._module, self._settings, self._overrides)
-
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""
         if self._reader is None:
-            self._reader = self._open()
+            self._reader = native_consumer(self._module, self._settings, self._overrides)
+            if self._bell is not None:
+                self._reader.wake(self._bell)
         self._assigned = set(share)
         self._call("assign", share)
 
@@ -224,15 +229,100 @@ class NativeFetcher:
             else:
                 fetched.errors.append((partition, error_of(code, text)))
         if len(batch):
-            fetched.messages = cast("Any", NativeMessages(batch, 0, len(batch)))
+            fetched.messages = NativeMessages(batch, 0, len(batch))
             fetched.runs = [Run(TopicPartition(topic, number), *rest) for topic, number, *rest in batch.runs]
         return fetched
 
     def close(self) -> None:
         """Free the client and its threads. Batches stay as they are."""
         if self._reader is not None:
+            if self._bell is not None:
+                self._reader.wake(-1)  # batches may keep it for longer than the descriptor is open
             self._reader.close()
             self._reader = None
+
+
+class PairedFetcher:
+    """Two native readers as one, which share its memory: librdkafka unpacks messages in one thread for each. The second
+    is opened when there are two partitions."""
+
+    def __init__(self, module: ModuleType, settings: KafkaSettings, *, sharers: int = 1, **options: Any) -> None:
+        self._module = module
+        self._settings = settings
+        self._options = options | {"sharers": 2 * sharers}
+        self._readers: list[NativeFetcher] = []
+        self._shares: list[dict[TopicPartition, int]] = []
+        self._bell: tuple[int, int] | None = None  # a pipe: its ends to read and to write
+        self._turn = 0
+
+    def assign(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets, and no others."""
+        if self._bell is None:
+            self._bell = os.pipe()
+            for descriptor in self._bell:
+                os.set_blocking(descriptor, False)
+            self._wait = select.poll()
+            self._wait.register(self._bell[0], select.POLLIN)
+        while len(self._readers) < min(2, max(1, len(share))):
+            self._readers.append(self._make_reader())
+        positions = sorted(share.items())
+        count = len(self._readers)
+        self._shares = [dict(positions[number::count]) for number in range(count)]
+        for reader, part in zip(self._readers, self._shares, strict=True):
+            reader.assign(part)
+
+    def _make_reader(self) -> NativeFetcher:
+        assert self._bell is not None
+        return NativeFetcher(self._module, self._settings, bell=self._bell[1], **self._options)
+
+    def add(self, share: Mapping[TopicPartition, int]) -> None:
+        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
+        if not any(self._shares):
+            self.assign(share)
+            return
+        if len(self._readers) == 1:
+            self._readers.append(self._make_reader())
+            self._shares.append({})
+        for partition, offset in sorted(share.items()):
+            if not any(partition in part for part in self._shares):
+                min(self._shares, key=len)[partition] = offset
+        for reader, part in zip(self._readers, self._shares, strict=True):
+            if part:
+                reader.add(part)
+
+    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+        """Read one of the assigned partitions from another offset."""
+        for reader, part in zip(self._readers, self._shares, strict=True):
+            if partition in part:
+                reader.go_on_at(partition, offset)
+
+    def fetch(self, timeout: float) -> Fetched:
+        """The messages that have come in to one of them, in turn, waiting at most ``timeout`` seconds for the first."""
+        fetched = self._take()
+        if timeout > 0 and fetched == Fetched():
+            assert self._bell is not None
+            if self._wait.poll(timeout * 1000):
+                os.read(self._bell[0], 1 << 16)
+            fetched = self._take()
+        return fetched
+
+    def _take(self) -> Fetched:
+        fetched = Fetched()
+        for _ in self._readers:
+            self._turn = (self._turn + 1) % len(self._readers)
+            fetched = self._readers[self._turn].fetch(0.0)
+            if fetched != Fetched():
+                break
+        return fetched
+
+    def close(self) -> None:
+        """Free the clients and their threads. Batches stay as they are."""
+        readers, self._readers, self._shares = self._readers, [], []
+        for reader in readers:
+            reader.close()
+        bell, self._bell = self._bell, None
+        for descriptor in bell or ():
+            os.close(descriptor)
 
 
 def native_consumer(module: ModuleType, settings: KafkaSettings, overrides: Mapping[str, Any]) -> Any:
