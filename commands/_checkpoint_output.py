@@ -34,10 +34,10 @@ SaveOption: TypeAlias = Annotated[
 KeepOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--keep",
+        "--keep-last",
         metavar="N",
         min=1,
-        help="For --save FOLDER/: how many of the group's files stay there, the newest.",
+        help="For --save FOLDER/: keep the newest N files of the group, and remove the others.",
         show_default=False,
     ),
 ]
@@ -73,7 +73,7 @@ def save(
 
     series = Series.of(path, group, form)
     if keep is not None and series is None:
-        raise UsageError("--keep is about a folder", f"give --save {path}/, where each run writes a file of its own")
+        raise UsageError("--keep-last is about a folder", f"give --save {path}/")
     current, cluster = _read(connection(ctx), group, store)
     meant = [one for key, one in current.partitions.items() if not scope.topics or scope.has(key)]
     offsets = checkpoint_of(group, meant, current.store)

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import os
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from zkgroup.errors import UsageError, did_you_mean
 
-from ._completion_scripts import answer_to
-from ._completion_values import COMPLETE_VARIABLE, LINE_VARIABLE, answer
+from ._completion import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._error_output import PROGRAM, exit_code_for
 from ._global_options import Given
 from ._log_output import configure_logging
@@ -78,10 +76,6 @@ class ZkCommand(_Titled, TyperCommand):
         configure_logging(ctx.ensure_object(Given))
         raise_on_signals()
         return super().invoke(ctx)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """What Typer offers, with help that fits on a line."""
-        return shorten_help(super().shell_complete(ctx, incomplete))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """As everybody writes them: what is required stands without the braces that Typer puts around it."""
@@ -162,17 +156,14 @@ class ZkGroup(SubGroup):
         return None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The commands with their lines from the table (none is imported), then the options."""
+        """The commands, then the options."""
         with formatter.section("Commands"):
-            formatter.write_dl([(lazy.name, lazy.help) for lazy in self.table])
+            formatter.write_dl(self.command_lines())
         write_sections(self, ctx, formatter)
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Names from the table and the options, without importing the commands."""
-        from typer._click.shell_completion import CompletionItem
-
-        names = [CompletionItem(lazy.name, help=lazy.help) for lazy in self.table if lazy.name.startswith(incomplete)]
-        return shorten_help([*names, *super(TyperGroup, self).shell_complete(ctx, incomplete)])
+    def command_lines(self) -> list[tuple[str, str]]:
+        """The name and the help of each command, from the table: no command is imported."""
+        return [(lazy.name, lazy.help) for lazy in self.table]
 
     def main(
         self,
@@ -191,8 +182,7 @@ class ZkGroup(SubGroup):
             # Typer's own handling of errors prints several lines; this is what it wraps.
             if shell := os.environ.get(COMPLETE_VARIABLE):
                 configure_logging(Given(quiet=True))
-                line = os.environ.get(LINE_VARIABLE, "")
-                answer(lambda: answer_to(self, shell.removeprefix("complete_"), line))
+                answer(self, shell.removeprefix("complete_"), os.environ.get(LINE_VARIABLE, ""))
             with self.make_context(PROGRAM, arguments, obj=given, **extra) as ctx:
                 return self.invoke(ctx)
 
@@ -201,14 +191,6 @@ class ZkGroup(SubGroup):
         failed = say_unknown if is_check(arguments) else None
         verbosity, rendered = lambda: given.verbosity, lambda message: render(message, given)
         sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, render=rendered))
-
-
-def shorten_help(items: list[Any]) -> list[Any]:
-    """Typer breaks longer lines, and its scripts cannot bear that."""
-    for item in items:
-        if item.help:
-            item.help = textwrap.shorten(item.help.partition(" [")[0], 60, placeholder=" …")
-    return items
 
 
 def load(lazy: Lazy) -> Any:

@@ -1,7 +1,6 @@
-"""What TAB offers: names from the table, and what really exists: groups, topics, members, profiles, sandboxes.
+"""Values that TAB offers: groups, topics, partitions, members, profiles, sandboxes.
 
-A TAB never hangs, never fails and never speaks: what is not known within a second is not offered. Only names of
-letters, digits and ``._:,-`` are: the shells evaluate what they are offered, and anybody may write names into
+Only names of letters, digits and ``._:,-`` are offered: shells evaluate the words, and anybody may write names into
 ZooKeeper.
 """
 
@@ -10,17 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 import typer
 
 from zkgroup.errors import ZkgroupError
 
-COMPLETE_VARIABLE: Final = "_ZKGROUP_COMPLETE"  # complete_SHELL: somebody has pressed TAB there
-LINE_VARIABLE: Final = "_TYPER_COMPLETE_ARGS"  # the line up to the cursor; Typer's script for zsh calls it so
 PATIENCE: Final = 0.6  # seconds; starting up takes its share of the second
 _SAFE = re.compile(r"[A-Za-z0-9._:,-]+", re.ASCII)
 
@@ -100,20 +96,6 @@ def complete_release(incomplete: str) -> list[str]:
 def offer(choices: Sequence[str]) -> Callable[[str], list[str]]:
     """Completes one of these."""
     return lambda incomplete: _safe(choices, incomplete)
-
-
-def answer(complete: Callable[[], tuple[str, bool]]) -> NoReturn:
-    """Print what ``complete`` finds, and end the process, whatever its threads still wait for; with 1 where the shell
-    is to offer file names. Nothing speaks on stderr, no library and no interpreter."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    code = 1
-    try:
-        offered, files = complete()
-        sys.stdout.write(offered)
-        sys.stdout.flush()
-        code = int(files)
-    finally:
-        os._exit(code)
 
 
 def _sandboxes() -> list[str]:

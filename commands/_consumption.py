@@ -54,7 +54,7 @@ class Selection:
         from zkgroup.protocol.names import internal_topics
 
         if self.filter is not None:
-            internal = internal_topics(config.compat)
+            internal = internal_topics(config.kafka_version)
             return self.filter.select(known, exclude_internal=config.exclude_internal_topics, internal=internal)
         for topic in self.topics:
             if topic not in known:

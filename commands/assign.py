@@ -40,16 +40,17 @@ def assign(
         Literal["range", "roundrobin"] | None,
         typer.Option("--strategy", help="The plan of this strategy; else of what explains the live owners best."),
     ] = None,
-    compat: Annotated[
+    kafka_version: Annotated[
         str | None,
         typer.Option(
-            "--compat",
+            "--kafka-version",
             metavar="RELEASE",
-            help="As members of this Kafka release compute it (0.8.0 to 1.1.1); else of the one that explains the live "
-            "owners best.",
+            help="The plan of members of this Kafka release (0.8.0 to 1.1.1). Default: the release that explains the "
+            "live owners best.",
             show_default=False,
         ),
     ] = None,
+    compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
     member: Annotated[
         list[str] | None,
         typer.Option(
@@ -135,11 +136,12 @@ def assign(
     all outcomes are worked out, and the rows are the one that the live owners show, else the one with least unread.
 
     \b
-    zkgroup assign billing --strategy roundrobin --compat 0.8.2
+    zkgroup assign billing --strategy roundrobin --kafka-version 0.8.2
     zkgroup assign billing --member billing_c3=orders:2 --without c1
     zkgroup assign billing --mix c1=roundrobin@0.10.2 --mix c2=range
     zkgroup assign billing --execute
     """
+    kafka_version = kafka_version or compat
     changes = parse_changes(member or (), without or (), streams or (), partitions or (), mix or ())
     if execute and (changes or dry_run):
         what = "--dry-run" if dry_run else "an option that says what would be"
@@ -153,23 +155,23 @@ def assign(
     from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
     from zkgroup.groups.findings.finding import judge
 
-    choice_of(strategy or "range", compat)  # wrong ones are refused before anything is opened
+    choice_of(strategy or "range", kafka_version)  # wrong ones are refused before anything is opened
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)
     with open_registry(change.settings) as registry:
         kafka = brokers_of(change.settings, registry)
         ground = read_ground(registry, group, must_exist=not changes.members, kafka=kafka)
-        base = choose(ground.explanation, strategy, compat)
+        base = choose(ground.explanation, strategy, kafka_version)
         if execute:
             assert ground.snapshot is not None
             findings = judge(ground.snapshot, ground.explanation)
             change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")
             _check_harmless(ground, base)
             if change.is_wanted(1):
-                _execute(ctx, change, registry, ground, base, strategy, compat, timeout, output)
+                _execute(ctx, change, registry, ground, base, strategy, kafka_version, timeout, output)
             return
         scenario = change_members(ground.scenario, changes, group)
         choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}
-        if strategy is None and compat is None:
+        if strategy is None and kafka_version is None:
             _refuse_guess(group, ground, base, choices.values())
         wanted = scenario.subscribed([base, *choices.values()]) | changes.partitions.keys()
         scenario, problems = with_topics_read(registry, scenario, wanted)
@@ -251,7 +253,7 @@ def _execute(
     ground: Ground,
     base: Choice,
     strategy: Strategy | None,
-    compat: str | None,
+    kafka_version: str | None,
     timeout: float,
     output: Output,
 ) -> None:
@@ -263,7 +265,7 @@ def _execute(
 
     assert ground.snapshot is not None
     group = ground.snapshot.group
-    choices = accepted(ground.explanation, strategy, compat)
+    choices = accepted(ground.explanation, strategy, kafka_version)
     with working(ctx, f"waiting for group {group} to rebalance"):
         result = rebalance(registry, group, lambda snapshot: misfits(snapshot, choices), timeout=timeout)
     found = next((one for one in choices if not misfits(result.snapshot, [one])), base)
@@ -271,7 +273,11 @@ def _execute(
     plan = plan_all(scenario_of(result.snapshot), found)
     show(ctx, View(group, result.snapshot, explanation, found, plan, result), output)
     change.warn(departures(ground.snapshot, result.snapshot))
-    wanted = base.variant.text if strategy and compat else f"{strategy or 'any strategy'} of {compat or 'any release'}"
+    wanted = (
+        base.variant.text
+        if strategy and kafka_version
+        else f"{strategy or 'any strategy'} of {kafka_version or 'any release'}"
+    )
     error = _verdict(result, wanted, explanation)
     if error is not None:
         raise error

@@ -99,7 +99,7 @@ def inspect_group(
     again: Annotated[
         float | None,
         typer.Option(
-            "--again-after",
+            "--recheck-after",
             metavar="SECONDS",
             min=0.1,
             max=3600,

@@ -32,7 +32,7 @@ def migrate_group(
     take: Annotated[
         Literal["source", "larger"] | None,
         typer.Option(
-            "--take",
+            "--prefer",
             help="Where the other store is ahead: its offset goes back to the source's, or the larger one counts. "
             "Without this such a group is refused. An offset outside its log takes the place of a good one with source "
             "only.",
@@ -68,7 +68,7 @@ def migrate_group(
     zkgroup migrate-group billing --to kafka --verify
     """
     if verify and (execute or take is not None or backup is not None):
-        raise UsageError("--verify only compares", "leave out --execute, --take and --backup")
+        raise UsageError("--verify only compares", "leave out --execute, --prefer and --backup")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     keep_everything()
     from zkgroup.groups.changes.applier import Applier
@@ -121,14 +121,14 @@ def _check(change: Change, applier: Applier, migration: Migration, take: Take | 
         change.refuse(
             RefusedError(
                 f"{to} is ahead of {origin} in {spans(migration.ahead)}: somebody has committed there",
-                "find out which is right: --take larger keeps those, --take source sets them back",
+                "find out which is right: --prefer larger keeps those, --prefer source sets them back",
             )
         )
     if migration.adrift and take != "source":
         change.refuse(
             RefusedError(
                 f"{spans(migration.adrift)}: outside the log in {origin}, and not in {to}",
-                f"reset them in {origin} first, or leave them out with --topic; --take source takes the nearer"
+                f"reset them in {origin} first, or leave them out with --topic; --prefer source takes the nearer"
                 " ends of their logs",
             )
         )

@@ -61,10 +61,10 @@ def offsets(
     zkgroup offsets billing --topic orders:0,4-7 --output csv
     zkgroup offsets billing --store kafka
     zkgroup offsets billing --save billing.txt
-    zkgroup offsets billing --save checkpoints/ --keep 48
+    zkgroup offsets billing --save checkpoints/ --keep-last 48
     """
     if save_to is None and (file_format is not None or keep is not None):
-        raise UsageError("--file-format and --keep are about --save", "give --save FILE")
+        raise UsageError("--file-format and --keep-last are about --save", "give --save FILE")
     if save_to == metrics == "-":
         raise UsageError("both --save and --metrics to standard output", "give one of them a file")
     from zkgroup.groups.partition_scope import parse_scope

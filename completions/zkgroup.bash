@@ -2,7 +2,7 @@ _zkgroup_completion() {
     local IFS=$'\n' line="${COMP_LINE:0:COMP_POINT}" separator
     local word="${line##*[[:space:]]}"
     local rest="$word"
-    # Where there is nothing to offer, file names are only for what is a file.
+    # Offer the names of files only where zkgroup says so.
     COMPREPLY=( $( env _TYPER_COMPLETE_ARGS="$line" _ZKGROUP_COMPLETE=complete_bash "$1" 2>/dev/null ) ) &&
         compopt +o default
     for separator in : =; do

@@ -70,7 +70,7 @@ class OurMember:
             "zookeeper.session.timeout.ms": SESSION,
             "rebalance.max.retries": "20",
             "rebalance.backoff.ms": "500",
-            "zkgroup.compat": compat,
+            "zkgroup.kafka.version": compat,
         }
         options = [word for key, value in properties.items() for word in ("-X", f"{key}={value}")]
         command = [ZKGROUP, "consume", *subscription, "-z", connect, "-g", group, "-f", r"%t\t%p\t%o\t%k\t%s\n", "-v"]

@@ -92,9 +92,10 @@ def test_table_and_csv(cluster: Sandbox, build: Build, make_topic: Callable[...,
     ("options", "expected"),
     [
         (("--strategy", "range"), ("range", "1.1")),
+        (("--kafka-version", "0.9.0.1"), ("range", "0.8.2")),
         (("--compat", "0.9.0.1"), ("range", "0.8.2")),
-        (("--strategy", "roundrobin", "--compat", "0.11.0.3"), ("roundrobin", "0.10.2")),
-        (("--strategy", "roundrobin", "--compat", "1.1"), ("roundrobin", "1.1")),
+        (("--strategy", "roundrobin", "--kafka-version", "0.11.0.3"), ("roundrobin", "0.10.2")),
+        (("--strategy", "roundrobin", "--kafka-version", "1.1"), ("roundrobin", "1.1")),
     ],
 )
 def test_strategy_and_release_as_given(
@@ -111,7 +112,7 @@ def test_old_roundrobin_refuses(cluster: Sandbox, build: Build, make_topic: Call
     """Where its precondition fails, that is the conflict, and everything stays unassigned."""
     first, second = make_topic(2), make_topic(1)
     group = build({"G_a": {first: 1, second: 1}, "G_b": {first: 1}}, {})
-    plan = assigned(cluster, group, "--strategy", "roundrobin", "--compat", "0.8.2")
+    plan = assigned(cluster, group, "--strategy", "roundrobin", "--kafka-version", "0.8.2")
     (conflict,) = plan["conflicts"]
     assert conflict["kind"] == "refused"
     assert conflict["members"] == [f"{group}_a", f"{group}_b"]
@@ -119,7 +120,7 @@ def test_old_roundrobin_refuses(cluster: Sandbox, build: Build, make_topic: Call
     assert len(plan["unassigned"]) == 3
     assert plan["matches_current"] is False
     assert by_owner(plan).keys() == {None}
-    table = run("assign", group, "--strategy", "roundrobin", "--compat", "0.8.2", "-z", cluster.connect)
+    table = run("assign", group, "--strategy", "roundrobin", "--kafka-version", "0.8.2", "-z", cluster.connect)
     assert "warning: roundrobin of 0.8.2 to 0.10.1 refuses this group" in table.stderr
 
 
@@ -289,7 +290,7 @@ def test_a_mix(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -
     guessed = run("assign", group, "--mix", "a=range", "-z", cluster.connect)
     assert (guessed.returncode, guessed.stdout) == (2, "")
     assert "what the others plan by is not known" in guessed.stderr
-    mixed = assigned(cluster, group, "--mix", "a=range", "--strategy", "roundrobin", "--compat", "0.8.2")
+    mixed = assigned(cluster, group, "--mix", "a=range", "--strategy", "roundrobin", "--kafka-version", "0.8.2")
     assert mixed["outcomes"] == plan["outcomes"]
     table = run("assign", group, "--mix", "b=roundrobin@0.8.2", "-z", cluster.connect)
     shown = [line.split() for line in table.stderr.splitlines()]
@@ -346,7 +347,7 @@ def test_options_that_can() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--compat", "2.8"), 2, "Kafka 2.8 has no consumer"),
+        (("--kafka-version", "2.8"), 2, "Kafka 2.8 has no consumer"),
         (("--member", "c1"), 2, "--member 'c1' cannot be read: write it like --member c3=orders:2"),
         (("--execute", "--dry-run"), 2, "--execute beside --dry-run"),
         (("--execute", "--without", "c1"), 2, "--execute beside an option that says what would be"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import socket
 import subprocess
@@ -162,7 +161,7 @@ def timed(line: str, **env: str) -> float:
     return time.monotonic() - started
 
 
-# --- installed, in the real shells ----------------------------------------------------------------------------------
+# --- in the real shells ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=list(FILES))
@@ -179,23 +178,23 @@ def person(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[st
     return name, home_of(tmp_path, ZKGROUP, environment()), tmp_path / dotfile
 
 
-def test_installed_it_completes_in_the_shell(
+def test_a_shell_completes(
     person: tuple[str, dict[str, str], Path],
     cluster: Sandbox,
     registry: Registry,
     groups: Groups,
     unique: Callable[[str], str],
 ) -> None:
-    """--install writes one file and touches no configuration: the lines that are missing there are printed, and with
-    them a new shell completes on TAB: names, options, what is looked up, choices, files."""
+    """With the line of the help in its configuration a new shell completes on TAB: names, options, names on servers,
+    choices, files."""
     name, env, dotfile = person
-    before = dotfile.read_text()
-    installed = run("completions", name, "--install", env=env)
-    assert installed.returncode == 0, installed.stderr
-    assert dotfile.read_text() == before
-    (written,) = re.findall(r"written: (.*)\n", installed.stderr)
-    assert Path(written).read_text() == (FOLDER / FILES[name]).read_text()
-    dotfile.write_text(before + installed.stdout)
+    lines = {
+        "bash": "source <(zkgroup completions bash)\n",
+        "zsh": "autoload -Uz compinit && compinit -u\nsource <(zkgroup completions zsh)\n",
+        "fish": "zkgroup completions fish | source\n",
+    }
+    with dotfile.open("a") as file:
+        file.write(lines[name])
     topic = unique("tabbed") + "end"  # of which the beginning is unique, too
     create_topic(registry, topic, 1)
     group = groups.make({"@_one": static({topic: 1})}, name=topic)
@@ -221,91 +220,18 @@ def test_installed_it_completes_in_the_shell(
             terminal.completes(line, whole)
 
 
-def test_bash_without_a_configuration(tmp_path: Path) -> None:
-    """Where nothing loads bash-completion a new bash completes nothing by itself, and that is told; the line that is
-    printed is all that is missing. With it --install has nothing to add, and --uninstall names it."""
-    env = home_of(tmp_path, ZKGROUP, environment())
-    completed = ["bash", "-ic", "complete -p zkgroup || _completion_loader zkgroup"]
-    installed = run("completions", "bash", "--install", env=env)
-    assert installed.returncode == 0
-    assert "bash-completion is not loaded in a new bash" in installed.stderr
-    assert "with this line in ~/.bashrc (which is not there yet) a new bash completes zkgroup:" in installed.stderr
-    assert subprocess.run(completed, env=env, capture_output=True, timeout=60, check=False).returncode != 0
-    assert not (tmp_path / ".bashrc").exists()
-    (tmp_path / ".bashrc").write_text(installed.stdout)
-    assert len(installed.stdout.splitlines()) == 1
-    with shell("bash", env) as terminal:
-        terminal.completes("zkgroup own", "zkgroup owners")
-    again = run("completions", "bash", "--install", env=env)
-    assert (again.returncode, again.stdout) == (0, "")
-    assert again.stderr.endswith("zkgroup: a new bash completes zkgroup\n")
-    removed = run("completions", "bash", "--uninstall", env=env).stderr
-    assert f"take this line out of ~/.bashrc: {installed.stdout}" in removed
-
-
-def test_bash_says_where_it_looks(tmp_path: Path) -> None:
-    """A folder that ~/.bashrc names for completions is taken, and nothing else is needed."""
-    if not BASH_COMPLETION.exists():
-        pytest.skip("bash-completion is not installed: make shells")
-    (tmp_path / ".bashrc").write_text(f"BASH_COMPLETION_USER_DIR=~/mine\nsource {BASH_COMPLETION}\necho talkative\n")
-    env = home_of(tmp_path, ZKGROUP, environment())
-    installed = run("completions", "bash", "--install", env=env)
-    assert (installed.returncode, installed.stdout) == (0, "")
-    assert (tmp_path / "mine" / "completions" / "zkgroup").read_text() == (FOLDER / "zkgroup.bash").read_text()
-    with shell("bash", env) as terminal:
-        terminal.completes("zkgroup own", "zkgroup owners")
-
-
-def test_installing_twice_and_taking_it_away(person: tuple[str, dict[str, str], Path]) -> None:
-    """A second time nothing changes; $SHELL names the shell; what somebody else has put there is left alone, and
-    --uninstall takes away what is ours, once."""
-    name, env, _ = person
-    env |= {"SHELL": f"/usr/bin/{name}"}
-    (written,) = re.findall(r"written: (.*)\n", run("completions", "--install", env=env).stderr)
-    again = run("completions", "--install", env=env)
-    assert (again.returncode, f"{written} is there already" in again.stderr) == (0, True)
-    assert [entry.name for entry in Path(written).parent.iterdir()] == [Path(written).name]
-    assert f"removed: {written}" in run("completions", "--uninstall", env=env).stderr
-    assert "nothing is installed" in run("completions", "--uninstall", env=env).stderr
-    Path(written).write_text("mine\n")
-    for option in ("--install", "--uninstall"):
-        refused = run("completions", option, env=env)
-        assert (refused.returncode, refused.stderr.count("\n")) == (5, 1)
-    assert Path(written).read_text() == "mine\n"
-
-
-def test_zsh_is_told_which_lines_it_needs_no_more(tmp_path: Path) -> None:
-    """--uninstall names the lines that --install has asked for where they stand in ~/.zshrc, and no other."""
+def test_zsh_finds_the_file(tmp_path: Path) -> None:
+    """In a folder of $fpath the file of ``completions/`` is all that zsh needs."""
     if shutil.which("zsh") is None:
         pytest.skip("zsh is not installed: make shells")
-    env = home_of(tmp_path, ZKGROUP, environment())
-    asked_for = run("completions", "zsh", "--install", env=env).stdout
-    assert [line.partition(" ")[0].partition("(")[0] for line in asked_for.splitlines()] == ["fpath=", "autoload"]
-    own = f"fpath=(/opt/none $fpath)\n# {asked_for}export EDITOR=vi\n"
-    (tmp_path / ".zshrc").write_text(own)
-    assert run("completions", "zsh", "--uninstall", env=env).stderr.count(".zshrc") == 1, "compinit alone"
-    run("completions", "zsh", "--install", env=env)
-    (tmp_path / ".zshrc").write_text(f"setopt no_beep\n{asked_for}")
-    assert run("completions", "zsh", "--install", env=env).stdout == ""
-    removed = run("completions", "zsh", "--uninstall", env=env).stderr.splitlines()
-    told = "zkgroup: if no other completion needs it, take this line out of ~/.zshrc: "
-    assert removed[1:] == [told + line for line in asked_for.splitlines()]
-
-
-def test_zsh_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    """A folder of the user's in $fpath is taken, and nothing is left to be added where completions are on."""
-    if shutil.which("zsh") is None:
-        pytest.skip("zsh is not installed: make shells")
+    (tmp_path / ".zfunc").mkdir()
+    shutil.copy(FOLDER / "_zkgroup", tmp_path / ".zfunc")
     (tmp_path / ".zshrc").write_text("fpath=(~/.zfunc $fpath)\nautoload -Uz compinit && compinit -u\n")
-    installed = run("completions", "zsh", "--install", env=home_of(tmp_path, ZKGROUP, environment()))
-    assert (installed.returncode, installed.stdout) == (0, "")
-    assert (tmp_path / ".zfunc" / "_zkgroup").read_text() == (FOLDER / "_zkgroup").read_text()
+    with shell("zsh", home_of(tmp_path, ZKGROUP, environment())) as terminal:
+        terminal.completes("zkgroup own", "zkgroup owners")
 
 
-@pytest.mark.parametrize(
-    ("args", "shell"), [([], "/bin/bash"), (["--install"], "/bin/tcsh"), (["bash", "--install", "--uninstall"], "")]
-)
-def test_what_is_not_said_or_contradicts(args: list[str], shell: str) -> None:
+def test_no_shell_is_named() -> None:
     """Exit 2 and one line."""
-    result = run("completions", *args, env={"SHELL": shell})
+    result = run("completions")
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)

@@ -67,13 +67,13 @@ def test_the_way_back_is_refused_while_kafka_has_members(
     group = groups.make({}, {}, {(topic, 0): 4})
     with joined(kafka, group, [topic]) as member:
         member.commit(TopicPartition(topic, 0), 7)
-        result = migrate(group, "--take", "source", "--execute", to="zookeeper")
+        result = migrate(group, "--prefer", "source", "--execute", to="zookeeper")
         assert (result.returncode, "tester" in result.stderr) == (5, True)
-        assert migrate(group, "--take", "source", to="zookeeper").returncode == 0, (
+        assert migrate(group, "--prefer", "source", to="zookeeper").returncode == 0, (
             "a plan says that it would be refused"
         )
     assert in_zookeeper(registry, group, topic) == b"4"
-    assert migrate(group, "--take", "source", "--execute", to="zookeeper").returncode == 0
+    assert migrate(group, "--prefer", "source", "--execute", to="zookeeper").returncode == 0
 
 
 def in_zookeeper(registry: Registry, group: str, topic: str) -> bytes:
@@ -104,9 +104,9 @@ def test_where_kafka_is_ahead_somebody_decides(migrate: Migrate, groups: Groups,
     result = migrate(group, "--execute")
     assert (result.returncode, f"Kafka is ahead of ZooKeeper in {topic}-1:" in result.stderr) == (5, True)
     assert migrate.in_kafka(group, topic) == [None, 8, 2]
-    assert migrate(group, "--take", "larger", "--execute").returncode == 0
+    assert migrate(group, "--prefer", "larger", "--execute").returncode == 0
     assert migrate.in_kafka(group, topic) == [5, 8, 5]
-    assert migrate(group, "--take", "source", "--execute").returncode == 0
+    assert migrate(group, "--prefer", "source", "--execute").returncode == 0
     assert migrate.in_kafka(group, topic) == [5, 5, 5]
 
 
@@ -131,7 +131,7 @@ def test_offsets_outside_their_log_and_of_topics_that_are_gone(
     assert migrate(groups.make({}, {}, {(gone, 0): 7})).returncode == 4
 
 
-@pytest.mark.parametrize("take", [(), ("--take", "larger")])
+@pytest.mark.parametrize("take", [(), ("--prefer", "larger")])
 def test_an_offset_outside_its_log_takes_no_good_one_s_place(
     migrate: Migrate, groups: Groups, topic: str, take: tuple[str, ...]
 ) -> None:
@@ -142,7 +142,7 @@ def test_an_offset_outside_its_log_takes_no_good_one_s_place(
     assert result.returncode == 5
     assert f"{topic}-0: outside the log in ZooKeeper, and not in Kafka" in result.stderr
     assert migrate.in_kafka(group, topic) == [4, None, None]
-    assert migrate(group, "--take", "source", "--execute").returncode == 0
+    assert migrate(group, "--prefer", "source", "--execute").returncode == 0
     assert migrate.in_kafka(group, topic) == [10, 3, None]
 
 
@@ -161,5 +161,5 @@ def test_back_to_zookeeper_and_the_backup(migrate: Migrate, groups: Groups, topi
 def test_options_that_contradict_each_other(migrate: Migrate) -> None:
     """Exit 2, before anything is asked."""
     assert migrate("g", "--verify", "--execute").returncode == 2
-    assert migrate("g", "--verify", "--take", "larger").returncode == 2
+    assert migrate("g", "--verify", "--prefer", "larger").returncode == 2
     assert run("migrate-group", "g", "-z", migrate.connect).returncode == 2

@@ -177,7 +177,7 @@ def test_wrong_usage(cluster: Sandbox, in_zookeeper: Kept, tmp_path: Path) -> No
     args = ("offsets", in_zookeeper.group, "-z", cluster.connect)
     result = run(*args, "--file-format", "csv")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "--file-format and --keep are about --save" in result.stderr
+    assert "--file-format and --keep-last are about --save" in result.stderr
     result = run(*args, "--save", str(tmp_path / "none" / "saved"))
     assert (result.returncode, result.stdout) == (1, "")
     assert f"cannot write {tmp_path}/none/saved: No such file or directory" in result.stderr

@@ -21,7 +21,7 @@ ERASED = "\r\x1b[K"
 def inspect(cluster: Sandbox, groups: Groups, unique: Callable[[str], str]) -> tuple[str, ...]:
     """A command that takes two seconds."""
     group = groups.make(offsets={("gone", 0): 1}, name=unique("slow"))
-    return ("inspect-group", group, "--again-after", "2", "-z", cluster.connect)
+    return ("inspect-group", group, "--recheck-after", "2", "-z", cluster.connect)
 
 
 def test_a_terminal_is_told_from_the_first_second_on(inspect: tuple[str, ...]) -> None:

@@ -46,7 +46,7 @@ def test_zookeeper_is_where_either_says_it_is(
         ({"zookeeper_session_timeout_ms": 9000}, (HERE, 3.0), "zookeeper_session_timeout_ms=9000 contradicts .* 3 s"),
         ({"zookeeper_connection_timeout_ms": 700}, (HERE, 6.0, 1.0), "zookeeper_connection_timeout_ms=700 contradicts"),
         ({"group_id": "a/b"}, (HERE,), "group name 'a/b'"),
-        ({"compat": "9.9"}, (HERE,), "Kafka 9.9"),
+        ({"kafka_version": "9.9"}, (HERE,), "Kafka 9.9"),
     ],
 )
 def test_contradictions_are_refused_when_the_connector_is_made(

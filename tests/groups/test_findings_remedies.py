@@ -127,8 +127,8 @@ def test_whose_offsets_are_right_is_for_the_operator() -> None:
     partitions = [owned("orders", n, None, stored=stored(50 + n), kafka=kafka(60 + n)) for n in range(2)]
     assert lines(found(group((), partitions), "contradicting-offsets")) == (
         "zkgroup offsets g --store both",
-        "zkgroup migrate-group g --to zookeeper --take source --topic orders:0-1 --execute",
-        "zkgroup migrate-group g --to kafka --take source --topic orders:0-1 --execute",
+        "zkgroup migrate-group g --to zookeeper --prefer source --topic orders:0-1 --execute",
+        "zkgroup migrate-group g --to kafka --prefer source --topic orders:0-1 --execute",
     )
 
 
@@ -224,7 +224,7 @@ def test_offsets_that_are_wrong_in_different_stores_are_mended_one_by_one() -> N
     both = having(having(inactive(4), 0, kafka=kafka(600)), 1, stored=stored(500), kafka=kafka(55))
     both = having(having(both, 2, stored=stored(500)), 3, stored=stored(500), kafka=kafka(1))
     remedy = "\n".join(lines(found(both, "offset-beyond-end")))
-    assert re.findall(r"migrate-group g --to (\w+) --take source --topic (\S+) --execute", remedy) == [
+    assert re.findall(r"migrate-group g --to (\w+) --prefer source --topic (\S+) --execute", remedy) == [
         ("kafka", "orders:0"),
         ("zookeeper", "orders:1"),
     ]

@@ -7,7 +7,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
-from zkgroup.config.consumer_keys import BY_NAME, LATER_NAMES, MEMBERSHIP, RESERVED, ZOOKEEPER_ONLY, Key, Status
+from zkgroup.config.consumer_keys import (
+    BY_NAME,
+    LATER_NAMES,
+    MEMBERSHIP,
+    RESERVED,
+    ZOOKEEPER_ONLY,
+    Key,
+    Status,
+    find_key,
+)
 from zkgroup.config.java_properties import Property
 from zkgroup.config.value_checks import LATER_RESETS, check_fields, check_raw, complaint
 from zkgroup.errors import UsageError, did_you_mean
@@ -62,7 +71,7 @@ class ConsumerConfig:
     #: How long a rebalance waits for a reader to finish the batch in its hands.
     quiesce_timeout_ms: int = 3000
     #: The release whose roundrobin this member computes.
-    compat: str = "1.1"
+    kafka_version: str = "1.1"
     #: The brokers' listener, by its name; empty: one that speaks the security protocol.
     listener: str = ""
 
@@ -164,7 +173,7 @@ class _Reader:
             self.kafka[name] = prop.value
             self._kafka_given[name] = prop
             return
-        key = BY_NAME.get(prop.key)
+        key = find_key(prop.key)
         if key is None:
             self.warnings += unknown_keys([prop])
             return
@@ -259,8 +268,8 @@ class _Reader:
             )
         if 0 <= config.consumer_timeout_ms < config.fetch_wait_max_ms:
             self._warn("consumer.timeout.ms", f"is shorter than fetch.wait.max.ms ({config.fetch_wait_max_ms})")
-        for prop in self.given.values():
-            self._note_clamped(BY_NAME[prop.key], prop, config)
+        for key, prop in self.given.items():
+            self._note_clamped(BY_NAME[key], prop, config)
 
     def _mapped_names(self) -> dict[str, Property]:
         """librdkafka properties that reference keys already decide."""
@@ -352,7 +361,7 @@ def unknown_keys(properties: Iterable[Property]) -> list[str]:
     return [
         f"{prop.origin}: unknown key {prop.key[:80]!r} is ignored{_suggestion(prop.key)}"
         for prop in properties
-        if prop.key not in BY_NAME and not prop.key.startswith(KAFKA_PREFIX)
+        if find_key(prop.key) is None and not prop.key.startswith(KAFKA_PREFIX)
     ]
 
 

@@ -180,7 +180,7 @@ OWN_KEYS: Final[tuple[Key, ...]] = (
         "how long a rebalance waits for a reader to finish the batch in its hands",
     ),
     Key(
-        "zkgroup.compat",
+        "zkgroup.kafka.version",
         "text",
         "1.1",
         _H,
@@ -190,6 +190,13 @@ OWN_KEYS: Final[tuple[Key, ...]] = (
 )
 
 BY_NAME: Final = {key.name: key for key in KEYS + OWN_KEYS}
+ALIASES: Final = {"zkgroup.compat": "zkgroup.kafka.version"}
+
+
+def find_key(name: str) -> Key | None:
+    """The key of this name or alias."""
+    return BY_NAME.get(ALIASES.get(name, name))
+
 
 #: librdkafka properties that zkgroup sets itself, and what to use instead.
 RESERVED: Final = {

@@ -32,7 +32,7 @@ def complaint(key: Key, value: object) -> tuple[str, str] | None:
         return "is no text", "give a string"
     if (allowed := _CHOICES.get(key.name)) is not None and value not in allowed:
         return "is unknown", f"use {' or '.join(allowed)}"
-    if key.name == "zkgroup.compat" and not _RELEASE.fullmatch(value):
+    if key.name == "zkgroup.kafka.version" and not _RELEASE.fullmatch(value):
         return "is no Kafka release", "write it like 0.8.2 or 1.1"
     if key.name in ("group.id", "consumer.id", "client.id") and (
         not _NAME.fullmatch(value) or (not value and key.name != "client.id")

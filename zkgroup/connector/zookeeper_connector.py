@@ -51,7 +51,7 @@ class Connector(ConsumerConnector):
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         super().__init__(config, start)
-        compat_of(config.compat)
+        compat_of(config.kafka_version)
         self.consumer_id = make_consumer_id(
             config.group_id,
             consumer_id=config.consumer_id,

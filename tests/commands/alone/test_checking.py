@@ -1,4 +1,4 @@
-"""``inspect-group --check``, ``--metrics`` and ``offsets --save FOLDER --keep`` on real servers."""
+"""``inspect-group --check``, ``--metrics`` and ``offsets --save FOLDER --keep-last`` on real servers."""
 
 from __future__ import annotations
 
@@ -300,12 +300,12 @@ def test_checkpoints_in_a_folder(cluster: Sandbox, groups: Groups, topic: str, t
     group = groups.make({}, {}, {(topic, p): 4 for p in range(3)})
     folder = tmp_path / "made" / "here"
     for _ in range(4):
-        assert run("offsets", group, "--save", f"{folder}/", "--keep", "2", "-z", cluster.connect).returncode == 0
+        assert run("offsets", group, "--save", f"{folder}/", "--keep-last", "2", "-z", cluster.connect).returncode == 0
     files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     assert len(files) == 2
     result = run("reset-offsets", group, "--all-topics", "--from-file", str(files[-1]), "-z", cluster.connect)
     assert result.returncode == 0
-    result = run("offsets", group, "--save", str(tmp_path / "file"), "--keep", "2", "-z", cluster.connect)
+    result = run("offsets", group, "--save", str(tmp_path / "file"), "--keep-last", "2", "-z", cluster.connect)
     assert (result.returncode, "about a folder" in result.stderr) == (2, True)
 
 

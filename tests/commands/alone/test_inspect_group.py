@@ -311,9 +311,9 @@ def test_brokers_that_are_away(cluster: Sandbox, healthy: str) -> None:
 
 
 def test_a_second_look(cluster: Sandbox, groups: Groups, topic: str, fill: Callable[..., object]) -> None:
-    """--again-after looks twice: what is the same both times is told as before."""
+    """--recheck-after looks twice: what is the same both times is told as before."""
     group = groups.make({ONE: static({topic: 1})}, {(topic, 0): f"{ONE}-0", (topic, 1): f"{ONE}-0"}, {(topic, 0): 1})
-    once, twice = inspected(cluster, group), inspected(cluster, group, "--again-after", "0.2")
+    once, twice = inspected(cluster, group), inspected(cluster, group, "--recheck-after", "0.2")
     assert [(f["code"], f["subject"]) for f in twice["findings"]] == [
         (f["code"], f["subject"]) for f in once["findings"]
     ]

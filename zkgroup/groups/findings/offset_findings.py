@@ -322,7 +322,7 @@ def _contradicting(scene: Scene) -> Iterator[Finding]:
 
 def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
     """How offsets in both stores become one; whose are right only the operator knows."""
-    options = ("--take", "source", *topic_option(keys), "--execute")
+    options = ("--prefer", "source", *topic_option(keys), "--execute")
     return Remedy(
         f"{stopped(scene.active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
         *(scene.command("migrate-group", "--to", store, *options) for store in ("zookeeper", "kafka")),

@@ -137,7 +137,7 @@ def _awaited(scene: Scene) -> Iterator[Finding]:
             " ZooKeeper keeps no time; that was just now, or the process hangs",
             Remedy(
                 "look twice, which names who hangs",
-                scene.command("inspect-group", "--again-after", str(REST // SECOND)),
+                scene.command("inspect-group", "--recheck-after", str(REST // SECOND)),
             ),
         )
 

@@ -49,7 +49,7 @@ def mend(scene: Scene, keys: Sequence[TopicPartition], wrong: Mapping[TopicParti
     remedy = Remedy("")
     if right:
         commands = (
-            scene.command("migrate-group", "--to", to, "--take", "source", *topic_option(part), "--execute")
+            scene.command("migrate-group", "--to", to, "--prefer", "source", *topic_option(part), "--execute")
             for to, part in right.items()
         )
         remedy = Remedy(f"{stopped(scene.active)}take over the other store's offset", *commands)

@@ -1,0 +1,146 @@
+"""Answers to TAB: the words for the end of a command line, in the format of bash, zsh or fish.
+
+An answer never hangs, fails or prints an error. What servers do not tell within a second is not offered.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from typer.core import TyperGroup
+
+from ._error_output import PROGRAM
+
+COMPLETE_VARIABLE: Final = "_ZKGROUP_COMPLETE"  # complete_SHELL
+LINE_VARIABLE: Final = "_TYPER_COMPLETE_ARGS"  # the line up to the cursor
+#: Words of a metavar that allow the name of a file.
+_FILES: Final = ("FILE", "FOLDER", "URI")
+_LONGEST_HELP: Final = 60  # characters; zsh's menu breaks longer lines
+
+
+class Word(NamedTuple):
+    """A word to offer, and its help, which may be empty."""
+
+    value: str
+    help: str = ""
+
+
+def answer(command: Any, shell: str, line: str) -> NoReturn:
+    """Print the words for the end of ``line`` and end the process, even if its threads still wait.
+
+    The exit code is 1 where the shell is to offer the names of files, else 0. stderr is closed, also for libraries.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    code = 1
+    try:
+        words, files = complete(command, line)
+        sys.stdout.write(_FORMATS[shell](words, files))
+        sys.stdout.flush()
+        code = int(files)
+    finally:
+        os._exit(code)
+
+
+def complete(command: Any, line: str) -> tuple[list[Word], bool]:
+    """The words for the end of ``line``. True if there are none and the name of a file may stand there."""
+    typed = _split(line)[1:]
+    last = typed.pop() if typed and not line.endswith(" ") else ""
+    option, equals, value = last.partition("=") if last.startswith("--") else ("", "", last)
+    if equals:
+        typed.append(option)
+    else:
+        option, value = "", last
+    context = _context(command, PROGRAM, typed)
+    parameter = _parameter(context, typed, value)
+    if parameter is not None:
+        metavar = parameter.metavar or ""
+        words = _shortened(parameter.shell_complete(context, value)) or _alternatives(metavar, value)
+        return [Word(option + equals + word.value, word.help) for word in words], not words and _is_file(metavar, value)
+    names = getattr(context.command, "command_lines", None)
+    if names is not None and not value.startswith("-"):
+        return [Word(name, _short(help)) for name, help in names() if name.startswith(value)], False
+    return _shortened(context.command.shell_complete(context, value)), False
+
+
+def _split(line: str) -> list[str]:
+    """The words of a line as a shell reads it; a quote at its end may be open."""
+    reader = shlex.shlex(line, posix=True)
+    reader.whitespace_split, reader.commenters = True, ""
+    words: list[str] = []
+    try:
+        words.extend(reader)
+    except ValueError:
+        words.append(reader.token)
+    return words
+
+
+def _context(command: Any, name: str, words: Sequence[str], parent: Any = None) -> Any:
+    """The context of the last command that the words name."""
+    context = command.make_context(name, list(words), parent=parent, resilient_parsing=True)
+    if isinstance(command, TyperGroup):
+        _, rest, _ = command.make_parser(context).parse_args(list(words))
+        below = command.get_command(context, rest[0]) if rest else None
+        if below is not None:
+            return _context(below, rest[0], rest[1:], context)
+    return context
+
+
+def _parameter(context: Any, words: Sequence[str], value: str) -> Any:
+    """The option or argument that ``value`` belongs to; None for the name of an option or command."""
+    ended = "--" in words
+    if value.startswith("-") and not ended:
+        return None
+    arguments = []
+    for parameter in context.command.get_params(context):
+        if parameter.param_type_name == "argument":
+            arguments.append(parameter)
+        elif words and words[-1] in parameter.opts and not ended and not (parameter.is_flag or parameter.count):
+            return parameter
+    return next((one for one in arguments if one.nargs == -1 or not context.params.get(one.name)), None)
+
+
+def _alternatives(metavar: str, value: str) -> list[Word]:
+    """``earliest`` and ``latest`` of the metavar ``earliest|latest|N``."""
+    words = re.findall(r"(?:^|(?<=\|))[a-z0-9]+(?=\||$|\[)", metavar) if "|" in metavar else ()
+    return [Word(word) for word in words if word.startswith(value)]
+
+
+def _is_file(metavar: str, value: str) -> bool:
+    """True if the name of a file may begin with ``value``. A colon or ``@`` begins another alternative of the metavar:
+    ``TOPIC:PARTITION=OFFSET``, ``@TIME``, ``s3://BUCKET``."""
+    other = ("|" in metavar or "URI" in metavar) and (":" in value or value.startswith("@"))
+    return not other and any(word in metavar for word in _FILES)
+
+
+def _shortened(items: Sequence[Any]) -> list[Word]:
+    return [Word(item.value, _short(item.help or "")) for item in items]
+
+
+def _short(help: str) -> str:
+    return textwrap.shorten(help.partition(" [")[0], _LONGEST_HELP, placeholder=" …")
+
+
+def _bash(words: Sequence[Word], files: bool) -> str:
+    return "".join(f"{word.value}\n" for word in words)
+
+
+def _zsh(words: Sequence[Word], files: bool) -> str:
+    """A command that zsh evaluates."""
+    if not words:
+        return "_files\n" if files else ":\n"
+    escapes = str.maketrans({'"': '""', "'": "''", "$": "\\$", "`": "\\`", ":": "\\\\:"})
+    items = (":".join(f'"{part.translate(escapes)}"' for part in word if part) for word in words)
+    return "_arguments '*: :((" + "\n".join(items) + "))'\n"
+
+
+def _fish(words: Sequence[Word], files: bool) -> str:
+    return "".join("\t".join(filter(None, word)) + "\n" for word in words)
+
+
+_FORMATS: Final[dict[str, Callable[[Sequence[Word], bool], str]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
