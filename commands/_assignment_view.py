@@ -14,7 +14,7 @@ import typer
 from zkgroup.text import counted, listed
 
 from ._context import warn
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._output import SPARE, Output, format_rows, print_object, print_rows
 from ._terminal_text import escape
 
@@ -99,7 +99,7 @@ def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str]
         print_object(as_object(view))
     else:
         print_rows(view.rows, COLUMNS, output, spare=("member", *SPARE))
-        if output == "table" and not ctx.ensure_object(Given).quiet:
+        if output == "table" and not ctx.ensure_object(GlobalOptions).quiet:
             sys.stdout.flush()
             sys.stderr.writelines(f"{line}\n" for line in summary(view))
             sys.stderr.flush()

@@ -17,12 +17,11 @@ from zkgroup.errors import UsageError, did_you_mean
 
 from ._completion import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._error_output import PROGRAM, exit_code_for
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._log_output import configure_logging
 from ._monitoring import is_check, say_unknown
 from ._rendering import render
-from ._security_options import SECURITY_TITLES
-from ._shared_options import CONNECTION, LOGGING, connection_parameters, logging_parameters
+from ._shared_options import CONNECTION, LOGGING, SECURITY, connection_parameters, logging_parameters
 from ._signals import end_by_signals, raise_on_signals
 
 SECURITY_NOTE = "Options for TLS, users and access lists: 'zkgroup --help'. They, too, stand before or after the name."
@@ -73,7 +72,7 @@ class ZkCommand(_Titled, TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what it returns, if anything, is the exit code."""
-        configure_logging(ctx.ensure_object(Given))
+        configure_logging(ctx.ensure_object(GlobalOptions))
         raise_on_signals()
         return super().invoke(ctx)
 
@@ -104,9 +103,9 @@ def help_sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
             argument = param.param_type_name == "argument"
             title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
             sections.setdefault(title, []).append(record)
-    shared = ("Options", CONNECTION, *SECURITY_TITLES, LOGGING) if ctx.parent is None else (CONNECTION, LOGGING)
+    shared = ("Options", CONNECTION, *SECURITY, LOGGING) if ctx.parent is None else (CONNECTION, LOGGING)
     if ctx.parent is not None:
-        for title in SECURITY_TITLES:
+        for title in SECURITY:
             sections.pop(title, None)
     return {
         title: sections[title] for title in sorted(sections, key=lambda title: (title != "Arguments", title in shared))
@@ -176,12 +175,12 @@ class ZkGroup(SubGroup):
     ) -> Any:  # the command's own value where not standalone
         """Parse, run, and leave the process with the exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
-        given = Given()
+        given = GlobalOptions()
 
         def work() -> object:
             # Typer's own handling of errors prints several lines; this is what it wraps.
             if shell := os.environ.get(COMPLETE_VARIABLE):
-                configure_logging(Given(quiet=True))
+                configure_logging(GlobalOptions(quiet=True))
                 answer(self, shell.removeprefix("complete_"), os.environ.get(LINE_VARIABLE, ""))
             with self.make_context(PROGRAM, arguments, obj=given, **extra) as ctx:
                 return self.invoke(ctx)

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from zkgroup.errors import Remedy, UnreachableError, UsageError
 from zkgroup.shell_commands import Command
 
 from ._error_output import say
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._rendering import Message, render, render_command
 from ._signals import nothing_begun
 
@@ -32,9 +31,9 @@ def connection(
 ) -> ConnectionSettings:
     """Where the servers are: flags over environment over profile over ``consumer.properties``. ``cluster``: of this
     profile, as if a flag had named it. ``ask``: for passwords that are missing."""
-    flags = ctx.ensure_object(Given).flags
+    flags = ctx.ensure_object(GlobalOptions).values
     if cluster is not None:
-        flags = replace(flags, cluster=(cluster,))
+        flags = flags | {"cluster": [cluster]}
     settings = resolve_connection(flags, os.environ, _sandbox, _ask() if ask else None)
     if not quiet:
         warn(ctx, settings.warnings)
@@ -64,7 +63,7 @@ def _more(loaded: LoadedConfig, settings: ConnectionSettings) -> list[str]:
 
 def warn(ctx: typer.Context, warnings: Iterable[Message]) -> None:
     """Show warnings on stderr, one line each, unless ``--quiet``."""
-    given = ctx.ensure_object(Given)
+    given = ctx.ensure_object(GlobalOptions)
     if not given.quiet:
         for warning in warnings:
             say(render(warning, given), kind="warning")
@@ -73,12 +72,12 @@ def warn(ctx: typer.Context, warnings: Iterable[Message]) -> None:
 def show_command(ctx: typer.Context, what: str, command: Command) -> None:
     """Show on stderr a command that can be pasted, on a line of its own, below what it does."""
     say(what)
-    sys.stderr.write(f"    {render_command(command, ctx.ensure_object(Given))}\n")
+    sys.stderr.write(f"    {render_command(command, ctx.ensure_object(GlobalOptions))}\n")
 
 
 def done(ctx: typer.Context, what: Message) -> None:
     """Say on stderr what was done, unless ``--quiet``."""
-    given = ctx.ensure_object(Given)
+    given = ctx.ensure_object(GlobalOptions)
     if not given.quiet:
         say(render(what, given))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from zkgroup.errors import Remedy
 
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._output import SPARE, AtLeast, print_marked, print_rows, time_column
 from ._rendering import render_command
 from ._terminal_text import escape, one_line, shortened, shown_name
@@ -45,7 +45,7 @@ def shown_lag(row: GroupRow) -> int | None:
     return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
-def print_overview(one: Inspection, given: Given) -> None:
+def print_overview(one: Inspection, given: GlobalOptions) -> None:
     """One group: a line about it, its members, its partitions, what is wrong."""
     row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
     print_rows([row], HEAD, "table", spare=SPARE)
@@ -61,7 +61,7 @@ def print_overview(one: Inspection, given: Given) -> None:
         _say_more()
 
 
-def print_summary(found: Sequence[Inspection], given: Given) -> None:
+def print_summary(found: Sequence[Inspection], given: GlobalOptions) -> None:
     """Many groups: a line about each, then what is wrong with them, what is critical first; what is only good to know
     is left out."""
     rows = [
@@ -116,7 +116,7 @@ def _title(text: str) -> None:
     print_marked([(escape(text), "bold")])
 
 
-def _print_findings(findings: Sequence[Finding], given: Given) -> None:
+def _print_findings(findings: Sequence[Finding], given: GlobalOptions) -> None:
     # Folded for people, one line each for grep.
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize

@@ -9,7 +9,7 @@ import time
 
 from zkgroup.errors import Notice, Remedy, ZkgroupError
 
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._rendering import render
 from ._terminal_text import one_line
 
@@ -33,7 +33,7 @@ class _Formatter(logging.Formatter):
 
     converter = staticmethod(time.gmtime)
 
-    def __init__(self, verbosity: int, given: Given) -> None:
+    def __init__(self, verbosity: int, given: GlobalOptions) -> None:
         super().__init__(_FORMATS[verbosity], "%Y-%m-%dT%H:%M:%S")
         self._given = given
 
@@ -48,7 +48,7 @@ class _Formatter(logging.Formatter):
         return render(argument, self._given) if isinstance(argument, ZkgroupError | Notice | Remedy) else argument
 
 
-def configure_logging(given: Given) -> None:
+def configure_logging(given: GlobalOptions) -> None:
     """Let the loggers of zkgroup and of its libraries write to stderr. Calling it again replaces what was set."""
     verbosity = min(given.verbosity, len(_LEVELS) - 1)
     own, libraries = _LEVELS[verbosity]

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from zkgroup.errors import Notice, Remedy, ZkgroupError
 from zkgroup.shell_commands import Command, command_line
 
-from ._global_options import Given
+from ._global_options import GlobalOptions
 
 Message: TypeAlias = str | Notice | Remedy | ZkgroupError
 
@@ -29,12 +29,12 @@ _PLACE_KEYS: Final = ("zookeeper.connect", "zk.connect")
 _HELP: Final = frozenset({"--help", "--explain"})
 
 
-def render(message: Message, given: Given) -> str:
+def render(message: Message, given: GlobalOptions) -> str:
     """The message as text."""
     return message if isinstance(message, str) else message.rendered(lambda command: render_command(command, given))
 
 
-def render_command(command: Command, given: Given) -> str:
+def render_command(command: Command, given: GlobalOptions) -> str:
     """The command for a shell."""
     from . import COMMANDS
 

@@ -1,26 +1,34 @@
 """Options that many commands share.
 
-The connection options stand before or after a command's name. They are declared once, here, and added to every command
-that connects; what was given, on either side, is collected in ``Given``.
+The connection options are made from the table of settings and added to every command that connects. They stand before
+or after a command's name; ``GlobalOptions`` collects them.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from zkgroup.config.setting_layers import ENV_AUTH_FILE, ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER
+from zkgroup.config.settings_table import SETTINGS, Setting
 
-from ._completion_values import complete_cluster, complete_group, complete_topic
-from ._global_options import Given
+from ._completion_values import complete_cluster, complete_group, complete_topic, offer
+from ._global_options import GlobalOptions
 from ._output import Output
-from ._security_options import security_parameters
 
-CONNECTION: Final = "Connection (before or after the command's name)"
+#: The sections of help with the connection options, by the sections of the table of settings.
+SECTIONS: Final = {
+    "connection": "Connection (before or after the command's name)",
+    "brokers": "Security of brokers (before or after the command's name)",
+    "zookeeper": "Security of ZooKeeper (before or after the command's name)",
+}
+CONNECTION: Final = SECTIONS["connection"]
+SECURITY: Final = (SECTIONS["brokers"], SECTIONS["zookeeper"])
 LOGGING: Final = "Messages"
+_METAVARS: Final = {"file": "FILE", "secret": "FILE", "choice": "NAME"}
 
-OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", help="How rows are shown.")]
+OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", help="Output format.")]
 GroupArgument: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False, autocompletion=complete_group),
@@ -37,89 +45,70 @@ TopicsOption: TypeAlias = Annotated[
 ]
 
 
+def connection_parameters() -> list[Any]:
+    """Fresh parameters for the connection options."""
+
+    def declared() -> None: ...
+
+    # Typer reads a function's signature.
+    kinds = {one.parameter: _annotation(one) for one in SETTINGS if one.name}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    declared.__annotations__ = kinds
+    declared.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, keyword, default=None, annotation=kinds[name]) for name in kinds]
+    )
+    return _parameters(declared)
+
+
+def _annotation(setting: Setting) -> Any:
+    is_bool = setting.kind == "bool"
+    names = [f"{setting.option}/--no-{setting.name}" if is_bool else setting.option, setting.short]
+    option = typer.Option(
+        *filter(None, names),
+        metavar=None if is_bool else _METAVARS.get(setting.kind, setting.metavar),
+        help=_help(setting),
+        callback=_collect,
+        expose_value=False,
+        show_default=False,
+        autocompletion=_completion(setting),
+        rich_help_panel=SECTIONS[setting.section],
+    )
+    kind: Any = bool | None if is_bool else list[str] | None
+    return Annotated[kind, option]
+
+
+def _help(setting: Setting) -> str:
+    parts = [setting.doc]
+    if setting.choices:
+        parts.append(f"One of {', '.join(setting.choices)}.")
+    if setting.kind == "seconds":
+        parts.append(f"[default: {setting.default:g}]")
+    if setting.in_environment:
+        parts.append(f"[env:{setting.variable}{', the secret itself' if setting.kind == 'secret' else ''}]")
+    return " ".join(parts)
+
+
+def _completion(setting: Setting) -> Any:
+    if setting.name == "cluster":
+        return complete_cluster
+    return offer(setting.choices) if setting.choices else None
+
+
 def _collect(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
-    if value and param.name is not None:
-        ctx.ensure_object(Given).add(param.name, value)
+    if param.name is not None and (value or value is False):
+        ctx.ensure_object(GlobalOptions).add(param.name, [value] if isinstance(value, bool) else list(value))
     return value
 
 
 def _count(ctx: typer.Context, value: int) -> int:
-    ctx.ensure_object(Given).verbosity += value
+    ctx.ensure_object(GlobalOptions).verbosity += value
     return value
 
 
 def _silence(ctx: typer.Context, value: bool) -> bool:
-    given = ctx.ensure_object(Given)
-    given.quiet = given.quiet or value
+    options = ctx.ensure_object(GlobalOptions)
+    options.quiet = options.quiet or value
     return value
-
-
-def _connection(*names: str, metavar: str, help: str, autocompletion: Any = None) -> Any:
-    return typer.Option(
-        *names,
-        metavar=metavar,
-        help=help,
-        callback=_collect,
-        autocompletion=autocompletion,
-        expose_value=False,
-        show_default=False,
-        rich_help_panel=CONNECTION,
-    )
-
-
-def _declare_connection(
-    zookeeper: Annotated[
-        list[str] | None,
-        _connection(
-            "--zookeeper",
-            "-z",
-            metavar="CONNECT",
-            help=f"ZooKeeper, as HOST:PORT,HOST:PORT/CHROOT. [env:{ENV_ZOOKEEPER}]",
-        ),
-    ] = None,
-    zookeeper_auth_file: Annotated[
-        list[str] | None,
-        _connection(
-            "--zookeeper-auth-file",
-            metavar="FILE",
-            help=f"USER:PASSWORD for ZooKeeper's access lists (digest), one a line. [env:{ENV_AUTH_FILE}]",
-        ),
-    ] = None,
-    cluster: Annotated[
-        list[str] | None,
-        _connection(
-            "--cluster",
-            "-c",
-            metavar="NAME",
-            help=f"A profile in config.toml, or sandbox[:NAME]. [env:{ENV_CLUSTER}]",
-            autocompletion=complete_cluster,
-        ),
-    ] = None,
-    bootstrap_server: Annotated[
-        list[str] | None,
-        _connection("--bootstrap-server", metavar="LIST", help="Brokers, instead of those registered in ZooKeeper."),
-    ] = None,
-    consumer_config: Annotated[
-        list[str] | None, _connection("--consumer-config", metavar="FILE", help="A consumer.properties file.")
-    ] = None,
-    property: Annotated[
-        list[str] | None,
-        _connection(
-            "--property",
-            "-X",
-            metavar="KEY=VALUE",
-            help="A key of consumer.properties; kafka.NAME=VALUE is handed to librdkafka. Repeatable.",
-        ),
-    ] = None,
-    connect_timeout: Annotated[
-        list[float] | None,
-        _connection(
-            "--connect-timeout",
-            metavar="SECONDS",
-            help=f"How long to wait for ZooKeeper and brokers; 5 by default. [env:{ENV_TIMEOUT}]",
-        ),
-    ] = None,
-) -> None: ...
 
 
 def _declare_logging(
@@ -129,7 +118,7 @@ def _declare_logging(
             "--verbose",
             "-v",
             count=True,
-            help="Say what is being done; -vv says more.",
+            help="Log what is done; -vv logs more.",
             callback=_count,
             expose_value=False,
             show_default=False,
@@ -152,7 +141,7 @@ def _declare_logging(
 
 def _show_version(ctx: typer.Context, value: bool) -> bool:
     if value and not ctx.resilient_parsing:
-        from .version import summary  # reads what is installed, which nothing else pays for
+        from .version import summary  # reads the installed packages, which takes time
 
         print(summary())  # noqa: T201  # this is the command's output
         raise typer.Exit
@@ -164,15 +153,15 @@ def declare_root(
         bool,
         typer.Option(
             "--version",
-            help="Show the versions of zkgroup and of what it runs on, and leave.",
+            help="Show the versions of zkgroup and its libraries, and exit.",
             is_eager=True,
             callback=_show_version,
         ),
     ] = False,
 ) -> None:
-    """Operate Kafka consumer groups that live in ZooKeeper.
+    """Operate Kafka consumer groups in ZooKeeper.
 
-    Looking changes nothing. What moves or deletes offsets shows its plan first, and does it with --execute.
+    Commands that change a group print their plan; --execute carries it out.
 
     \b
     zkgroup -c sandbox list-groups
@@ -184,11 +173,6 @@ def _parameters(declaration: Any) -> list[Any]:
     app = typer.Typer(add_completion=False)
     app.command()(declaration)
     return list(typer.main.get_command(app).params)
-
-
-def connection_parameters() -> list[Any]:
-    """Fresh parameters for the connection options, security last."""
-    return [*_parameters(_declare_connection), *security_parameters(_collect)]
 
 
 def logging_parameters() -> list[Any]:

@@ -12,7 +12,7 @@ from typing import TextIO
 
 import typer
 
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._terminal_text import one_line
 
 #: Work that is done sooner needs no word.
@@ -33,7 +33,7 @@ def working(ctx: typer.Context, what: str) -> Iterator[None]:
     Nothing may be printed meanwhile. Where stderr is no terminal that rewrites lines, with ``--quiet``, and with
     ``-v``, which says more, nothing is said.
     """
-    given = ctx.ensure_object(Given)
+    given = ctx.ensure_object(GlobalOptions)
     if not rewrites(sys.stderr) or given.quiet or given.verbosity:
         yield
         return

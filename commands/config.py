@@ -15,7 +15,7 @@ from zkgroup.errors import NotFoundError, UsageError, VerificationError, Zkgroup
 from zkgroup.text import counted
 
 from ._context import connection, open_registry
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._group_views import brokers_of
 from ._output import print_rows
 from ._shared_options import OutputOption
@@ -77,8 +77,8 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
     zkgroup config check
     zkgroup config check -c prod
     """
-    given = ctx.ensure_object(Given)
-    if given.flags.cluster or given.flags.zookeeper or given.flags.bootstrap_server or given.flags.consumer_config:
+    flags = ctx.ensure_object(GlobalOptions).values
+    if flags.keys() & {"cluster", "zookeeper", "bootstrap_server", "consumer_config"}:
         rows = _check(ctx, None)
     else:
         names = _profiles()
@@ -102,7 +102,7 @@ def _profiles() -> Sequence[str]:
 
 def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
     """The settings, ZooKeeper and the brokers of one cluster; ``name`` None: as the command line says."""
-    cluster = name or next(iter(ctx.ensure_object(Given).flags.cluster), "-")
+    cluster = name or next(iter(ctx.ensure_object(GlobalOptions).values.get("cluster", ())), "-")
     try:
         settings = connection(ctx, quiet=True, cluster=name)
     except ZkgroupError as error:

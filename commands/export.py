@@ -29,7 +29,7 @@ from ._export_layout import (
 from ._export_option_conflicts import refuse_unheeded, show_answers
 from ._export_progress import ProgressBar
 from ._export_reports import show_destination, show_status
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._output import Output, Row, print_rows
 from ._shared_options import OutputOption
 from ._spinner import rewrites
@@ -272,7 +272,7 @@ def export(
     warn(ctx, [f"{prop.origin}: {unheeded}" for prop in settings.properties if prop.key == "isolation.level"])
     if isolation is not None:
         properties["isolation.level"] = isolation
-    line = ProgressBar(shown=rewrites(sys.stderr) and not ctx.ensure_object(Given).quiet)
+    line = ProgressBar(shown=rewrites(sys.stderr) and not ctx.ensure_object(GlobalOptions).quiet)
     with open_registry(settings) as registry:
         brokers: Callable[[], KafkaSettings]
         if settings.bootstrap:

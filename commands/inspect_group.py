@@ -15,7 +15,7 @@ from zkgroup.protocol.names import session_text
 
 from ._completion_values import complete_finding, complete_group
 from ._context import warn
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._group_overview import print_overview, print_summary
 from ._group_views import StoreOption, check_topics, look_at, look_at_all
 from ._monitoring import (
@@ -248,7 +248,7 @@ def _explain(code: str, output: Output) -> None:
 def _show(
     ctx: typer.Context, found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool
 ) -> None:
-    given = ctx.ensure_object(Given)
+    given = ctx.ensure_object(GlobalOptions)
     if section is None and output == "table" and every:
         print_summary(found, given)
         return
@@ -281,11 +281,11 @@ def _show(
         print_rows([row for _, row in rows], columns, output, spare=spare)
 
 
-def _rows(one: Inspection, section: Section, given: Given) -> Sequence[object]:
+def _rows(one: Inspection, section: Section, given: GlobalOptions) -> Sequence[object]:
     return [_finding_row(f, given) for f in one.findings] if section == "findings" else one.rows(section)
 
 
-def _finding_row(finding: Finding, given: Given) -> FindingRow:
+def _finding_row(finding: Finding, given: GlobalOptions) -> FindingRow:
     return FindingRow(
         finding.code,
         finding.severity,
@@ -301,7 +301,7 @@ def _names(columns: Columns) -> list[str]:
     return [column if isinstance(column, str) else column.name for column in columns]
 
 
-def _object(one: Inspection, given: Given) -> dict[str, Any]:
+def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
     """A group as one JSON object."""
     both = BOTH if one.store == "both" else ()
     row = one.summary

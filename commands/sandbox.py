@@ -13,7 +13,7 @@ from zkgroup.errors import Notice, Remedy, UnreachableError, UsageError
 
 from ._completion_values import complete_release, complete_sandbox
 from ._context import done, warn
-from ._global_options import Given
+from ._global_options import GlobalOptions
 from ._output import print_rows
 from ._sandbox_member import check_filter, run_in_foreground
 from ._shared_options import OutputOption
@@ -361,7 +361,7 @@ def member(
         started = start_member(name, options)
         done(ctx, f"member {started.name} runs; it prints to {started.log}")
         return 0
-    return run_in_foreground(options, name, ctx.ensure_object(Given).verbosity)
+    return run_in_foreground(options, name, ctx.ensure_object(GlobalOptions).verbosity)
 
 
 @app.command(short_help="Watch Kafka's own consumer and zkgroup share a group, and export it.")

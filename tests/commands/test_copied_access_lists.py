@@ -13,7 +13,7 @@ from writing import P, change, values
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.security_settings import TlsSettings
+from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.errors import RefusedError
 from zkgroup.groups.changes import copied_acls
 from zkgroup.groups.changes.acl_conflicts import identities

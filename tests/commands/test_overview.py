@@ -10,7 +10,7 @@ import pytest
 from broken_groups_by_hand import ALONE, MIXED
 from judged import having, inactive
 
-from zkgroup.commands._global_options import Given
+from zkgroup.commands._global_options import GlobalOptions
 from zkgroup.commands._group_overview import print_overview, print_summary
 from zkgroup.groups.findings.inspection import Inspection, inspect, worst_first
 from zkgroup.groups.group_model import GroupSnapshot
@@ -25,7 +25,7 @@ def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[
     away = replace(inactive(), warnings=("log offsets are not known: brokers gave no answer",))
     lost = having(ALONE, 1, log_start=60)
     many = [(f"g{number:04}", away) for number in range(1000)]
-    print_summary(inspected([*many, ("alone", lost)]), Given())
+    print_summary(inspected([*many, ("alone", lost)]), GlobalOptions())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 1020
     assert "1000 groups alike: g0000, g0001, g0002 and 997 more" in lines
@@ -38,7 +38,7 @@ def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[
 def test_commands_for_many_groups_are_those_of_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     """A remedy is the same but for the group's name, quoted or not; what is printed can be pasted as it stands."""
     lost = having(ALONE, 1, log_start=60)
-    print_summary(inspected([(name, lost) for name in ("a b", "orders", "g2", "g3")]), Given())
+    print_summary(inspected([(name, lost) for name in ("a b", "orders", "g2", "g3")]), GlobalOptions())
     out = capsys.readouterr().out
     assert out.count("offset-before-start") == 1
     assert "GROUP" not in out
@@ -46,7 +46,7 @@ def test_commands_for_many_groups_are_those_of_the_first(capsys: pytest.CaptureF
         "'a b'", "g2", "g3",
     ]  # fmt: skip
     few = inspected([(name, lost) for name in ("g1", "g2", "g3")])
-    print_summary(few, Given())
+    print_summary(few, GlobalOptions())
     out = capsys.readouterr().out
     assert out.count("offset-before-start") == 3
     assert "alike" not in out
@@ -57,7 +57,7 @@ def test_what_is_critical_in_any_group_comes_first(capsys: pytest.CaptureFixture
     lost = having(ALONE, 1, log_start=60)
     both = replace(lost, warnings=("log offsets are not known: brokers gave no answer",))
     warned = replace(inactive(), warnings=("log offsets are not known: brokers gave no answer",))
-    print_summary(inspected([("a", warned), ("b", both), ("c", lost)]), Given())
+    print_summary(inspected([("a", warned), ("b", both), ("c", lost)]), GlobalOptions())
     lines = capsys.readouterr().out.splitlines()
     told = [line for line in lines if line in ("a", "b", "c") or line.startswith(("critical ", "warning "))]
     assert told == [
@@ -68,7 +68,7 @@ def test_what_is_critical_in_any_group_comes_first(capsys: pytest.CaptureFixture
 
 def test_a_mix_of_strategies_leads(capsys: pytest.CaptureFixture[str]) -> None:
     """What follows from it is named by it, and advises nothing of its own."""
-    print_overview(inspected([("g", MIXED)])[0], Given())
+    print_overview(inspected([("g", MIXED)])[0], GlobalOptions())
     out = capsys.readouterr().out
     findings = re.findall(r"^(\w+) +([a-z-]+): (.+)\n((?:  .+\n)+)", out, re.MULTILINE)
     assert [found[:2] for found in findings] == [
@@ -85,7 +85,7 @@ def test_a_mix_of_strategies_leads(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_lag_of_a_part_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     """Where one partition's end is not known, the sum of the others is not given as the whole."""
     print_overview(
-        inspected([("g", having(ALONE, 1, log_start=None, log_end=None, log_error="no answer"))])[0], Given()
+        inspected([("g", having(ALONE, 1, log_start=None, log_end=None, log_error="no answer"))])[0], GlobalOptions()
     )
     head, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
     assert row[head.index("lag")] == "≥50"

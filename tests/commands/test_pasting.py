@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from writing import P
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.commands._global_options import Given
+from zkgroup.commands._global_options import GlobalOptions
 from zkgroup.commands._log_output import configure_logging
 from zkgroup.commands._rendering import place_options, render, render_command
 from zkgroup.errors import Notice, Remedy, ZkgroupError
@@ -57,13 +57,13 @@ def test_only_what_says_where_the_servers_are_is_taken_along() -> None:
 )
 def test_commands_that_ask_servers_name_them(command: Command, expected: str) -> None:
     """The options stand before the command's name; what asks no server has none."""
-    assert render_command(command, Given({"cluster": ["x"]})) == expected
+    assert render_command(command, GlobalOptions({"cluster": ["x"]})) == expected
 
 
 def test_a_message_is_one_line() -> None:
     """A remedy's words stand before its commands, and a second command runs after the first. Text stays as it is."""
     remedy = Remedy("look there", ("offsets", "g"), ("owners", "it's"))
-    given = Given({"zookeeper": ["zk:1"]})
+    given = GlobalOptions({"zookeeper": ["zk:1"]})
     line = """zkgroup -z zk:1 offsets g && zkgroup -z zk:1 owners 'it'"'"'s'"""
     assert render(remedy, given) == f"look there: {line}"
     assert render(ZkgroupError("all is lost", remedy), given) == f"all is lost: look there: {line}"
@@ -73,7 +73,7 @@ def test_a_message_is_one_line() -> None:
 
 def test_a_log_record_names_the_servers(capsys: pytest.CaptureFixture[str]) -> None:
     """Errors and remedies are rendered as everywhere, wherever they stand in a record."""
-    configure_logging(Given({"cluster": ["x"]}))
+    configure_logging(GlobalOptions({"cluster": ["x"]}))
     log = logging.getLogger("zkgroup.groups")
     log.warning("group %s; %s", "g", Remedy("move it", ("migrate-group", "g")))
     log.warning("%s", ZkgroupError("all is lost", Remedy("look there", ("owners", "g"))))
@@ -95,7 +95,7 @@ NAME = st.one_of(
 def test_whatever_groups_and_clusters_are_called(group: str, cluster: str) -> None:
     """A shell that knows no ``$'…'`` reads printable names as they are; each name is one word."""
     command = group_command("reset-offsets", group, "--topic", group, "--execute")
-    line = render_command(command, Given({"cluster": [cluster]}))
+    line = render_command(command, GlobalOptions({"cluster": [cluster]}))
     assert line == " ".join(["zkgroup", "-c", quoted(cluster), *map(quoted, command)])
     if group.isprintable() and cluster.isprintable():
         assert shlex.split(line) == ["zkgroup", "-c", cluster, *command]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from zkgroup.config import ConsumerConfig, Property, librdkafka_properties, load_consumer_config, parse_properties
 from zkgroup.config.consumer_config import LoadedConfig
-from zkgroup.config.consumer_keys import BY_NAME, KEYS, OWN_KEYS, RESERVED, Status
+from zkgroup.config.settings_table import BY_KEY, RESERVED
 from zkgroup.errors import UsageError
 
 
@@ -87,16 +87,10 @@ def test_values_and_what_follows_from_them(text: str, field: str, value: object)
     assert getattr(load(text, "g").config, field) == value
 
 
-def test_every_key_has_a_field_with_its_documented_default() -> None:
-    """The table of keys and the dataclass cannot drift apart."""
-    fields = {field.name: field for field in dataclasses.fields(ConsumerConfig)}
-    defaults = ConsumerConfig()
-    for key in KEYS + OWN_KEYS:
-        assert key.field in fields, key.name
-        if key.default not in ("none", "generated", "largest") and " " not in key.default:
-            shown = getattr(defaults, key.field)
-            assert key.default == (str(shown).lower() if isinstance(shown, bool) else str(shown)), key.name
-    assert set(fields) == {key.field for key in KEYS + OWN_KEYS} | {"kafka", "explicit"}
+def test_every_key_has_a_field_and_every_field_a_key() -> None:
+    """The table of settings and the dataclass cannot drift apart."""
+    fields = {field.name for field in dataclasses.fields(ConsumerConfig)}
+    assert fields == {key.field for key in BY_KEY.values()} | {"kafka", "explicit"}
 
 
 @pytest.mark.parametrize(
@@ -237,12 +231,12 @@ def test_librdkafka_gets_what_was_set_and_nothing_else() -> None:
 @pytest.mark.parametrize("value", ["lowest", "highest"])
 def test_librdkafka_takes_every_mapped_value(value: str) -> None:
     """The ranges in the table are librdkafka's own: a client starts with the outermost legal values."""
-    for key in KEYS:
-        if key.target is None or key.kind != "int" or key.name in ("fetch.wait.max.ms", "queued.max.message.chunks"):
+    for key in BY_KEY.values():
+        if key.target is None or key.kind != "int" or key.key in ("fetch.wait.max.ms", "queued.max.message.chunks"):
             continue
         number = max(key.lowest, 0) if value == "lowest" else 2**31 - 1
-        extra = "fetch.wait.max.ms=0\n" if key.name == "socket.timeout.ms" else ""
-        config = load(f"{extra}{key.name}={number}", "g").config
+        extra = "fetch.wait.max.ms=0\n" if key.key == "socket.timeout.ms" else ""
+        config = load(f"{extra}{key.key}={number}", "g").config
         properties: dict[str, Any] = dict(librdkafka_properties(config, key.target.client))
         Consumer({"group.id": "g", **properties}).close()
 
@@ -272,8 +266,7 @@ def test_reserved_properties_name_a_way_out() -> None:
     """Whoever is refused learns what to use instead, and the keys named there exist."""
     for remedy in RESERVED.values():
         name = remedy.removeprefix("use ")
-        assert name == remedy or name.startswith("--") or name in BY_NAME
-    assert {key.status for key in KEYS} == set(Status)
+        assert name == remedy or name.startswith("--") or name in BY_KEY
 
 
 def test_a_session_that_no_server_grants_is_refused() -> None:
@@ -347,13 +340,13 @@ def test_what_code_sets_reaches_librdkafka_without_being_named() -> None:
     assert dataclasses.replace(config, fetch_min_bytes=8).explicit == config.explicit
 
 
-@given(fields=st.fixed_dictionaries({}, optional={k.field: st.integers() for k in BY_NAME.values() if k.kind == "int"}))
+@given(fields=st.fixed_dictionaries({}, optional={k.field: st.integers() for k in BY_KEY.values() if k.kind == "int"}))
 def test_a_file_and_code_take_the_same_numbers(fields: dict[str, int]) -> None:
     """Whatever a file is refused, code is refused, and the other way round; what both take is the same. (In code -1
     stands for a default that is derived.)"""
     derived = {"zookeeper_connection_timeout_ms", "rebalance_backoff_ms"}
     assume(not any(fields.get(name) == -1 for name in derived))
-    names = {key.field: key.name for key in BY_NAME.values()}
+    names = {key.field: key.key for key in BY_KEY.values()}
     text = "\n".join(f"{names[field]}={number}" for field, number in fields.items())
     try:
         by_file: ConsumerConfig | None = load(text, "g").config

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from zkgroup.config import (
     ConnectionSettings,
-    Flags,
     parse_bootstrap,
     parse_chroot,
     parse_connect_string,
@@ -49,7 +48,7 @@ def no_sandbox(name: str) -> tuple[str, None]:
 
 
 def resolve(environ: dict[str, str], **flags: tuple[object, ...]) -> ConnectionSettings:
-    return resolve_connection(Flags(**flags), environ, no_sandbox)  # type: ignore[arg-type]
+    return resolve_connection(flags, environ, no_sandbox)  # type: ignore[arg-type]
 
 
 def file(tmp_path: Path, text: str) -> str:
@@ -183,7 +182,7 @@ def test_the_sandbox_is_looked_up(cluster: str, asked: str) -> None:
         asked_for.append(name)
         return "localhost:1234/x", None
 
-    settings = resolve_connection(Flags(cluster=(cluster,)), {"ZKGROUP_CLUSTER": "absent"}, find)
+    settings = resolve_connection({"cluster": (cluster,)}, {"ZKGROUP_CLUSTER": "absent"}, find)
     assert (str(settings.zookeeper), settings.cluster, asked_for) == ("localhost:1234/x", cluster, [asked])
 
 

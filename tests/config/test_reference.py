@@ -6,7 +6,7 @@ from pathlib import Path
 
 from zkgroup.config.configuration_reference import updated
 from zkgroup.config.profiles import _FIELDS
-from zkgroup.config.setting_layers import ENV_CLUSTER, ENV_TIMEOUT, ENV_ZOOKEEPER
+from zkgroup.config.settings_table import SETTINGS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"
 
@@ -20,5 +20,5 @@ def test_the_tables_are_those_of_the_code() -> None:
 def test_every_variable_and_profile_key_is_documented() -> None:
     """Nothing that can be set is left out."""
     text = DOCS.read_text("utf-8")
-    for name in (ENV_ZOOKEEPER, ENV_CLUSTER, ENV_TIMEOUT, "ZKGROUP_CONFIG", *_FIELDS):
+    for name in ("ZKGROUP_CONFIG", *_FIELDS, *(one.variable for one in SETTINGS if one.name and one.in_environment)):
         assert name in text, name

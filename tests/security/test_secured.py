@@ -21,7 +21,7 @@ from tcp_proxy import TcpProxy
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.security_settings import TlsSettings
+from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.groups.assignment.trigger_rebalance import rebalance
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol import znodes

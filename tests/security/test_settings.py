@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from zkgroup.clients.kafka.client import KafkaSettings, settings_from_brokers
 from zkgroup.clients.kafka.listeners import choose
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.config import ConnectionSettings, ConsumerConfig, Flags, load_consumer_config, resolve_connection
-from zkgroup.config.security_settings import PROTOCOLS, SETTINGS, TlsSettings
+from zkgroup.config import ConnectionSettings, ConsumerConfig, TlsSettings, load_consumer_config, resolve_connection
+from zkgroup.config.settings_table import PROTOCOLS, SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.export.tasks.task_data import TaskSettings
 from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
@@ -46,9 +46,8 @@ def resolve(
     """The settings for a profile, an environment, and flags by the names of their parameters."""
     path = tmp_path / "config.toml"
     path.write_text(f"[clusters.c]\nzookeeper = 'z'\n{profile}\n")
-    given = Flags(cluster=flags.pop("cluster", ()), property=flags.pop("property", ()), security=flags)
     known = {"ZKGROUP_CONFIG": str(path), **(environ or {})}
-    return resolve_connection(given, known, no_sandbox, ask)  # type: ignore[arg-type]
+    return resolve_connection(flags, known, no_sandbox, ask)  # type: ignore[arg-type]
 
 
 SASL = "security-protocol = 'SASL_SSL'\nsasl-mechanism = 'PLAIN'\nsasl-user = 'ops'\n"
@@ -290,15 +289,15 @@ def test_settings_for_another_machine(tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option(tmp_path: Path) -> None:
     """The table is what the command line offers, and each reaches the settings."""
-    from zkgroup.commands._global_options import Given
+    from zkgroup.commands._global_options import GlobalOptions
     from zkgroup.commands._shared_options import connection_parameters
 
     offered = {option for parameter in connection_parameters() for option in parameter.opts}
-    assert {setting.option for setting in SETTINGS} <= offered
-    collected = Given()
+    assert {setting.option for setting in SETTINGS if setting.name} <= offered
+    collected = GlobalOptions()
     collected.add("zookeeper_tls", [False])
     collected.add("listener", ["X"])
-    assert collected.flags.security == {"zookeeper_tls": ("False",), "listener": ("X",)}
+    assert collected.values == {"zookeeper_tls": [False], "listener": ["X"]}
 
 
 # Listeners

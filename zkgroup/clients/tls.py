@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zkgroup.config.security_settings import TlsSettings
+from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.settings_file import is_encrypted
 from zkgroup.errors import UsageError
 

@@ -1,16 +1,18 @@
-"""Settings: what a group member is configured with, and where the servers are. Frozen once made."""
+"""Settings of group members and of connections, made from one table. Frozen."""
 
+from zkgroup.config.connection_resolution import resolve_connection
 from zkgroup.config.connection_settings import (
     Address,
     ConnectionSettings,
     ConnectString,
+    TlsSettings,
     parse_bootstrap,
     parse_chroot,
     parse_connect_string,
 )
 from zkgroup.config.consumer_config import ConsumerConfig, LoadedConfig, librdkafka_properties, load_consumer_config
 from zkgroup.config.java_properties import Property, parse_properties, read_properties
-from zkgroup.config.setting_layers import Flags, resolve_connection
+from zkgroup.config.setting_layers import Flags
 
 __all__ = [
     "Address",
@@ -20,6 +22,7 @@ __all__ = [
     "Flags",
     "LoadedConfig",
     "Property",
+    "TlsSettings",
     "librdkafka_properties",
     "load_consumer_config",
     "parse_bootstrap",

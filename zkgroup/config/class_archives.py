@@ -1,5 +1,5 @@
-"""Archives of Java classes in the cache folder, some 20 to 70 MB each: one for each Java and class path, so that every
-upgrade brings new ones. The old ones go when one is made."""
+"""Archives of Java classes in the cache folder, 20 to 70 MB each: one for each Java and class path. Old ones are
+removed when one is created."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DAY: Final = 24 * 60 * 60.0
 
 
 def use(archive: Path) -> bool:
-    """Whether it is there to be used; then it counts as used now."""
+    """True if the archive exists; it then counts as used now."""
     if not archive.is_file():
         return False
     with contextlib.suppress(OSError):  # of another user's folder
@@ -22,8 +22,8 @@ def use(archive: Path) -> bool:
 
 
 def tidy(folder: Path, pattern: str, keep: int) -> None:
-    """Remove archives, and what else is of that name (marks, what killed processes left), that nobody has used for a
-    day. The ``keep`` ones that were used last stay, with their marks. Who has one mapped keeps it until its end."""
+    """Remove archives that were not used for a day, and the marks and remains of killed processes beside them. The
+    ``keep`` last used ones stay, with their marks. A process that has mapped one keeps it."""
     now = time.time()
     found = {path: _used(path) for path in folder.glob(pattern)}
     archives = sorted((path for path in found if path.suffix == ".jsa"), key=found.__getitem__, reverse=True)
@@ -37,5 +37,5 @@ def tidy(folder: Path, pattern: str, keep: int) -> None:
 def _used(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # somebody else has removed it
+    except OSError:  # removed meanwhile
         return time.time()

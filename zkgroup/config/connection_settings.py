@@ -1,4 +1,4 @@
-"""Where the servers are: connect strings and the settings every command shares."""
+"""The addresses of the servers, and the settings of a connection."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zkgroup.config.java_properties import Property
-from zkgroup.config.security_settings import TlsSettings
+from zkgroup.config.settings_table import BY_NAME
 from zkgroup.errors import UsageError
 
 ZOOKEEPER_PORT: Final = 2181
 KAFKA_PORT: Final = 9092
-DEFAULT_TIMEOUT: Final = 5.0
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]", re.ASCII)
-# What ZooKeeper refuses in a path (org.apache.zookeeper.common.PathUtils, 3.9).
+# Characters and parts that ZooKeeper refuses in a path (org.apache.zookeeper.common.PathUtils, 3.9).
 _BAD_PATH = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\.{1,2}(?=/|\Z)")
-# What makes a part of a path look like one more server.
+# A part of a path that looks like another server.
 _SERVER = re.compile(r",[^/,]+:[0-9]+")
 
 
@@ -48,7 +47,7 @@ class ConnectString:
 
 
 def parse_connect_string(text: str, origin: str) -> ConnectString:
-    """Read a connect string; ``origin`` is where it was written, for messages. Raises ``UsageError``."""
+    """Parse a connect string; ``origin`` is where it was written, for messages. Raises ``UsageError``."""
     servers, slash, path = text.strip().partition("/")
     remedy = "write HOST:PORT,HOST:PORT/CHROOT"
     if servers.rstrip().endswith(":") and path.startswith("/"):
@@ -63,8 +62,8 @@ def parse_connect_string(text: str, origin: str) -> ConnectString:
 
 
 def parse_chroot(text: str, origin: str) -> str:
-    """Read what a connect string may end with: ``/name/name``, or ``""`` where it is nothing but slashes. Raises
-    ``UsageError``, which names it and ``origin``, for what no connect string can end with."""
+    """Parse a chroot, the end of a connect string: ``/name/name``, or ``""`` for slashes alone. Raises
+    ``UsageError``."""
     chroot = text.rstrip("/")
     begins = not chroot or chroot.startswith("/")
     if not begins or chroot != chroot.rstrip() or _BAD_PATH.search(chroot) or _SERVER.search(chroot):
@@ -73,9 +72,9 @@ def parse_chroot(text: str, origin: str) -> str:
 
 
 def parse_bootstrap(text: str, origin: str) -> tuple[Address, ...]:
-    """Read a list of brokers, ``HOST:PORT,HOST:PORT``. Raises ``UsageError``."""
+    """Parse a list of brokers, ``HOST:PORT,HOST:PORT``. Raises ``UsageError``."""
     remedy = "write HOST:PORT,HOST:PORT"
-    # PLAINTEXT://host:9092 is how brokers write it themselves.
+    # Brokers write PLAINTEXT://host:9092 themselves.
     parts = [re.sub(r"^[A-Z_]+://", "", part.strip()) for part in text.split(",")]
     return tuple(dict.fromkeys(_address(part, text, origin, KAFKA_PORT, remedy) for part in parts))
 
@@ -91,33 +90,45 @@ def _address(part: str, whole: str, origin: str, default_port: int, remedy: str)
     return Address(host, int(port))
 
 
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """PEM files and checks of a TLS client. Without ``ca_file`` the system's authorities are trusted."""
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    verify: bool = True
+
+
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """What was found out about the servers before anything was opened. ``timeout`` is in seconds.
+    """The resolved settings of a connection. ``timeout`` is in seconds.
 
-    ``kafka`` holds raw librdkafka properties and may hold secrets, so it is not shown. ``origins`` says for each field
-    where its value came from.
+    ``kafka``: librdkafka's properties, which may hold secrets and are not shown. ``origins``: where a setting's value
+    was given, by the setting's name.
     """
 
     zookeeper: ConnectString | None = None
     bootstrap: tuple[Address, ...] = ()
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = BY_NAME["connect-timeout"].default
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: The brokers' listener, if it was named.
+    #: The name of the brokers' listener.
     listener: str | None = None
     #: Schemes and credentials for ZooKeeper.
     zookeeper_auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     zookeeper_tls: TlsSettings | None = None
     #: User and password.
     zookeeper_sasl: tuple[str, str] | None = field(default=None, repr=False)
-    #: The access list of what is made in ZooKeeper, in words, if one was asked for.
+    #: The access list of created nodes, in words.
     zookeeper_acl: str | None = None
     cluster: str | None = None
-    #: A profile may ask for a confirmation before anything is changed.
+    #: True if the profile asks for a confirmation before every change.
     protected: bool = False
-    #: What a profile calls its cluster besides: for people.
+    #: The profile's names of the cluster for people.
     labels: tuple[str, ...] = ()
-    #: Settings of a member, in the order of their rank, the strongest last.
+    #: A member's settings, the strongest last.
     properties: tuple[Property, ...] = field(default=(), repr=False)
     origins: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

@@ -1,122 +1,151 @@
-"""A group member's settings: the reference's ``consumer.properties``, checked, with zkgroup's own beside them."""
+"""A group member's settings: ``consumer.properties``, checked, with zkgroup's own keys."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
-from zkgroup.config.consumer_keys import (
-    BY_NAME,
-    LATER_NAMES,
+from zkgroup.config.java_properties import Property
+from zkgroup.config.settings_table import (
+    BY_KEY,
+    DEFAULTS,
+    KAFKA_PREFIX,
     MEMBERSHIP,
+    OTHER_NAMES,
     RESERVED,
-    ZOOKEEPER_ONLY,
-    Key,
-    Status,
+    Setting,
     find_key,
 )
-from zkgroup.config.java_properties import Property
-from zkgroup.config.value_checks import LATER_RESETS, check_fields, check_raw, complaint
 from zkgroup.errors import UsageError, did_you_mean
 
-KAFKA_PREFIX: Final = "kafka."
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_RELEASE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.ASCII)
+_INT32: Final = range(-(2**31), 2**31)
+#: The later consumer's names of the values of ``auto.offset.reset``.
+_LATER_RESETS: Final = {"earliest": "smallest", "latest": "largest"}
+_PATIENCE: Final = (
+    "zookeeper.session.timeout.ms",
+    "rebalance.max.retries",
+    "rebalance.backoff.ms",
+    "zookeeper.sync.time.ms",
+)
+#: The first parts of librdkafka's properties that ``consumer.properties`` has no key for.
+_LIBRDKAFKA_ONLY: Final = frozenset({"isolation", "sasl", "security", "ssl"})
 
 
 @dataclass(frozen=True)
 class ConsumerConfig:
-    """The reference's keys, dots written as underscores, with its defaults. Fields ending in ``_ms`` are milliseconds.
+    """The keys of ``consumer.properties``, dots written as underscores. The defaults stand in the table of settings.
+    Fields ending in ``_ms`` are milliseconds.
 
-    Where the reference derives a default from another key, leaving the field at None (or empty) does the same; after
-    construction all fields but ``auto_offset_reset`` and ``consumer_id`` hold a value.
+    A default that Kafka's own consumer derives from another key is derived here, too. After construction only
+    ``auto_offset_reset`` and ``consumer_id`` may be None. ``earliest`` and ``latest`` become the older names;
+    ``num_consumer_fetchers`` has no effect.
 
-    Raises UsageError, naming field, value and remedy, for values that a file may not have either.
-    As there, ``earliest`` and ``latest`` are taken for the older names, and ``num_consumer_fetchers`` has no effect.
+    Raises ``UsageError``, with field, value and remedy, for a value that a file may not have either.
     """
 
-    group_id: str = ""
-    consumer_id: str | None = None
-    client_id: str = ""
-    zookeeper_connect: str = ""
-    zookeeper_session_timeout_ms: int = 6000
-    zookeeper_connection_timeout_ms: int = -1
-    zookeeper_sync_time_ms: int = 2000
-    auto_commit_enable: bool = True
-    auto_commit_interval_ms: int = 60000
-    #: None if it was not set: then a missing offset starts at the end, and one out of range is an error.
-    auto_offset_reset: Literal["smallest", "largest"] | None = None
-    offsets_storage: Literal["zookeeper", "kafka"] = "zookeeper"
-    dual_commit_enabled: bool = None  # type: ignore[assignment]  # derived: never None once constructed
-    offsets_commit_max_retries: int = 5
-    offsets_channel_backoff_ms: int = 1000
-    offsets_channel_socket_timeout_ms: int = 10000
-    partition_assignment_strategy: Literal["range", "roundrobin"] = "range"
-    rebalance_max_retries: int = 4
-    rebalance_backoff_ms: int = -1
-    consumer_timeout_ms: int = -1
-    exclude_internal_topics: bool = True
-    refresh_leader_backoff_ms: int = 200
-    queued_max_message_chunks: int = 2
-    fetch_message_max_bytes: int = 1024 * 1024
-    fetch_min_bytes: int = 1
-    fetch_wait_max_ms: int = 100
-    socket_timeout_ms: int = 30000
-    socket_receive_buffer_bytes: int = 65536
-    num_consumer_fetchers: int = 1
+    group_id: str = DEFAULTS["group_id"]
+    consumer_id: str | None = DEFAULTS["consumer_id"]
+    client_id: str = DEFAULTS["client_id"]
+    zookeeper_connect: str = DEFAULTS["zookeeper_connect"]
+    zookeeper_session_timeout_ms: int = DEFAULTS["zookeeper_session_timeout_ms"]
+    zookeeper_connection_timeout_ms: int = DEFAULTS["zookeeper_connection_timeout_ms"]
+    zookeeper_sync_time_ms: int = DEFAULTS["zookeeper_sync_time_ms"]
+    auto_commit_enable: bool = DEFAULTS["auto_commit_enable"]
+    auto_commit_interval_ms: int = DEFAULTS["auto_commit_interval_ms"]
+    #: None if it is not set: a missing offset then starts at the end, and one out of range is an error.
+    auto_offset_reset: Literal["smallest", "largest"] | None = DEFAULTS["auto_offset_reset"]
+    offsets_storage: Literal["zookeeper", "kafka"] = DEFAULTS["offsets_storage"]
+    dual_commit_enabled: bool = DEFAULTS["dual_commit_enabled"]
+    offsets_commit_max_retries: int = DEFAULTS["offsets_commit_max_retries"]
+    offsets_channel_backoff_ms: int = DEFAULTS["offsets_channel_backoff_ms"]
+    offsets_channel_socket_timeout_ms: int = DEFAULTS["offsets_channel_socket_timeout_ms"]
+    partition_assignment_strategy: Literal["range", "roundrobin"] = DEFAULTS["partition_assignment_strategy"]
+    rebalance_max_retries: int = DEFAULTS["rebalance_max_retries"]
+    rebalance_backoff_ms: int = DEFAULTS["rebalance_backoff_ms"]
+    consumer_timeout_ms: int = DEFAULTS["consumer_timeout_ms"]
+    exclude_internal_topics: bool = DEFAULTS["exclude_internal_topics"]
+    refresh_leader_backoff_ms: int = DEFAULTS["refresh_leader_backoff_ms"]
+    queued_max_message_chunks: int = DEFAULTS["queued_max_message_chunks"]
+    fetch_message_max_bytes: int = DEFAULTS["fetch_message_max_bytes"]
+    fetch_min_bytes: int = DEFAULTS["fetch_min_bytes"]
+    fetch_wait_max_ms: int = DEFAULTS["fetch_wait_max_ms"]
+    socket_timeout_ms: int = DEFAULTS["socket_timeout_ms"]
+    socket_receive_buffer_bytes: int = DEFAULTS["socket_receive_buffer_bytes"]
+    num_consumer_fetchers: int = DEFAULTS["num_consumer_fetchers"]
+    keep_trying: bool = DEFAULTS["keep_trying"]
+    quiesce_timeout_ms: int = DEFAULTS["quiesce_timeout_ms"]
+    kafka_version: str = DEFAULTS["kafka_version"]
+    listener: str = DEFAULTS["listener"]
 
-    # zkgroup's own (``zkgroup.*`` in a file), which the reference does not have.
-    #: After a failed rebalance try again, with growing pauses, instead of leaving the group.
-    keep_trying: bool = False
-    #: How long a rebalance waits for a reader to finish the batch in its hands.
-    quiesce_timeout_ms: int = 3000
-    #: The release whose roundrobin this member computes.
-    kafka_version: str = "1.1"
-    #: The brokers' listener, by its name; empty: one that speaks the security protocol.
-    listener: str = ""
-
-    #: Raw librdkafka properties (``kafka.NAME=…``). They may hold secrets and are never shown.
+    #: librdkafka's properties (``kafka.NAME=…``). They may hold secrets and are never shown.
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: The keys that somebody set, by their names in the file.
+    #: The keys that were set.
     explicit: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        def derive(name: str, unset: object, value: object) -> None:
-            if getattr(self, name) == unset:
-                object.__setattr__(self, name, value)
-
-        derive("client_id", "", self.group_id)
-        derive("zookeeper_connection_timeout_ms", -1, self.zookeeper_session_timeout_ms)
-        derive("rebalance_backoff_ms", -1, self.zookeeper_sync_time_ms)
-
         def replace(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
+        def derive(name: str, value: object) -> None:
+            if getattr(self, name) == DEFAULTS[name]:
+                replace(name, value)
+
+        derive("client_id", self.group_id)
+        derive("zookeeper_connection_timeout_ms", self.zookeeper_session_timeout_ms)
+        derive("rebalance_backoff_ms", self.zookeeper_sync_time_ms)
         if isinstance(self.offsets_storage, str):
             replace("offsets_storage", self.offsets_storage.lower())
-        replace("auto_offset_reset", LATER_RESETS.get(str(self.auto_offset_reset), self.auto_offset_reset))
-        derive("dual_commit_enabled", None, self.offsets_storage == "kafka")
+        replace("auto_offset_reset", _LATER_RESETS.get(str(self.auto_offset_reset), self.auto_offset_reset))
+        derive("dual_commit_enabled", self.offsets_storage == "kafka")
         if not isinstance(self.kafka, Mapping):
             raise UsageError(f"kafka={self.kafka!r} is no mapping", 'give librdkafka\'s properties: {"NAME": "VALUE"}')
         replace("kafka", dict(self.kafka))
-        check_fields({each.name: getattr(self, each.name) for each in fields(self)})
+        self._check_fields()
         replace("explicit", self._explicit())
-        mapped = [BY_NAME[name] for name in self.explicit]
-        check_raw(self.kafka, {k.target.name: k for k in mapped if k.target is not None and k.target.client == "fetch"})
+        self._check_kafka()
+
+    def _check_fields(self) -> None:
+        for key in BY_KEY.values():
+            value = getattr(self, key.field)
+            is_unset = key.default in (None, "") and value == key.default
+            wrong = None if is_unset or (key.key == "client.id" and value == self.group_id) else _complaint(key, value)
+            if wrong is not None:
+                shown = f"{str(value)[:80]!r} {wrong[0]}"
+                named = f"group_id: group name {shown}" if key.key == "group.id" else f"{key.field}={shown}"
+                raise UsageError(named, wrong[1])
+        if self.fetch_wait_max_ms > self.socket_timeout_ms:
+            raise UsageError(
+                f"fetch_wait_max_ms={self.fetch_wait_max_ms} > socket_timeout_ms={self.socket_timeout_ms}",
+                "lower fetch_wait_max_ms or raise the other",
+            )
 
     def _explicit(self) -> frozenset[str]:
-        """What somebody set, also without saying so: else it would never reach librdkafka."""
-        unknown = sorted(self.explicit - BY_NAME.keys())
+        """The keys that were set, also those that only differ from their default."""
+        unknown = sorted(self.explicit - BY_KEY.keys())
         if unknown:
             raise UsageError(f"explicit names {unknown[0]!r}, which is no key", "name keys as in consumer.properties")
-        defaults = {each.name: each.default for each in fields(self)}
-        numbers = [key for key in BY_NAME.values() if key.target is not None and key.kind == "int"]
-        return self.explicit | {key.name for key in numbers if getattr(self, key.field) != defaults[key.field]}
+        numbers = [key for key in BY_KEY.values() if key.target is not None and key.kind == "int"]
+        return self.explicit | {key.key for key in numbers if getattr(self, key.field) != DEFAULTS[key.field]}
+
+    def _check_kafka(self) -> None:
+        """Check librdkafka's properties. No value is shown: it may be a secret."""
+        mapped = _mapped(self.explicit)
+        for name, value in self.kafka.items():
+            if not isinstance(name, str) or not name or name in RESERVED:
+                raise UsageError(f"kafka[{name!r}] cannot be set", RESERVED.get(name, "name the property"))
+            if not isinstance(value, str):
+                raise UsageError(f"kafka[{name!r}] is no text", "give a string, as librdkafka wants it")
+            if name in mapped:
+                raise UsageError(f"kafka[{name!r}] contradicts {mapped[name].field}", "set one of the two")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration and what its reader should be told about it, one line each.
+    """A configuration and its warnings, one line each.
 
     ``membership``: librdkafka's properties that only a member of a group in Kafka has; they may hold secrets.
     """
@@ -129,10 +158,10 @@ class LoadedConfig:
 def load_consumer_config(
     properties: Iterable[Property], *, group: str | None = None, coordinated: bool = False
 ) -> LoadedConfig:
-    """Settings out of properties, the later of equal keys winning. ``group`` is the one of the command line.
-    ``coordinated``: for a member of a group in Kafka, to which some keys mean something else, or nothing.
+    """The settings that the properties give; of equal keys the last one wins. ``group``: the command line's.
+    ``coordinated``: for a member of a group in Kafka, for which some keys have another meaning, or none.
 
-    Raises ``UsageError``, naming file, line, key and remedy, for values that cannot be read or contradict one another.
+    Raises ``UsageError``, with file, line, key and remedy, for values that cannot be read or contradict one another.
     """
     reader = _Reader(properties, MEMBERSHIP if coordinated else ())
     if group is not None:
@@ -140,87 +169,73 @@ def load_consumer_config(
     if coordinated:
         reader.check_coordinated()
     reader.check_relations(waits_for_claims=not coordinated)
-    config = ConsumerConfig(
-        **reader.values,  # type: ignore[arg-type]  # _Reader.convert has seen to the types
-        kafka=reader.kafka,
-        explicit=frozenset(reader.given),
-    )
+    config = ConsumerConfig(**reader.values, kafka=reader.kafka, explicit=frozenset(reader.given))
     return LoadedConfig(config, tuple(reader.warnings), reader.membership)
 
 
 class _Reader:
-    """Takes properties one by one, then checks what they mean together."""
+    """Reads properties one by one, then checks them together."""
 
     def __init__(self, properties: Iterable[Property], membership: Collection[str]) -> None:
-        self.values: dict[str, object] = {}
+        self.values: dict[str, Any] = {}
         self.membership: dict[str, str] = {}
-        self._membership_names = membership
         self.given: dict[str, Property] = {}
         self.kafka: dict[str, str] = {}
         self.warnings: list[str] = []
         self._kafka_given: dict[str, Property] = {}
         for prop in properties:
-            self._take(prop)
+            if not prop.key.startswith(KAFKA_PREFIX):
+                self._take(prop)
+                continue
+            name = prop.key.removeprefix(KAFKA_PREFIX)
+            if name in membership:
+                self.membership[name] = prop.value
+            elif not name or name in RESERVED:
+                raise UsageError(f"{prop.origin}: {prop.key} cannot be set", RESERVED.get(name, "name the property"))
+            else:
+                self.kafka[name] = prop.value
+                self._kafka_given[name] = prop
 
     def _take(self, prop: Property) -> None:
-        if prop.key.startswith(KAFKA_PREFIX):
-            name = prop.key.removeprefix(KAFKA_PREFIX)
-            if name in self._membership_names:
-                self.membership[name] = prop.value
-                return
-            if not name or name in RESERVED:
-                raise UsageError(f"{prop.origin}: {prop.key} cannot be set", RESERVED.get(name, "name the property"))
-            self.kafka[name] = prop.value
-            self._kafka_given[name] = prop
-            return
         key = find_key(prop.key)
         if key is None:
             self.warnings += unknown_keys([prop])
             return
-        earlier = self.given.get(key.name)
-        if key.name == "group.id" and earlier is not None and earlier.value != prop.value:
-            raise UsageError(
-                f"{earlier.origin}: group.id={_shown(earlier.value)} contradicts {prop.origin} "
-                f"group.id={_shown(prop.value)}",
-                "remove one of the two",
-            )
-        if earlier is not None and earlier.value != prop.value and _same_file(earlier, prop):
-            self.warnings.append(f"{prop.origin}: {key.name} replaces the value of {earlier.origin}")
-        if key.status is Status.IGNORED:
-            self.warnings.append(f"{prop.origin}: {key.name} has no effect: {key.note}")
-        self.values[key.field] = self._convert(key, prop)
-        self.given[key.name] = prop
+        earlier = self.given.get(key.key)
+        if earlier is not None and earlier.value != prop.value:
+            if key.key == "group.id":
+                raise UsageError(
+                    f"{earlier.origin}: group.id={_shown(earlier.value)} contradicts {prop.origin} "
+                    f"group.id={_shown(prop.value)}",
+                    "remove one of the two",
+                )
+            if _same_file(earlier, prop):
+                self.warnings.append(f"{prop.origin}: {key.key} replaces the value of {earlier.origin}")
+        if key.is_ignored:
+            self.warnings.append(f"{prop.origin}: {key.key} has no effect: {key.doc}")
+        self.values[key.field] = self._value(key, prop)
+        self.given[key.key] = prop
 
-    def _convert(self, key: Key, prop: Property) -> object:
-        text = prop.value
+    def _value(self, key: Setting, prop: Property) -> object:
+        value: object = prop.value
         if key.kind == "bool":
-            if text not in ("true", "false"):
-                raise _bad(prop, "is neither true nor false", "write one of the two")
-            return text == "true"
-        if key.kind == "int":
-            return _integer(key, prop)
-        match key.name:
-            case "auto.offset.reset":
-                return self._reset(prop)
-            case "offsets.storage":
-                text = text.lower()
-            case "zookeeper.connect" if not text:
-                raise _bad(prop, "is empty", "give a value or remove the line")
-        if (wrong := complaint(key, text)) is not None:
+            value = {"true": True, "false": False}.get(prop.value)
+        elif key.kind == "int":
+            value = _integer(prop)
+        elif key.key == "offsets.storage":
+            value = prop.value.lower()
+        elif key.key == "auto.offset.reset" and prop.value in _LATER_RESETS:
+            value = _LATER_RESETS[prop.value]
+            self.warnings.append(f"{prop.origin}: auto.offset.reset={prop.value} is taken as {value}")
+        elif key.key == "zookeeper.connect" and not value:
+            raise _bad(prop, "is empty", "give a value or remove the line")
+        wrong = _complaint(key, value)
+        if wrong is not None and not (key.key == "client.id" and not value):
             raise _bad(prop, *wrong)
-        return text
-
-    def _reset(self, prop: Property) -> str:
-        text = prop.value
-        if (older := LATER_RESETS.get(text)) is not None:
-            self.warnings.append(f"{prop.origin}: auto.offset.reset={text} is taken as {older}")
-            text = older
-        if (wrong := complaint(BY_NAME[prop.key], text)) is not None:
-            raise _bad(prop, *wrong)
-        return text
+        return value
 
     def set_group(self, group: str) -> None:
-        """Take the command line's group."""
+        """Set the group of the command line."""
         if not group:
             raise UsageError("--group names no group", "give it a name, or leave it out to read without a group")
         prop = self.given.get("group.id")
@@ -231,26 +246,28 @@ class _Reader:
         self.values["group_id"] = group
 
     def check_coordinated(self) -> None:
-        """What would keep offsets in ZooKeeper is an error, what means nothing to Kafka's coordinator is warned of."""
+        """Raise for keys that would keep offsets in ZooKeeper; warn of keys without a meaning for Kafka's
+        coordinator."""
         for name, wrong in (("offsets.storage", "zookeeper"), ("dual.commit.enabled", True)):
             prop = self.given.get(name)
-            if prop is not None and self.values[prop.key.replace(".", "_")] == wrong:
+            if prop is not None and self.values[BY_KEY[name].field] == wrong:
                 raise UsageError(
                     f"{prop.origin}: {name}={prop.value}, but members of a group in Kafka commit to Kafka alone",
                     "remove it, or join with --coordinator zookeeper",
                 )
-        if idle := [name for name in ZOOKEEPER_ONLY if name in self.given]:
+        if idle := [key for key, setting in BY_KEY.items() if setting.zookeeper_only and key in self.given]:
             self.warnings.append(f"without effect on a member of a group in Kafka: {', '.join(idle)}")
 
     def check_relations(self, *, waits_for_claims: bool) -> None:
-        """What contradicts is an error; what is accepted but surely not meant is a warning. ``waits_for_claims``: as
-        members in ZooKeeper do."""
+        """Raise for contradictions; warn of combinations that are hardly meant. ``waits_for_claims``: for a member in
+        ZooKeeper."""
         self._check_waits()
-        config = ConsumerConfig(**self.values)  # type: ignore[arg-type]
-        for name in sorted(self._kafka_given.keys() & self._mapped_names()):
+        config = ConsumerConfig(**self.values)
+        mapped = _mapped(self.given)
+        for name in sorted(self._kafka_given.keys() & mapped.keys()):
+            key = mapped[name].key
             raise UsageError(
-                f"{self._kafka_given[name].origin}: kafka.{name} contradicts {self._mapped_names()[name].key} "
-                f"({self._mapped_names()[name].origin})",
+                f"{self._kafka_given[name].origin}: kafka.{name} contradicts {key} ({self.given[key].origin})",
                 "remove one of the two",
             )
         if "dual.commit.enabled" in self.given and config.dual_commit_enabled and config.offsets_storage != "kafka":
@@ -268,75 +285,89 @@ class _Reader:
             )
         if 0 <= config.consumer_timeout_ms < config.fetch_wait_max_ms:
             self._warn("consumer.timeout.ms", f"is shorter than fetch.wait.max.ms ({config.fetch_wait_max_ms})")
-        for key, prop in self.given.items():
-            self._note_clamped(BY_NAME[key], prop, config)
-
-    def _mapped_names(self) -> dict[str, Property]:
-        """librdkafka properties that reference keys already decide."""
-        targets = {name: BY_NAME[name].target for name in self.given}
-        return {t.name: self.given[key] for key, t in targets.items() if t is not None and t.client == "fetch"}
-
-    def _note_clamped(self, key: Key, prop: Property, config: ConsumerConfig) -> None:
-        if key.target is None or key.kind != "int":
-            return
-        wanted = _wanted(key, config)
-        taken = min(max(wanted, key.target.low), key.target.high)
-        if taken != wanted:
-            self.warnings.append(
-                f"{prop.origin}: {key.name} becomes {key.target.name}={taken}, the nearest librdkafka takes"
-            )
+        for name in self.given:
+            key_target = BY_KEY[name].target
+            if key_target is not None and BY_KEY[name].kind == "int":
+                taken = _for_librdkafka(BY_KEY[name], config)
+                if taken != _wanted(BY_KEY[name], config):
+                    self._warn(name, f"becomes {key_target.name}={taken}, the nearest librdkafka takes")
 
     def _warn(self, name: str, text: str) -> None:
         prop = self.given.get(name)
         self.warnings.append(f"{prop.origin + ': ' if prop else ''}{name} {text}")
 
     def _check_waits(self) -> None:
-        names = ("fetch.wait.max.ms", "socket.timeout.ms")
-        given = {name: self.given[name].value if name in self.given else BY_NAME[name].default for name in names}
-        wait, patience = map(int, given.values())
-        if wait > patience:
-            origin = next(self.given[name].origin for name in names if name in self.given)
+        wait, patience = BY_KEY["fetch.wait.max.ms"], BY_KEY["socket.timeout.ms"]
+        values = [self.values.get(key.field, key.default) for key in (wait, patience)]
+        if values[0] > values[1]:
+            origin = next(self.given[key.key].origin for key in (wait, patience) if key.key in self.given)
             raise UsageError(
-                f"{origin}: {names[0]}={wait} > {names[1]}={patience}", f"lower {names[0]} or raise {names[1]}"
+                f"{origin}: {wait.key}={values[0]} > {patience.key}={values[1]}",
+                f"lower {wait.key} or raise {patience.key}",
             )
 
 
-_PATIENCE = ("zookeeper.session.timeout.ms", "rebalance.max.retries", "rebalance.backoff.ms", "zookeeper.sync.time.ms")
+def _complaint(key: Setting, value: object) -> tuple[str, str] | None:
+    """What is wrong with a value, and the remedy; None for a legal value."""
+    if key.kind == "bool":
+        return None if isinstance(value, bool) else ("is neither true nor false", "write one of the two")
+    if key.kind == "int":
+        if isinstance(value, bool) or not isinstance(value, int) or value not in _INT32:
+            return "is no 32-bit integer", "give a whole number"
+        return ("is too small", f"at least {key.lowest}") if value < key.lowest else None
+    if not isinstance(value, str):
+        return "is no text", "give a string"
+    if key.choices and value not in key.choices:
+        return "is unknown", f"use {' or '.join(key.choices)}"
+    if key.kind == "release" and not _RELEASE.fullmatch(value):
+        return "is no Kafka release", "write it like 0.8.2 or 1.1"
+    if key.kind == "name" and not _NAME.fullmatch(value):
+        return "is not a legal name", "use letters, digits, '.', '_' and '-'"
+    if key.key == "group.id" and value in (".", ".."):
+        return "is not a legal name", "give another: it would be a relative path"
+    return None
 
 
 def librdkafka_properties(config: ConsumerConfig, client: Literal["fetch", "offsets"] = "fetch") -> dict[str, str]:
     """librdkafka's properties for the client that fetches, or for the one that commits offsets to Kafka.
 
-    Only what somebody set is mapped: librdkafka's own defaults are better than the reference's. Raw ``kafka.*``
-    properties come last and win; those the configuration contradicts were refused when it was loaded.
+    Only explicit keys are mapped: librdkafka's own defaults are better than those of Kafka's own consumer.
+    ``config.kafka`` comes last and wins.
     """
-    mapped: dict[str, str] = {}
-    for name in sorted(config.explicit):
-        key = BY_NAME[name]
-        if key.target is None or key.target.client != client or key.kind != "int":
-            continue
-        mapped[key.target.name] = str(min(max(_wanted(key, config), key.target.low), key.target.high))
+    mapped = {
+        name: str(_for_librdkafka(key, config))
+        for name, key in _mapped(sorted(config.explicit), client).items()
+        if key.kind == "int"
+    }
     if config.client_id:
         mapped["client.id"] = config.client_id
     return mapped | dict(config.kafka)
 
 
-def _wanted(key: Key, config: ConsumerConfig) -> int:
-    if key.name == "queued.max.message.chunks":
+def _mapped(keys: Iterable[str], client: str = "fetch") -> dict[str, Setting]:
+    """The settings of the keys that set a property of this librdkafka client, by the property."""
+    settings = [BY_KEY[key] for key in keys]
+    return {one.target.name: one for one in settings if one.target is not None and one.target.client == client}
+
+
+def _for_librdkafka(key: Setting, config: ConsumerConfig) -> int:
+    """The value, or the nearest that librdkafka takes."""
+    assert key.target is not None
+    return min(max(_wanted(key, config), key.target.low), key.target.high)
+
+
+def _wanted(key: Setting, config: ConsumerConfig) -> int:
+    if key.key == "queued.max.message.chunks":
         return config.queued_max_message_chunks * config.fetch_message_max_bytes // 1024
-    value = getattr(config, key.field)
-    assert isinstance(value, int)
+    value: int = getattr(config, key.field)
     return value
 
 
-def _integer(key: Key, prop: Property) -> int:
-    # Integer.parseInt takes a sign and decimal digits, nothing else.
+def _integer(prop: Property) -> int:
+    # Java's Integer.parseInt takes a sign and decimal digits, nothing else.
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", prop.value, re.ASCII):
         raise _bad(prop, "is no 32-bit integer", "write decimal digits only")
-    number = int(prop.value)
-    if (wrong := complaint(key, number)) is not None:
-        raise _bad(prop, *wrong)
-    return number
+    return int(prop.value)
 
 
 def _bad(prop: Property, why: str, remedy: str) -> UsageError:
@@ -344,7 +375,7 @@ def _bad(prop: Property, why: str, remedy: str) -> UsageError:
 
 
 def _shown(value: str) -> str:
-    """A value in a line: Java's format lets it have ends of lines."""
+    """The beginning of a value, on one line."""
     part = value[:80]
     return part if part.isprintable() else repr(part)
 
@@ -353,11 +384,8 @@ def _same_file(first: Property, second: Property) -> bool:
     return first.origin.rpartition(", line ")[0] == second.origin.rpartition(", line ")[0] != ""
 
 
-_OF_BROKERS: Final = frozenset({"isolation", "sasl", "security", "ssl"})  # how keys begin that librdkafka has alone
-
-
 def unknown_keys(properties: Iterable[Property]) -> list[str]:
-    """Warnings of those that nobody reads."""
+    """A warning for each property that has no meaning here."""
     return [
         f"{prop.origin}: unknown key {prop.key[:80]!r} is ignored{_suggestion(prop.key)}"
         for prop in properties
@@ -366,9 +394,9 @@ def unknown_keys(properties: Iterable[Property]) -> list[str]:
 
 
 def _suggestion(name: str) -> str:
-    if name in LATER_NAMES:
-        return f" (the name here is {LATER_NAMES[name]})"
-    if name.partition(".")[0] in _OF_BROKERS:
+    if name in OTHER_NAMES:
+        return f" (the name here is {OTHER_NAMES[name]})"
+    if name.partition(".")[0] in _LIBRDKAFKA_ONLY:
         return f" (did you mean {KAFKA_PREFIX}{name}?)"
-    remedy = did_you_mean(name[:80], BY_NAME, "")
+    remedy = did_you_mean(name[:80], BY_KEY, "")
     return f" ({remedy})" if remedy else ""

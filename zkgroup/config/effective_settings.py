@@ -1,4 +1,4 @@
-"""Settings as they are in force, and where each comes from; secrets are hidden. Pure."""
+"""The settings in force, and where each was given. Secrets are hidden. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.config.connection_settings import ConnectionSettings
-from zkgroup.config.security_settings import BROKERS, ZOOKEEPER, Setting
+from zkgroup.config.settings_table import BY_NAME, SETTINGS
 
-HIDDEN: Final = "(hidden)"
-DEFAULT: Final = "default"
-#: Keys with one of these in their names may hold what nobody is to see.
+_HIDDEN: Final = "(hidden)"
+#: Parts of keys that may hold a secret.
 _SECRET: Final = ("password", "secret", "jaas", "token", "credential", "key.pem")
 
 
@@ -24,60 +23,48 @@ class ShownSetting:
 
 
 def shown_settings(settings: ConnectionSettings) -> list[ShownSetting]:
-    """Everything that is in force: the cluster, how it is reached, and each key of a member that somebody has set."""
-    origins = settings.origins
-
-    def shown(name: str, value: object, origin: str) -> ShownSetting:
-        return ShownSetting(name, None if value in (None, "") else str(value), origins.get(origin, DEFAULT))
-
-    rows = [
-        shown("cluster", settings.cluster, "cluster"),
-        shown("protected", "true" if settings.protected else "false", "protected"),
-        shown("zookeeper", settings.zookeeper, "zookeeper"),
-        shown("bootstrap-server", ",".join(map(str, settings.bootstrap)), "bootstrap"),
-        shown("connect-timeout", f"{settings.timeout:g}", "timeout"),
-    ]
+    """The cluster, the settings of the connection, and each key of a member that was given."""
+    tls = settings.zookeeper_tls
+    values: dict[str, object] = {
+        "cluster": settings.cluster,
+        "protected": settings.protected,
+        "zookeeper": settings.zookeeper,
+        "bootstrap-server": ",".join(map(str, settings.bootstrap)),
+        "connect-timeout": f"{settings.timeout:g}",
+    }
     if settings.labels:
-        rows.insert(1, shown("labels", ", ".join(settings.labels), "labels"))
+        values["labels"] = ", ".join(settings.labels)
     if settings.zookeeper_auth:
         users = ", ".join(credential.partition(":")[0] for _, credential in settings.zookeeper_auth)
-        rows.append(shown("zookeeper-auth-file", f"{users} ({HIDDEN[1:-1]} passwords)", "zookeeper-auth-file"))
-    rows += [
-        shown(setting.name, _of_zookeeper(settings, setting), setting.name)
-        for setting in ZOOKEEPER
-        if setting.name in origins
+        values["zookeeper-auth-file"] = f"{users} (hidden passwords)"
+    values["zookeeper-tls"] = tls is not None
+    values["zookeeper-sasl-user"] = settings.zookeeper_sasl[0] if settings.zookeeper_sasl else None
+    values["zookeeper-acl"] = settings.zookeeper_acl
+    rows = [
+        ShownSetting(name, _text(values[name]), settings.origins.get(name, "default"))
+        for name in ("cluster", "labels", "protected", "zookeeper", "bootstrap-server", "connect-timeout")
+        if name in values
     ]
-    named = {setting.key: setting.name for setting in BROKERS if setting.key is not None}
+    for setting in SETTINGS:
+        name = setting.name
+        if name in settings.origins and (setting.section == "zookeeper" or name == "zookeeper-auth-file"):
+            if name not in values:  # a field of TlsSettings
+                values[name] = getattr(tls, setting.name.removeprefix("zookeeper-").replace("-", "_"), None)
+            value = _HIDDEN if setting.kind == "secret" else _text(values[name])
+            rows.append(ShownSetting(name, value, settings.origins[name]))
+    names = {setting.key: setting.name for setting in BY_NAME.values()}
     strongest = {each.key: each for each in settings.properties}
-    rows += [
-        ShownSetting(named.get(key, key), HIDDEN if is_secret(key) else each.value, each.origin)
+    return rows + [
+        ShownSetting(names.get(key, key), _HIDDEN if is_secret(key) else each.value, each.origin)
         for key, each in sorted(strongest.items())
-        if key != "zookeeper.connect"  # shown above, and perhaps overruled
+        if key != "zookeeper.connect"  # a row above, and perhaps overruled
     ]
-    return rows
 
 
 def is_secret(key: str) -> bool:
-    """Whether a key may hold what nobody is to see."""
+    """True if a key may hold a secret."""
     return any(part in key.lower() for part in _SECRET)
 
 
-def _of_zookeeper(settings: ConnectionSettings, setting: Setting) -> str | None:
-    if setting.kind == "secret":
-        return HIDDEN
-    tls = settings.zookeeper_tls
-    found: dict[str, object] = {
-        "zookeeper-tls": tls is not None,
-        "zookeeper-sasl-user": settings.zookeeper_sasl[0] if settings.zookeeper_sasl else None,
-        "zookeeper-acl": settings.zookeeper_acl,
-    }
-    if tls is not None:
-        found |= {
-            "zookeeper-ca-file": tls.ca_file,
-            "zookeeper-certificate-file": tls.certificate_file,
-            "zookeeper-key-file": tls.key_file,
-            "zookeeper-check-hostname": tls.check_hostname,
-            "zookeeper-verify": tls.verify,
-        }
-    value = found.get(setting.name)
-    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+def _text(value: object) -> str | None:
+    return str(value).lower() if isinstance(value, bool) else None if value in (None, "") else str(value)

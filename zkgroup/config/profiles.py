@@ -8,7 +8,7 @@ connect-timeout = 10                         # seconds
 consumer-config = "/etc/kafka/consumer.properties"
 protected = true                             # changes ask for a confirmation
 labels = ["production", "eu-west-1"]         # shown where the cluster is
-security-protocol = "SASL_SSL"               # and all others of zkgroup.config.security_settings
+security-protocol = "SASL_SSL"               # and all other options of zkgroup.config.settings_table
 [clusters.prod.kafka]                        # librdkafka's properties
 "socket.timeout.ms" = 10000
 [clusters.prod.properties]                   # the reference's keys
@@ -23,45 +23,40 @@ from pathlib import Path
 from typing import Any, Final
 
 from zkgroup.config.java_properties import Property
-from zkgroup.config.security_settings import SETTINGS
 from zkgroup.config.settings_file import read_settings
+from zkgroup.config.settings_table import KAFKA_PREFIX, SETTINGS
 from zkgroup.errors import UsageError, did_you_mean
 
 ENV_CONFIG: Final = "ZKGROUP_CONFIG"
-_MOST_DOTS: Final = 1000
+_MAX_DOTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One cluster's settings; None where the file has none."""
+    """One cluster's settings. ``values``: the texts of the settings of ``zkgroup.config.settings_table`` by their keys
+    here; ``properties``: the tables ``properties`` and ``kafka``."""
 
     origin: str
-    zookeeper: str | None = None
-    zookeeper_auth_file: str | None = None
-    bootstrap_server: str | None = None
-    connect_timeout: float | None = None
-    consumer_config: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
     protected: bool = False
     labels: tuple[str, ...] = ()
     properties: tuple[Property, ...] = ()
-    #: Those of ``zkgroup.config.security_settings``, by their keys; truth values as ``true`` and ``false``.
-    security: Mapping[str, str] = field(default_factory=dict)
 
 
 def config_file(environ: Mapping[str, str]) -> tuple[Path, bool]:
-    """Where ``config.toml`` is, and whether somebody asked for that very file."""
+    """The path of ``config.toml``; True if ``$ZKGROUP_CONFIG`` names it."""
     asked_for = environ.get(ENV_CONFIG)
     if asked_for:
         return Path(asked_for).expanduser(), True
     xdg = environ.get("XDG_CONFIG_HOME", "")
-    # The XDG specification has relative paths ignored.
+    # The XDG specification: relative paths are ignored.
     base = Path(xdg) if xdg.startswith("/") else Path(environ.get("HOME") or "/", ".config")
     return base / "zkgroup" / "config.toml", False
 
 
 def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
-    """All profiles by their names; none where there is no file. Raises ``UsageError`` for what cannot be read."""
-    import tomllib  # 9 ms at start-up that only profiles need
+    """All profiles by their names; none if there is no file. Raises ``UsageError`` for an invalid file."""
+    import tomllib  # 9 ms at start-up
 
     try:
         text = read_settings(path, "check its permissions").decode("utf-8")
@@ -89,8 +84,8 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
 def _check_keys(text: str, path: Path) -> None:
     """Raise ``UsageError`` for a key of thousands of parts, whose square is what tomllib (3.11) takes for it."""
     for number, line in enumerate(text.split("\n"), 1):
-        if line.count(".") > _MOST_DOTS:
-            raise UsageError(f"{path}, line {number} has more than {_MOST_DOTS} dots", "correct the TOML")
+        if line.count(".") > _MAX_DOTS:
+            raise UsageError(f"{path}, line {number} has more than {_MAX_DOTS} dots", "correct the TOML")
 
 
 def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
@@ -102,31 +97,31 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
         # A misspelt `protected` must not pass in silence.
         remedy = did_you_mean(unknown[0][:80], _FIELDS, _known_keys())
         raise UsageError(f"{where}: unknown key {unknown[0][:80]!r}", remedy)
-    values: dict[str, Any] = {}
-    security: dict[str, str] = {}
     for key, value in table.items():
         wanted, accepts = _FIELDS[key]
         if not accepts(value):
             raise UsageError(f"{where}: {key} has a value of the wrong type", f"give {wanted}")
-        if key in _SECURITY:
-            security[key] = _scalar(value, where)
-        else:
-            values[key.replace("-", "_")] = tuple(value) if isinstance(value, list) else value
     properties = [
         Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {_line(key)}"), f"{where}.{section}")
-        for section, prefix in (("properties", ""), ("kafka", "kafka."))
-        for key, value in values.pop(section, {}).items()
+        for section, prefix in (("properties", ""), ("kafka", KAFKA_PREFIX))
+        for key, value in table.get(section, {}).items()
     ]
-    return Profile(origin=f"profile {_line(name)} in {path}", properties=tuple(properties), security=security, **values)
+    return Profile(
+        origin=f"profile {_line(name)} in {path}",
+        values={key: _scalar(value, where) for key, value in table.items() if key not in _OTHER_FIELDS},
+        protected=table.get("protected", False),
+        labels=tuple(table.get("labels", ())),
+        properties=tuple(properties),
+    )
 
 
 def _known_keys() -> str:
-    own = ", ".join(key for key in _FIELDS if key not in _SECURITY)
-    return f"known are {own}, and what the options for TLS, users and access lists are called ('zkgroup --help')"
+    known = [*(key for one in SETTINGS if one.section == "connection" for key in one.profile_keys), *_OTHER_FIELDS]
+    return f"known are {', '.join(known)}, and the names of the options for TLS, users and access lists"
 
 
 def _line(text: str) -> str:
-    """As much of a text as a message shows, on one line."""
+    """The beginning of a text, on one line."""
     return text[:120] if text[:120].isprintable() else repr(text[:120])
 
 
@@ -139,25 +134,25 @@ def _is_int64(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
-_FIELDS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
-    "zookeeper": ("a text", _is_text),
-    "zookeeper-auth-file": ("a path", _is_text),
-    "bootstrap-server": ("a text", _is_text),
-    "connect-timeout": ("seconds", lambda value: isinstance(value, float) or _is_int64(value)),
-    "consumer-config": ("a path", _is_text),
-    "protected": ("true or false", lambda value: isinstance(value, bool)),
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_Field = tuple[str, Callable[[object], bool]]  # the wanted type in words, and a check
+_KINDS: Final[dict[str, _Field]] = {
+    "bool": ("true or false", _is_bool),
+    "seconds": ("seconds", lambda value: isinstance(value, float) or _is_int64(value)),
+    "path": ("a path", _is_text),
+}
+_OTHER_FIELDS: Final[dict[str, _Field]] = {
+    "protected": ("true or false", _is_bool),
     "labels": ("a list of texts", lambda value: isinstance(value, list) and all(map(_is_text, value))),
     "kafka": ("a table", lambda value: isinstance(value, dict)),
     "properties": ("a table", lambda value: isinstance(value, dict)),
-    **{
-        key: ("true or false", lambda value: isinstance(value, bool))
-        if setting.kind == "truth"
-        else ("a text", _is_text)
-        for setting in SETTINGS
-        for key in setting.keys
-    },
 }
-_SECURITY: Final = frozenset(key for setting in SETTINGS for key in setting.keys)
+_FIELDS: Final = {
+    key: _KINDS.get(one.kind, ("a text", _is_text)) for one in SETTINGS for key in one.profile_keys
+} | _OTHER_FIELDS
 
 
 def _table(value: object, where: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reading files of settings: whole, and only so much as any such file can hold."""
+"""Read files of settings and secrets, up to a size limit."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from typing import Final
 
 from zkgroup.errors import UsageError
 
-LARGEST: Final = 1 << 20  # bytes
-LARGEST_SECRET: Final = 64 << 10
+MAX_SIZE: Final = 1 << 20  # bytes
+MAX_SECRET_SIZE: Final = 64 << 10
 
 
 def read_settings(path: Path, remedy: str) -> bytes:
-    """A file's bytes. Raises ``UsageError`` where it cannot be read, or is larger than 1 MiB (a device without an end
-    is), and ``FileNotFoundError``."""
+    """A file's bytes. Raises ``UsageError`` if it cannot be read, or is larger than 1 MiB, and
+    ``FileNotFoundError``."""
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MAX_SIZE + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", remedy) from None
-    if len(data) > LARGEST:
-        raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB", "see whether it is the right file")
+    if len(data) > MAX_SIZE:
+        raise UsageError(f"{path} is larger than {MAX_SIZE >> 20} MiB", "check that it is the right file")
     return data
 
 
 def read_secrets(path: Path, origin: str) -> tuple[str | None, bool]:
-    """What a file of secrets holds, None where it is no text of a bearable length; and whether others may read it.
+    """A secret file's text, None if it is no UTF-8 or longer than 64 KiB; and True if other users may read the file.
 
-    Raises ``UsageError``, which shows nothing of it; ``origin`` is who named the file.
+    Raises ``UsageError``, which shows nothing of the text; ``origin`` is where the file was named.
     """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            data = file.read(LARGEST_SECRET + 1)
+            data = file.read(MAX_SECRET_SIZE + 1)
     except OSError as error:
         why = error.strerror or error
         raise UsageError(f"{origin}: cannot read {path}: {why}", "name a file that can be read") from None
     try:
-        text = data.decode("utf-8") if len(data) <= LARGEST_SECRET else None
+        text = data.decode("utf-8") if len(data) <= MAX_SECRET_SIZE else None
     except UnicodeDecodeError:
         text = None
     return text, stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def is_encrypted(key_file: str) -> bool:
-    """Whether a PEM file holds a key that needs a password; False where it cannot be read."""
+    """True if a PEM file holds a key that needs a password; False if it cannot be read."""
     try:
         with Path(key_file).open("rb") as file:
-            return b"ENCRYPTED" in file.read(LARGEST_SECRET)
+            return b"ENCRYPTED" in file.read(MAX_SECRET_SIZE)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Where zkgroup keeps files of its own: downloads, and what must outlive a process."""
+"""zkgroup's folders for downloads and for state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cache_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """The folder for what must outlive a process (sandboxes, backups): ``$ZKGROUP_STATE_DIR``, else the platform's."""
+    """The folder for sandboxes and backups: ``$ZKGROUP_STATE_DIR``, else the platform's state folder."""
     return _folder(STATE_VARIABLE, "XDG_STATE_HOME", ".local/state", "Library/Application Support")
 
 
@@ -25,6 +25,6 @@ def _folder(variable: str, xdg: str, unix: str, macos: str) -> Path:
     if own := os.environ.get(variable):
         return Path(own).expanduser().absolute()
     base = os.environ.get(xdg, "")
-    if base.startswith("/"):  # the XDG specification: relative paths are to be ignored
+    if base.startswith("/"):  # the XDG specification: relative paths are ignored
         return Path(base) / "zkgroup"
     return Path.home() / (macos if sys.platform == "darwin" else unix) / "zkgroup"

@@ -1,4 +1,4 @@
-"""Credentials for ZooKeeper, from a file of their own: neither a command line nor a shared configuration shows them."""
+"""Credentials for ZooKeeper, from a file: no command line and no shared configuration shows them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from zkgroup.errors import UsageError
 DIGEST: Final = "digest"
 
 
-def read_credentials(path: Path, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
-    """Scheme and credentials, as ``addauth`` of ZooKeeper's shell takes them, one a line: ``digest USER:PASSWORD``, or
-    just ``USER:PASSWORD``. Blank lines, and those that begin with ``#``, are left out.
+def read_credentials(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """Scheme and credentials, one per line as ``addauth`` of ZooKeeper's shell takes them: ``digest USER:PASSWORD``, or
+    ``USER:PASSWORD``. Blank lines, and those that begin with ``#``, are skipped.
 
-    Also warnings: others may read the file. Raises ``UsageError``, which shows nothing of what the file holds;
-    ``origin`` is who named it.
+    Also returns warnings. Raises ``UsageError``, which shows nothing of the file; ``origin`` is where the file was
+    named.
     """
+    path = Path(file).expanduser()
     text, exposed = read_secrets(path, origin)
     lines = ["?"] if text is None else text.splitlines()
     found = []

@@ -179,7 +179,7 @@ class KafkaDriver(MemberDriver):
             return
         config = self._config
         selected = topic_filter.select(
-            existing, exclude_internal=config.exclude_internal_topics, internal=internal_topics(config.compat)
+            existing, exclude_internal=config.exclude_internal_topics, internal=internal_topics(config.kafka_version)
         )
         if selected != self._topics:
             log.info("group %s: subscribing to %s", self.group, ", ".join(selected) or "nothing")

@@ -41,7 +41,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from zkgroup.clients import tls
 from zkgroup.clients.kafka import connection_errors, legacy_brokers, listeners
 from zkgroup.clients.kafka.librdkafka_log import ClientLog
-from zkgroup.config.security_settings import MECHANISMS, PROTOCOLS
+from zkgroup.config.settings_table import MECHANISMS, PROTOCOLS
 from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.broker_znodes import BrokerRegistration, parse_endpoints
 

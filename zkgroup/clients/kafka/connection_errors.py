@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from zkgroup.clients import tls
-from zkgroup.config.security_settings import TlsSettings
+from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.errors import UnreachableError, UsageError
 
 _PLACE = re.compile(r"(?:[a-z_]+://)?(\[[^\]]+\]|[^\s/:]+):([0-9]+)/[^\s:]*: ")

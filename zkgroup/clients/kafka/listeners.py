@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from zkgroup.config.security_settings import PROTOCOLS, has_tls
+from zkgroup.config.settings_table import PROTOCOLS, has_tls
 from zkgroup.errors import UsageError
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint
 

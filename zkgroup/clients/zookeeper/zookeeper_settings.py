@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zkgroup.config.security_settings import TlsSettings
+from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.protocol.operations import OPEN, Acl
 
 

@@ -1,0 +1,285 @@
+"""``resolve_connection``: the settings of a connection from their layers.
+
+Flags win over the environment, the environment over the cluster's profile, the profile over ``consumer.properties``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from zkgroup.config.connection_settings import (
+    ConnectionSettings,
+    ConnectString,
+    TlsSettings,
+    parse_bootstrap,
+    parse_connect_string,
+)
+from zkgroup.config.consumer_config import unknown_keys
+from zkgroup.config.java_properties import Property, read_properties
+from zkgroup.config.profiles import Profile, config_file, read_profiles
+from zkgroup.config.setting_layers import (
+    MAX_TIMEOUT,
+    Flags,
+    Layers,
+    Value,
+    parse_bool,
+    parse_seconds,
+    read_layers,
+    single_flag,
+)
+from zkgroup.config.settings_file import is_encrypted
+from zkgroup.config.settings_table import BY_NAME, KAFKA_PREFIX, PROTOCOLS, SETTINGS, has_tls
+from zkgroup.config.zookeeper_credentials import read_credentials
+from zkgroup.errors import UsageError, did_you_mean
+
+SANDBOX: Final = "sandbox"
+_COMMAND_LINE: Final = "--property"
+#: The connect string of a sandbox, and the file of its profile if it is secured, by the sandbox's name.
+FindSandbox = Callable[[str], tuple[str, Path | None]]
+#: Asks a person for a secret; None if nobody can be asked.
+Ask = Callable[[str], str] | None
+#: Properties that are secrets, and the options that take them from a file.
+_SECRETS: Final = {one.key: one.option for one in SETTINGS if one.kind == "secret" and one.key} | {
+    "kafka.ssl.key.pem": "--ssl-key-file"
+}
+
+
+def resolve_connection(
+    flags: Flags, environ: Mapping[str, str], find_sandbox: FindSandbox, ask: Ask = None
+) -> ConnectionSettings:
+    """Resolve every setting, with its origin. Reads ``config.toml`` and ``consumer.properties``.
+
+    ``find_sandbox`` finds a sandbox by its name (``""``: the default one). ``ask`` asks a person for a missing
+    password. Raises ``UsageError`` for what is contradictory, unknown or unreadable.
+    """
+    by_flag = single_flag(flags, "cluster")
+    cluster = by_flag or environ.get(BY_NAME["cluster"].variable) or None
+    profile = _profile(cluster, environ, find_sandbox) if cluster else Profile(origin="no profile")
+    own = [_parse_assignment(text) for text in flags.get("property", ())]
+    layers = read_layers(flags, environ, profile, profile_first=bool(by_flag))
+    consumer_config = layers.text("consumer-config")
+    properties = [
+        *(read_properties(Path(consumer_config).expanduser()) if consumer_config else ()),
+        *profile.properties,
+        *layers.properties(flagged=False),
+        *own,
+        *layers.properties(flagged=True),
+    ]
+    _check_protocol([p for p in properties if p.key == BY_NAME["security-protocol"].key])
+    exposed = _check_contradictions(layers, own)
+    origins = {name: values[0].origin for name, values in layers.values.items()}
+    if cluster:
+        origins["cluster"] = "--cluster" if by_flag else BY_NAME["cluster"].variable
+    zookeeper, zookeeper_origin = _zookeeper(flags, layers, properties)
+    if zookeeper:
+        origins["zookeeper"] = zookeeper_origin
+    warnings = _overruled(flags, zookeeper, zookeeper_origin, properties)
+    bootstrap = layers.find("bootstrap-server")
+    auth_file = layers.find("zookeeper-auth-file")
+    auth, auth_warnings = read_credentials(*auth_file) if auth_file else ((), [])
+    if profile.protected:
+        origins["protected"] = profile.origin
+    if profile.labels:
+        origins["labels"] = profile.origin
+    timeout, origins["connect-timeout"] = _timeout(layers, properties)
+    listener = next((p.value for p in reversed(properties) if p.key == BY_NAME["listener"].key), None)
+    properties += _missing_passwords(_kafka(properties), listener, ask)
+    sasl, tls = _zookeeper_user(layers, ask), _zookeeper_tls(layers, ask)
+    acl = layers.text("zookeeper-acl")
+    if acl is not None and acl.startswith("creator") and not (auth or sasl or (tls and tls.certificate_file)):
+        raise UsageError(
+            f"zookeeper-acl {acl} needs credentials", "give --zookeeper-auth-file or --zookeeper-sasl-user"
+        )
+    return ConnectionSettings(
+        zookeeper=zookeeper,
+        bootstrap=parse_bootstrap(*bootstrap) if bootstrap else (),
+        timeout=timeout,
+        kafka=_kafka(properties),
+        listener=listener,
+        zookeeper_auth=auth,
+        zookeeper_tls=tls,
+        zookeeper_sasl=sasl,
+        zookeeper_acl=acl,
+        cluster=cluster,
+        protected=profile.protected,
+        labels=profile.labels,
+        properties=tuple(properties),
+        origins=origins,
+        # A command reads the keys of a file that concern it; a typed key is meant for this command.
+        warnings=(*warnings, *auth_warnings, *layers.warnings, *exposed, *unknown_keys(own)),
+    )
+
+
+def _check_protocol(named: Sequence[Property]) -> None:
+    """Raise ``UsageError`` if a layer removes the TLS that a weaker one asks for: only the option may."""
+    asking = next((prop for prop in named if has_tls(prop.value)), None)
+    if asking is None or has_tls(named[-1].value) or named[-1].origin == BY_NAME["security-protocol"].option:
+        return
+    if named[-1].value.upper() in PROTOCOLS:  # another value may be a secret; it is refused later
+        raise UsageError(
+            f"{named[-1].origin} asks for {named[-1].value}, and {asking.origin} for {asking.value}",
+            f"correct one of them; --security-protocol {named[-1].value} permits to go without encryption",
+        )
+
+
+def _kafka(properties: Sequence[Property]) -> dict[str, str]:
+    return {p.key.removeprefix(KAFKA_PREFIX): p.value for p in properties if p.key.startswith(KAFKA_PREFIX)}
+
+
+def _profile(cluster: str, environ: Mapping[str, str], find_sandbox: FindSandbox) -> Profile:
+    name, colon, rest = cluster.partition(":")
+    if name == SANDBOX:
+        if colon and not rest:
+            raise UsageError(f"--cluster {cluster} names no sandbox", "write sandbox or sandbox:NAME")
+        connect, secured = find_sandbox(rest)
+        if secured is None:
+            return Profile(origin=cluster, values={"zookeeper": connect})
+        return next(iter(read_profiles(secured, must_exist=True).values()))
+    path, asked_for = config_file(environ)
+    profiles = read_profiles(path, must_exist=asked_for)
+    found = profiles.get(cluster)
+    if found is None:
+        known = sorted(profiles)
+        remedy = did_you_mean(cluster, known, f"known: {', '.join([*known, SANDBOX])}")
+        raise UsageError(f"no cluster profile {cluster!r} in {path}", remedy)
+    return found
+
+
+def _parse_assignment(text: str) -> Property:
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        # The text may be a secret without its key: it is not shown.
+        raise UsageError("--property wants KEY=VALUE", "for example -X auto.offset.reset=smallest")
+    return Property(key.strip(), value.strip(), _COMMAND_LINE)
+
+
+def _zookeeper(flags: Flags, layers: Layers, properties: Sequence[Property]) -> tuple[ConnectString | None, str]:
+    """The ZooKeeper and its origin. Raises ``UsageError`` if the command line names two."""
+    settings = [p for p in properties if p.key == BY_NAME["zookeeper"].key]
+    typed = [Value(text, "--zookeeper") for text in flags.get("zookeeper", ())]
+    typed += [Value(p.value, f"{_COMMAND_LINE} {p.key}") for p in settings if p.origin == _COMMAND_LINE]
+    parsed = [(parse_connect_string(*value), value.origin) for value in typed]
+    for value, origin in parsed[1:]:
+        if not value.same_as(parsed[0][0]):
+            raise UsageError(
+                f"two different ZooKeepers on one command line, {parsed[0][0]} ({parsed[0][1]}) and {value} ({origin})",
+                "give one",
+            )
+    if parsed:
+        return parsed[0]
+    found = layers.find("zookeeper") or next((Value(p.value, p.origin) for p in reversed(settings)), None)
+    return (parse_connect_string(*found), found.origin) if found else (None, "")
+
+
+def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, properties: Sequence[Property]) -> list[str]:
+    """A warning if the environment or a profile wins over the ZooKeeper of a file that a flag names."""
+    if zookeeper is None or not flags.get("consumer_config") or origin.startswith("--"):
+        return []
+    return [
+        f"{p.origin}: zookeeper.connect is overruled by {origin} ({zookeeper})"
+        for p in properties
+        if p.key == "zookeeper.connect"
+        and p.origin not in (_COMMAND_LINE, origin)
+        and not parse_connect_string(p.value, p.origin).same_as(zookeeper)
+    ]
+
+
+def _timeout(layers: Layers, properties: Sequence[Property]) -> tuple[float, str]:
+    """The time-out in seconds, and its origin."""
+    found = layers.find("connect-timeout")
+    if found is not None:
+        return parse_seconds(found), found.origin
+    for prop in reversed(properties):
+        if prop.key == "zookeeper.connection.timeout.ms" and prop.value.isascii() and prop.value.isdigit():
+            digits = prop.value.lstrip("0")  # Python does not read thousands of them
+            if not digits or len(digits) > 9 or int(digits) > 1000 * MAX_TIMEOUT:
+                why, remedy = ("large", "at most an hour, 3600000") if digits else ("small", "at least 1")
+                raise UsageError(f"{prop.origin}: {prop.key}={prop.value[:40]} is too {why}", remedy)
+            return int(digits) / 1000, prop.origin
+    return BY_NAME["connect-timeout"].default, "default"
+
+
+def _missing_passwords(kafka: Mapping[str, str], listener: str | None, ask: Ask) -> list[Property]:
+    """Ask for the passwords that librdkafka's properties lack. Raises ``UsageError`` if nobody can be asked, and if the
+    protocol needs more settings."""
+    protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
+    added = []
+    speaks_sasl = protocol.startswith("SASL")
+    mechanism = kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms")
+    user, password = kafka.get("sasl.username"), kafka.get("sasl.password")
+    if speaks_sasl and mechanism is None and "sasl.username" in kafka:
+        raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
+    if user and not password and (mechanism or "").upper() in BY_NAME["sasl-mechanism"].choices:
+        if speaks_sasl or listener is not None:
+            asked = _ask(ask, f"password of {user} for the brokers", "--sasl-password-file", "ZKGROUP_SASL_PASSWORD")
+            added.append(Property("kafka.sasl.password", asked, "prompt"))
+    elif speaks_sasl and not user and (mechanism or "").upper() in BY_NAME["sasl-mechanism"].choices:
+        raise UsageError(f"{protocol} with {mechanism} needs a user", "give --sasl-user")
+    key = kafka.get("ssl.key.location") or kafka.get("ssl.certificate.location")
+    if key and "ssl.key.password" not in kafka and is_encrypted(key):
+        asked = _ask(ask, f"password of the key {key}", "--ssl-key-password-file", "ZKGROUP_SSL_KEY_PASSWORD")
+        added.append(Property("kafka.ssl.key.password", asked, "prompt"))
+    return added
+
+
+def _zookeeper_tls(layers: Layers, ask: Ask) -> TlsSettings | None:
+    """The settings of TLS with ZooKeeper; None without TLS.
+
+    Raises ``UsageError`` if a layer removes the TLS that another one asks for: only a flag may.
+    """
+    names = ("zookeeper-ca-file", "zookeeper-certificate-file", "zookeeper-key-file")
+    ca, certificate, key = map(layers.text, names)
+    said = layers.values.get("zookeeper-tls", ())
+    asking = [value for value in said if parse_bool("zookeeper-tls", value)]
+    asking += [layers.values[name][0] for name in names if name in layers.values]
+    if not layers.is_true("zookeeper-tls", bool(asking)):
+        if asking and "zookeeper-tls" not in layers.flagged:
+            raise UsageError(
+                f"{said[0].origin} is false, and {asking[0].origin} asks for TLS with ZooKeeper",
+                "correct one of them; --no-zookeeper-tls permits to go without encryption",
+            )
+        return None
+    if key and not certificate:
+        raise UsageError("a key without a certificate is shown to nobody", "give --zookeeper-certificate-file")
+    password = layers.text("zookeeper-key-password")
+    if password is None and certificate and is_encrypted(key or certificate):
+        variable = "ZKGROUP_ZOOKEEPER_KEY_PASSWORD"
+        password = _ask(ask, f"password of the key {key or certificate}", "--zookeeper-key-password-file", variable)
+    check, verify = layers.is_true("zookeeper-check-hostname", True), layers.is_true("zookeeper-verify", True)
+    return TlsSettings(ca, certificate, key, password, check, verify)
+
+
+def _zookeeper_user(layers: Layers, ask: Ask) -> tuple[str, str] | None:
+    """The user and the password for SASL with ZooKeeper; None if no user is named."""
+    user = layers.text("zookeeper-sasl-user")
+    if user is None:
+        return None
+    password = layers.text("zookeeper-sasl-password")
+    if password is None:
+        variable = "ZKGROUP_ZOOKEEPER_SASL_PASSWORD"
+        password = _ask(ask, f"password of {user} for ZooKeeper", "--zookeeper-sasl-password-file", variable)
+    return user, password
+
+
+def _check_contradictions(layers: Layers, typed: Sequence[Property]) -> list[str]:
+    """Raise ``UsageError`` if the command line gives an option and its property with different values. Returns warnings
+    of secrets on the command line. ``typed``: its properties."""
+    flagged = {prop.key: prop for prop in layers.properties(flagged=True)}
+    for prop in typed:
+        flag = flagged.get(prop.key)
+        if flag is not None and flag.value != prop.value:
+            raise UsageError(f"{flag.origin} and {prop.origin} {prop.key} contradict each other", "give one of the two")
+    return [
+        f"the command line shows {prop.key} to everyone on this machine: give it with {option} or the environment"
+        for prop in typed
+        if (option := _SECRETS.get(prop.key)) is not None
+    ]
+
+
+def _ask(ask: Ask, what: str, option: str, variable: str) -> str:
+    found = ask(what) if ask is not None else ""
+    if not found:
+        raise UsageError(f"no {what} was given", f"name a file that holds it with {option}, or set {variable}")
+    return found
