@@ -15,7 +15,7 @@ from zkgroup.text import counted, listed
 
 from ._context import warn
 from ._global_options import GlobalOptions
-from ._output import SPARE, Output, format_rows, print_object, print_rows
+from ._output import SPARE, Output, format_rows, has_objects, is_table, print_object, print_rows
 from ._terminal_text import escape
 
 if TYPE_CHECKING:
@@ -95,11 +95,11 @@ class View:
 
 def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str] = ()) -> None:
     """Rows in the format that was asked for. ``problems`` are warnings."""
-    if output == "json":
-        print_object(as_object(view))
+    if has_objects(output):
+        print_object(as_object(view), output)
     else:
         print_rows(view.rows, COLUMNS, output, spare=("member", *SPARE))
-        if output == "table" and not ctx.ensure_object(GlobalOptions).quiet:
+        if is_table(output) and not ctx.ensure_object(GlobalOptions).quiet:
             sys.stdout.flush()
             sys.stderr.writelines(f"{line}\n" for line in summary(view))
             sys.stderr.flush()

@@ -17,7 +17,7 @@ from zkgroup.text import counted
 from ._context import connection
 from ._error_output import printing
 from ._group_overview import shown_lag
-from ._output import Output, print_object
+from ._output import Output, has_objects, print_object
 from ._terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ def show_checks(
     from zkgroup.groups.monitoring.nagios_check import EXIT_CODES, worst_state
 
     state = worst_state(one.state for one in checks)
-    if output == "json":
+    if has_objects(output):
         rows = [_object(one) for one in checks]
-        print_object({"state": state, "groups": rows} if every else rows[0])
+        print_object({"state": state, "groups": rows} if every else rows[0], output)
     else:
         limits = f"{warn_lag if warn_lag is not None else ''};{crit_lag if crit_lag is not None else ''};0"
         text, details = _text_of_all(checks) if every else _text_of(checks[0])

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO, TypeAlias
+from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import orjson
 
@@ -25,7 +25,9 @@ from zkgroup.text import without_formula
 from ._error_output import printing
 from ._terminal_text import escape, fitting, json_escape, shortened, width
 
+#: The formats. A new one is added here alone: to ``_OBJECTS`` if it has objects, and where this module writes lines.
 Output: TypeAlias = Literal["table", "json", "csv"]
+_OBJECTS: Final = frozenset({"json"})
 Row: TypeAlias = Mapping[str, Any] | object
 
 GAP = "  "
@@ -79,6 +81,16 @@ class AtLeast(int):
         return f"≥{int(self)}"
 
 
+def is_table(output: Output) -> bool:
+    """True for the format for people, which may leave out columns, shorten values and add lines."""
+    return output == "table"
+
+
+def has_objects(output: Output) -> bool:
+    """True for a format for programs that shows objects; the others show rows of cells."""
+    return output in _OBJECTS
+
+
 def iso_utc(millis: int | None) -> str | None:
     """Milliseconds since 1970 as ISO 8601 in UTC; None, and what no calendar has, as None."""
     if millis is None:
@@ -116,11 +128,11 @@ def print_rows(
     stream = sys.stdout if stream is None else stream
     terminal = stream.isatty()
     declared = [Column(column) if isinstance(column, str) else column for column in columns]
-    if output == "table" and terminal:
+    if is_table(output) and terminal:
         declared = [dataclasses.replace(c, convert=short_time) if c.convert is iso_utc else c for c in declared]
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
-    if output == "table" and terminal:
+    if is_table(output) and terminal:
         found, columns_there = list(values), shutil.get_terminal_size().columns
         kept = _kept(found, names, spare, columns_there)
         found, names = [[row[index] for index in kept] for row in found], [names[index] for index in kept]
@@ -129,15 +141,32 @@ def print_rows(
         return
     for line in format_rows(values, names, output):
         with printing(stream):
-            stream.write((json_escape(line) if output == "json" else escape(line[:-1]) + "\n") if terminal else line)
+            stream.write(escape_line(line, output) if terminal else line)
 
 
-def print_object(value: Mapping[str, Any], output: Literal["json"] = "json", *, stream: TextIO | None = None) -> None:
-    """Show one thing as one JSON object."""
+def print_object(value: Mapping[str, Any], output: Output = "json", *, stream: TextIO | None = None) -> None:
+    """Show one object, in a format that has objects."""
     stream = sys.stdout if stream is None else stream
     text = json_text(value, indent=True) + "\n"
     with printing(stream):
-        stream.write(json_escape(text) if stream.isatty() else text)
+        stream.write(escape_line(text, output) if stream.isatty() else text)
+
+
+def stream_line(row: Mapping[str, Any], output: Output) -> str:
+    """A row of an endless output, as one line: an object, or cells without a head."""
+    if has_objects(output):
+        return json_text(row) + "\n"
+    return list(format_rows([list(row.values())], list(row), output))[-1]
+
+
+def stream_head(names: Sequence[str], output: Output) -> str:
+    """The first line of an endless output; empty where there is none."""
+    return next(iter(format_rows([], names, output))) if output == "csv" else ""
+
+
+def escape_line(line: str, output: Output) -> str:
+    """A line for a terminal: control characters are visible."""
+    return json_escape(line) if has_objects(output) else escape(line[:-1]) + "\n"
 
 
 def as_objects(rows: Iterable[Row], columns: Sequence[Column | str]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 
 from ._context import connection, done, warn, zookeeper_settings
 from ._group_views import StoreChoice, brokers_of, open_stores
+from ._output import Output, is_table
 from ._signals import StopRequest, nothing_begun
 from ._spinner import rewrites
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.watch.recording import Recorder, Recording
     from zkgroup.groups.watch.timeline import Observation
 
-    from ._output import Output
 
 WATCHING: Final = "Watching"
 #: How often it is looked whether somebody still reads, in seconds.
@@ -151,7 +151,7 @@ def watch_group(
 
 def has_screen(output: Output) -> bool:
     """Whether there is a terminal to draw on, and it is meant to be drawn on."""
-    return output == "table" and rewrites(sys.stdout)
+    return is_table(output) and rewrites(sys.stdout)
 
 
 def _lines(output: Output, take: Callable[[float], Observation | None], stop: StopRequest) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ._error_output import reader_is_gone, stdout_descriptor
-from ._output import Output, format_rows, iso_utc, json_text
-from ._terminal_text import json_escape, one_line
+from ._output import Output, escape_line, is_table, iso_utc, stream_head, stream_line
+from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.groups.watch.timeline import Event
@@ -28,8 +28,7 @@ class Lines:
         self._stopping = stopping
         self._out = stdout_descriptor()
         self._terminal = os.isatty(self._out)
-        if output == "csv":
-            self._write(",".join(COLUMNS) + "\n")
+        self._write(stream_head(COLUMNS, output))
 
     def tell(self, events: Iterable[Event]) -> None:
         """Write these events. Raises ``BrokenPipeError`` where nobody reads any more."""
@@ -42,14 +41,11 @@ class Lines:
 
     def _line(self, event: Event) -> str:
         row = row_of(event)
-        if self._output == "table":
+        if is_table(self._output):
             # Names may hold anything: a line of text stays one line, of what can be shown.
             return f"{row['time']}  {event.kind:<18}  {one_line(event.message)}\n"
-        if self._output == "csv":
-            (_, line) = format_rows([list(row.values())], COLUMNS, "csv")
-            return one_line(line) + "\n" if self._terminal else line
-        line = json_text(row) + "\n"
-        return json_escape(line) if self._terminal else line
+        line = stream_line(row, self._output)
+        return escape_line(line, self._output) if self._terminal else line
 
     def _write(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")

@@ -29,7 +29,18 @@ from ._monitoring import (
     show_checks,
     write_metrics,
 )
-from ._output import SPARE, Column, Output, as_objects, iso_utc, print_object, print_rows, time_column
+from ._output import (
+    SPARE,
+    Column,
+    Output,
+    as_objects,
+    has_objects,
+    is_table,
+    iso_utc,
+    print_object,
+    print_rows,
+    time_column,
+)
 from ._rendering import render_command
 from ._shared_options import OutputOption, TopicsOption
 from ._spinner import working
@@ -185,7 +196,7 @@ def inspect_group(
             raise UsageError("--explain beside a group", "it is about a kind of finding, whatever group has it")
         _explain(code, output)
         return None
-    if checking and (verify or section or topic or output == "csv"):
+    if checking and (verify or section or topic or not (is_table(output) or has_objects(output))):
         raise UsageError("--check is a verdict on whole groups", "leave out --verify, --section, --topic and csv")
     if not checking and (warn_lag is not None or crit_lag is not None or history is not None):
         raise UsageError("--warn-lag, --crit-lag and --history are about --check", "give --check, too")
@@ -235,12 +246,12 @@ def _explain(code: str, output: Output) -> None:
     from zkgroup.groups.findings.finding_kinds import KINDS, page_text
 
     text = page_text(code)
-    if output == "table":
+    if is_table(output):
         sys.stdout.write(text)
         return
     row = {"code": code, "severities": KINDS[code].severities, "meaning": KINDS[code].meaning, "text": text}
-    if output == "json":
-        print_object(row)
+    if has_objects(output):
+        print_object(row, output)
     else:
         print_rows([row], list(row), output)
 
@@ -249,26 +260,26 @@ def _show(
     ctx: typer.Context, found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool
 ) -> None:
     given = ctx.ensure_object(GlobalOptions)
-    if section is None and output == "table" and every:
+    if section is None and is_table(output) and every:
         print_summary(found, given)
         return
-    if section is None and output == "table":
+    if section is None and is_table(output):
         print_overview(found[0], given)
         return
-    if section is None and output == "json":
+    if section is None and has_objects(output):
         objects = [_object(one, given) for one in found]
         if every:
-            print_rows(objects, list(objects[0]) if objects else ["group"], "json")
+            print_rows(objects, list(objects[0]) if objects else ["group"], output)
         else:
-            print_object(objects[0])
+            print_object(objects[0], output)
         return
     chosen: Section = section or "partitions"
-    columns = COLUMNS[chosen] + (ONLY_JSON[chosen] if output == "json" else ())
+    columns = COLUMNS[chosen] + (ONLY_JSON[chosen] if has_objects(output) else ())
     if chosen == "partitions" and any(one.store == "both" for one in found):
         columns += BOTH
     spare = ("member", *SPARE, "owner") if chosen == "partitions" else SPARE
-    if chosen == "findings" and output != "json":
-        columns = (*columns[:-1], Column("commands", ("\n" if output == "csv" else " && ").join))
+    if chosen == "findings" and not has_objects(output):
+        columns = (*columns[:-1], Column("commands", (" && " if is_table(output) else "\n").join))
     rows = [(one.snapshot.group, row) for one in found for row in _rows(one, chosen, given)]
     if chosen == "findings":
         from zkgroup.groups.findings.finding_kinds import SEVERITIES

@@ -9,7 +9,7 @@ import typer
 from ._context import warn
 from ._group_overview import table_row
 from ._group_views import look_at_all
-from ._output import SPARE, print_rows
+from ._output import SPARE, has_objects, is_table, print_rows
 from ._shared_options import OutputOption
 
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
@@ -54,8 +54,8 @@ def list_groups(
     rows = [group_row(snapshot) for snapshot in snapshots]
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
     warned += half_seen(snapshots)
-    if output == "table":
+    if is_table(output):
         print_rows([table_row(row) for row in kept], COLUMNS, output, spare=SPARE)
     else:
-        print_rows(kept, [*COLUMNS, *ONLY_JSON] if output == "json" else COLUMNS, output)
+        print_rows(kept, [*COLUMNS, *ONLY_JSON] if has_objects(output) else COLUMNS, output)
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))

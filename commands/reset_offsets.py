@@ -28,7 +28,7 @@ from ._execution import (
     change_of,
 )
 from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores
-from ._output import print_rows
+from ._output import Output, has_objects, print_rows
 from ._shared_options import GroupArgument, OutputOption
 from ._spinner import working
 
@@ -189,7 +189,7 @@ def reset_offsets(
         raise UsageError("--file-format, --from-group and --same-logs are about --from-file", "leave them out")
     if export and execute:
         raise UsageError("--export and --execute contradict each other", "export first, then --from-file")
-    if export and output == "json":
+    if export and has_objects(output):
         raise UsageError("--export prints CSV, which is what Kafka's tools read", "leave --output out")
     change = change_of(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
@@ -283,7 +283,7 @@ def _plan(
     return plan_group_reset(applier, group, target, Selection(scope, listed), store)
 
 
-def _show(plan: Plan, output: Literal["table", "json", "csv"], *, export: bool) -> None:
+def _show(plan: Plan, output: Output, *, export: bool) -> None:
     if not export:
         print_rows(plan.rows, BOTH_COLUMNS if plan.store == "both" else COLUMNS, output)
         return

@@ -10,7 +10,7 @@ import typer
 
 from zkgroup import __version__
 
-from ._output import Output, print_object, print_rows
+from ._output import Output, has_objects, print_object, print_rows
 
 LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "regex", "typer", "rich", "pyspark", "pyarrow")
 # What ``--version`` tells besides, and how these call themselves.
@@ -38,8 +38,8 @@ def version(
     zkgroup version --output json
     """
     found = versions()
-    if output == "json":
-        print_object(found)
+    if has_objects(output):
+        print_object(found, output)
     else:
         print_rows([{"name": name, "version": number} for name, number in found.items()], ["name", "version"], output)
 

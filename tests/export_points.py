@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from session_expiry import expire_session
+
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -18,7 +20,6 @@ from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 
 DRIVER = str(Path(__file__).parent / "export" / "driver.py")
 MESSAGES, PARTITIONS = 40, 2

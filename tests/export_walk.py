@@ -26,6 +26,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 from exports import InProcess, commit_offsets, joining
 from resets import drop_messages
+from session_expiry import expire_session
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -45,7 +46,6 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Exists, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 from zkgroup.sandbox.topic_admin import Record, create_topic, delete_topic, produce
 
 PARTITIONS: Final = 2

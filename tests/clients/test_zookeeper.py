@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from session_expiry import expire_session
 from support import wait_until
 from tcp_proxy import TcpProxy
 
@@ -31,7 +32,6 @@ from zkgroup.protocol.operations import (
     Sync,
 )
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 
 
 class Client:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from session_expiry import expire_session
 from sim.real import Real, below, shape
 from sim.zookeeper import ModelZooKeeper
 
@@ -28,7 +29,6 @@ from zkgroup.protocol.operations import (
     Transaction,
 )
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 
 SESSIONS = 3
 NAMES = ("/0", "/1", "/2", "/0/x", "/0/y", "/1/x", "/2/x", "/0/x/deep", "/1/x/deep")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cli import ZKGROUP, environment, run
 from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
+from session_expiry import expire_session
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -24,7 +25,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.session_expiry import expire_session
 from zkgroup.sandbox.topic_admin import Record, create_topic, fill_topic
 
 MakeTopic = Callable[..., str]

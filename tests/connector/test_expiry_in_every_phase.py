@@ -14,6 +14,7 @@ from consuming import members
 from ensemble import four_letters
 from members import wait_for_rest
 from observed import Held, Observed
+from session_expiry import expire_session
 from support import wait_until
 from tcp_proxy import TcpProxy
 
@@ -25,7 +26,6 @@ from zkgroup.protocol.member import Phase
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 
 NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 ASKING = [  # phases that wait for an answer of ZooKeeper's

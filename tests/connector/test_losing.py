@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from members import ProcessMember, ReadMember, committed, owners, wait_for_rest
+from session_expiry import expire_session
 from support import numbered, values, wait_until
 from tcp_proxy import TcpProxy
 
@@ -17,7 +18,6 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 from zkgroup.sandbox.topic_admin import Record, produce
 
 Make = Callable[..., str]

@@ -14,6 +14,7 @@ import pytest
 from export_points import MESSAGES, PARTITIONS, Export, Points, at, driven
 from exports import files_in, joining, messages_in
 from members import ReadMember, connector
+from session_expiry import expire_session
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -30,7 +31,6 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Delete, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 from zkgroup.sandbox.topic_admin import Record
 
 Committed = Callable[..., int | None]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from export_points import Export, Paused, Points, at, driven, lose_session, points_of
 from exports import messages_in, nothing_in
+from session_expiry import expire_session
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -27,7 +28,6 @@ from zkgroup.export.run.export_run import PlannedRun
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 from zkgroup.sandbox.topic_admin import Record, produce
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from members import owners as owners_of
 from members import plan
+from session_expiry import expire_session
 from support import wait_until
 
 from faults.cluster import Patient, Watch, Writer
@@ -25,7 +26,6 @@ from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 from zkgroup.sandbox.topic_admin import create_topic
 
 #: Seconds of a member's session with ZooKeeper; a tick of the server is half a second.

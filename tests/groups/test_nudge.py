@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from members import ReadMember, wait_for_rest
 from plans import planned, snapshot
+from session_expiry import expire_session
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
@@ -23,7 +24,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 
 RANGE, NEW, OLD, _ = (Choice(variant) for variant in VARIANTS)
 MARK = "_zkgroup-assign-"

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from session_expiry import expire_session
 from tcp_proxy import TcpProxy
 from writing import Build, Meddler, P, plan, register, values
 
@@ -30,7 +31,6 @@ from zkgroup.protocol.operations import (
     Stat,
 )
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 
 
 def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(

@@ -6,6 +6,7 @@ import queue
 from collections.abc import Callable
 
 import pytest
+from session_expiry import expire_session
 from support import wait_until
 
 from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
@@ -14,7 +15,6 @@ from zkgroup.errors import UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Connected, Exists, Expired, SessionEvent, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.session_expiry import expire_session
 
 
 def test_a_session_is_ended_at_once(zookeeper: Sandbox) -> None:
