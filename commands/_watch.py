@@ -36,7 +36,7 @@ WatchOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--watch",
-        help="Go on looking: a screen on a terminal, else a line for each event (JSON Lines with --output json).",
+        help="Watch the group: a screen on a terminal, else a line for each event (JSON Lines with --output json).",
         rich_help_panel=WATCHING,
     ),
 ]
@@ -47,8 +47,7 @@ IntervalOption: TypeAlias = Annotated[
         metavar="SECONDS",
         min=0.2,
         max=3600,
-        help="With --watch: how often offsets and log ends are looked at (default: 2). Members and owners are told at"
-        " once.",
+        help="With --watch: the interval of offsets and log ends (default: 2). Members and owners change at once.",
         show_default=False,
         rich_help_panel=WATCHING,
     ),
@@ -58,7 +57,7 @@ RecordOption: TypeAlias = Annotated[
     typer.Option(
         "--record",
         metavar="FILE",
-        help="With --watch: keep all that is seen in this file, which must not be there.",
+        help="With --watch: record the events and offsets in this new file.",
         show_default=False,
         rich_help_panel=WATCHING,
     ),
@@ -68,7 +67,7 @@ ReplayOption: TypeAlias = Annotated[
     typer.Option(
         "--replay",
         metavar="FILE",
-        help="Show a recording, as --watch would: on a terminal with keys to step, jump and change the speed.",
+        help="Replay a recording; on a terminal keys step, jump and change the speed.",
         show_default=False,
         rich_help_panel=WATCHING,
     ),
@@ -78,7 +77,7 @@ PictureOption: TypeAlias = Annotated[
     typer.Option(
         "--picture",
         metavar="FILE",
-        help="With --replay, or at the end of --watch --record: draw who owned what when, as SVG.",
+        help="With --replay, or at the end of --watch --record: draw the owners over time, as SVG.",
         show_default=False,
         rich_help_panel=WATCHING,
     ),

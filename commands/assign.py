@@ -38,7 +38,9 @@ def assign(
     group: GroupArgument,
     strategy: Annotated[
         Literal["range", "roundrobin"] | None,
-        typer.Option("--strategy", help="The plan of this strategy; else of what explains the live owners best."),
+        typer.Option(
+            "--strategy", help="The plan of this strategy. Default: the strategy that explains the live owners best."
+        ),
     ] = None,
     kafka_version: Annotated[
         str | None,
@@ -128,12 +130,12 @@ def assign(
     ] = 30.0,
     output: OutputOption = "table",
 ) -> None:
-    """Show who would own what, now or if, beside who owns it now.
+    """Predict the partition assignment, beside the live owners; or trigger a rebalance.
 
-    change: move (to another member), stream (to another stream of the same), claim (nobody owns it now), release (the
-    plan gives it to nobody), tied (equal hash codes, swapped), or nothing. Every option may be repeated, and the group
-    need not exist if a --member is given. Of members that do not agree (--mix) each holds its whole share or nothing:
-    all outcomes are worked out, and the rows are the one that the live owners show, else the one with least unread.
+    change: move (to another member), stream (to another stream of the same member), claim (no owner now), release (no
+    owner in the plan), tied (equal hash codes, swapped), or nothing. Every option may be repeated. With --member the
+    group need not exist. Members with mixed strategies (--mix) each own their whole share or nothing: zkgroup computes
+    all outcomes, and shows the one that the live owners match, else the one with the fewest unread partitions.
 
     \b
     zkgroup assign billing --strategy roundrobin --kafka-version 0.8.2

@@ -1,4 +1,4 @@
-"""``zkgroup config``: which settings are in force, where each comes from, and whether they work."""
+"""``zkgroup config``: show the settings in force with their origins, and check them."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 SHOWN = ("setting", "value", "source")
 CHECKED = ("cluster", "what", "state", "message")
-#: Clusters that are asked at the same time.
-AT_ONCE = 8
+#: Clusters that are checked at the same time.
+MAX_AT_ONCE = 8
 
 app = typer.Typer(
-    help="""The settings that are in force, and whether they work.
+    help="""Show and check the settings.
 
     \b
     zkgroup config show -c prod
     zkgroup config check
     """,
-    short_help="The settings that are in force, and whether they work.",
+    short_help="Show and check the settings.",
     subcommand_metavar="COMMAND …",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One thing of a cluster. ``state``: ``ok``, ``wrong``, or ``unknown`` where something before it is wrong."""
+    """One check of a cluster. ``state``: ``ok``, ``wrong``, or ``unknown`` after another one was wrong."""
 
     cluster: str
     what: str
@@ -50,11 +50,11 @@ class Checked:
     message: str
 
 
-@app.command(short_help="Show every setting, and where it comes from.")
+@app.command(short_help="Show every setting and its origin.")
 def show(ctx: typer.Context, output: OutputOption = "table") -> None:
-    """Show every setting that is in force and where it comes from, secrets hidden.
+    """Show every setting in force and its origin; secrets are hidden.
 
-    Flags come before the environment, that before the cluster's profile in config.toml, that before
+    Flags win over the environment, the environment over the cluster's profile in config.toml, the profile over
     consumer.properties. A cluster that a flag names counts as a flag.
 
     \b
@@ -66,12 +66,12 @@ def show(ctx: typer.Context, output: OutputOption = "table") -> None:
     print_rows(shown_settings(connection(ctx)), SHOWN, output)
 
 
-@app.command(short_help="Check profiles: are files there, do servers answer?")
+@app.command(short_help="Check profiles: files, values, servers.")
 def check(ctx: typer.Context, output: OutputOption = "table") -> None:
-    """Check every profile of config.toml, or what the command line names.
+    """Check every profile of config.toml, or the cluster of the command line.
 
-    Are the files there that it names, would a member take its settings, do the servers answer? Nothing is changed
-    anywhere. Exit 6 where something is wrong.
+    Checks that its files exist, that its settings are legal for a member, and that its servers answer. Changes nothing.
+    Exit 6 if something is wrong.
 
     \b
     zkgroup config check
@@ -82,7 +82,7 @@ def check(ctx: typer.Context, output: OutputOption = "table") -> None:
         rows = _check(ctx, None)
     else:
         names = _profiles()
-        with ThreadPoolExecutor(AT_ONCE) as workers:
+        with ThreadPoolExecutor(MAX_AT_ONCE) as workers:
             rows = [row for found in workers.map(lambda name: _check(ctx, name), names) for row in found]
     print_rows(rows, CHECKED, output)
     if wrong := [row for row in rows if row.state == "wrong"]:
@@ -101,7 +101,7 @@ def _profiles() -> Sequence[str]:
 
 
 def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
-    """The settings, ZooKeeper and the brokers of one cluster; ``name`` None: as the command line says."""
+    """Check the settings, ZooKeeper and the brokers of one cluster; ``name`` None: of the command line."""
     cluster = name or next(iter(ctx.ensure_object(GlobalOptions).values.get("cluster", ())), "-")
     try:
         settings = connection(ctx, quiet=True, cluster=name)
@@ -118,12 +118,12 @@ def _check(ctx: typer.Context, name: str | None) -> list[Checked]:
             rows.append(_brokers(settings, registry, cluster))
     except ZkgroupError as error:
         rows.append(Checked(cluster, "zookeeper", "wrong", str(error)))
-        rows.append(Checked(cluster, "brokers", "unknown", "ZooKeeper would tell which there are"))
+        rows.append(Checked(cluster, "brokers", "unknown", "they are registered in ZooKeeper"))
     return rows
 
 
 def _settings(settings: ConnectionSettings, cluster: str) -> Checked:
-    """Whether a member could be configured so; where only one at Kafka's coordinator could, that is said."""
+    """Check the settings for a member; settings that only suit a member of a group in Kafka are a warning."""
     warnings = [*settings.warnings]
     try:
         warnings += load_consumer_config(settings.properties).warnings
@@ -137,7 +137,7 @@ def _settings(settings: ConnectionSettings, cluster: str) -> Checked:
 
 
 def _brokers(settings: ConnectionSettings, registry: Registry | None, cluster: str) -> Checked:
-    """Whether the brokers that are registered, or named, answer as they are to be spoken with."""
+    """Check that the brokers, registered or named, answer with the configured security."""
     from zkgroup.clients.kafka.client import topics
 
     try:

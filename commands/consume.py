@@ -133,7 +133,7 @@ def consume(
         ),
     ] = False,
 ) -> int:
-    """Print messages, one a line.
+    """Print messages, one per line.
 
     With --group it is a full member: it shares the partitions with the others, and what it has printed is what it
     commits; what was written to a pipe whose reader has gone is not, as far as it was not committed before. Without,

@@ -114,7 +114,7 @@ def inspect_group(
             metavar="SECONDS",
             min=0.1,
             max=3600,
-            help="Look twice, this far apart: shows lag that grows, and tells a rebalance from a group that is stuck.",
+            help="Take a second snapshot after this time: shows growing lag, and tells a rebalance from a stuck group.",
             show_default=False,
         ),
     ] = None,
@@ -148,15 +148,14 @@ def inspect_group(
     picture: PictureOption = None,
     output: OutputOption = "table",
 ) -> int | None:
-    """Show everything about a group, and what is wrong with it.
+    """Diagnose a group: members, partitions, lag, and findings with their remedies.
 
-    Its members, its partitions with owners, offsets and lag, and findings: what is wrong, what it means, and the
-    command that mends it. As a table a short overview; --section shows all columns of one part. JSON is one object
-    (with --all an array of them), CSV the partitions, or another --section. taken_at is when the look began.
+    The table is an overview; --section shows all columns of one part. JSON is one object (an array with --all), CSV the
+    partitions or another --section. taken_at is the start of the snapshot.
 
-    Of a group with offsets in both stores, and with --store both, committed is the larger of the two, and two more
-    columns, committed_zookeeper and committed_kafka, set them side by side. --topic keeps the partitions of a topic;
-    findings are always those of the whole group. Brokers that do not answer leave lag empty, with a warning.
+    For a group with offsets in both stores, and with --store both, committed is the larger offset; the columns
+    committed_zookeeper and committed_kafka show both. --topic keeps the partitions of one topic; findings always
+    concern the whole group. If brokers do not answer, lag is empty and zkgroup warns.
 
     \b
     zkgroup inspect-group billing

@@ -21,7 +21,7 @@ def list_groups(
     ctx: typer.Context,
     store: Annotated[
         Literal["zookeeper", "kafka", "both"] | None,
-        typer.Option("--store", help="Only groups that are kept there; both: in both.", show_default=False),
+        typer.Option("--store", help="Only groups in this store; both: in both.", show_default=False),
     ] = None,
     state: Annotated[
         Literal["active", "inactive", "broken"] | None,
@@ -31,13 +31,14 @@ def list_groups(
 ) -> None:
     """List the groups of a cluster.
 
-    store: where the group keeps itself: zookeeper, kafka, or both. state: active with members, inactive without, broken
-    where a registration or another of its nodes cannot be read. topics and partitions: all that it subscribes to, owns,
-    or has an offset for. lag: the sum over its partitions. Where it is not known of all, ≥ stands before
-    the sum of the others; in JSON and CSV there is no lag then, and in JSON lag_at_least is that sum, and lag_unknown
-    says of how many partitions it is not known. Partitions of its topics that hold messages and have no offset are
-    such, and those with an offset beyond the log's end. Brokers before 0.10 do not tell which groups keep
-    offsets in Kafka alone, which a warning says.
+    store: where the group is: zookeeper, kafka, or both. state: active (with members), inactive, or broken (a
+    registration or another node cannot be read). topics and partitions: those that the group subscribes to, owns, or
+    has an offset for. lag: the sum over the partitions; ≥20 means that the lag of some partitions is unknown.
+
+    JSON and CSV leave an unknown lag empty. JSON also has lag_at_least (the sum of the known lags) and lag_unknown (the
+    number of partitions with unknown lag). The lag of a partition is unknown if it holds messages and has no offset, or
+    if its offset is beyond the log's end. Brokers before 0.10 do not list groups that are in Kafka alone; zkgroup warns
+    of that.
 
     \b
     zkgroup list-groups

@@ -47,14 +47,13 @@ def offsets(
     metrics: MetricsOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Show a group's committed offsets, beside the logs that they point into.
+    """Show a group's committed offsets and lag.
 
-    committed is the next offset to read; committed_at is when it changed last, which is known of ZooKeeper only; lag is
-    log_end less committed. Of a group with offsets in both stores, and with --store both, committed is the larger of
-    the two, where a member that commits to both would start, and two more columns, committed_zookeeper and
-    committed_kafka, set them side by side.
+    committed is the next offset to read. committed_at is the time of the last commit, known in ZooKeeper only. lag is
+    log_end less committed. For a group with offsets in both stores, and with --store both, committed is the larger
+    offset: a member with dual commit starts there. The columns committed_zookeeper and committed_kafka show both.
 
-    Brokers that do not answer leave log_start, log_end and lag empty, with a warning; that is no failure.
+    If brokers do not answer, log_start, log_end and lag are empty and zkgroup warns.
 
     \b
     zkgroup offsets billing

@@ -37,12 +37,11 @@ def owners(
     ] = False,
     output: OutputOption = "table",
 ) -> None:
-    """Show who owns each partition of a group.
+    """Show the owner of each partition of a group.
 
-    One row for every partition of every topic that a member subscribes to, and for every partition that somebody owns.
-    Brokers are only asked about a group without members in ZooKeeper, and by --verify, which goes by ZooKeeper alone,
-    with a warning, where they do not answer. With --store both they always are; a column named store then tells the
-    owners in ZooKeeper from those in Kafka.
+    One row for every partition of every subscribed topic, and for every owned partition. zkgroup asks brokers only
+    about a group without members in ZooKeeper, and for --verify; if they do not answer, --verify uses ZooKeeper alone
+    and zkgroup warns. With --store both, zkgroup always asks them, and the column store shows each owner's store.
 
     \b
     zkgroup owners billing --topic orders

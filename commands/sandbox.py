@@ -40,9 +40,7 @@ COLUMNS = ("sandbox", "process", "release", "address", "pid", "state", "log")
 
 NameOption = Annotated[
     str,
-    typer.Option(
-        "--name", metavar="NAME", help="Which sandbox; there may be several.", autocompletion=complete_sandbox
-    ),
+    typer.Option("--name", metavar="NAME", help="The sandbox.", autocompletion=complete_sandbox),
 ]
 
 #: What a sandbox finds its brokers by; with another value it would wait for them in vain.
@@ -97,12 +95,11 @@ def start(
 
     They run on until 'sandbox stop'. Other commands find them by --cluster sandbox, or --cluster sandbox:NAME.
 
-    With --secure an authority, certificates and passwords are made for it. ZooKeeper has a port with TLS, where a
-    client must show a certificate, and knows users (SASL, DIGEST-MD5); what brokers keep there only they may change.
-    Brokers have the listeners SSL (client certificates), SASL_SSL and CLIENTS (SASL_PLAINTEXT; both with PLAIN,
-    SCRAM-SHA-256 and SCRAM-SHA-512), beside PLAINTEXT for themselves and for Kafka's own old consumer. --cluster
-    sandbox then comes with all that: as SASL_SSL with SCRAM-SHA-512, and to ZooKeeper over TLS with a user. What it
-    comes with stands in a profile, whose place is told, as an example of one.
+    --secure creates an authority, certificates and passwords. ZooKeeper gets a port with TLS and client certificates,
+    and users (SASL, DIGEST-MD5); only brokers may change their own nodes. The brokers get the listeners SSL (client
+    certificates), SASL_SSL and CLIENTS (SASL_PLAINTEXT), both with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. PLAINTEXT is
+    for themselves and for Kafka's own old consumer. --cluster sandbox then uses SASL_SSL with SCRAM-SHA-512, and
+    ZooKeeper over TLS with a user. The command prints the path of the profile, which is an example of one.
 
     \b
     zkgroup sandbox start
@@ -224,26 +221,25 @@ def stop(
         done(ctx, "no sandbox runs")
 
 
-@app.command(short_help="Make a topic and fill it with numbered messages.")
+@app.command(short_help="Create a topic and fill it with numbered messages.")
 def fill(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic; it is made if it is missing.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic; created if it is missing.")],
     name: NameOption = "default",
     partitions: Annotated[
         int | None,
         typer.Option("--partitions", metavar="N", min=1, max=10_000, help="Its partitions.", show_default="3"),
     ] = None,
     count: Annotated[
-        int, typer.Option("--messages", metavar="N", min=0, max=100_000_000, help="How many messages are added.")
+        int, typer.Option("--messages", metavar="N", min=0, max=100_000_000, help="The number of messages to add.")
     ] = 1000,
     size: Annotated[
-        int, typer.Option("--size", metavar="BYTES", min=0, max=900_000, help="How long each value is, at least.")
+        int, typer.Option("--size", metavar="BYTES", min=0, max=900_000, help="The minimum size of each value.")
     ] = 0,
     output: OutputOption = "table",
 ) -> None:
-    """Make a topic in a sandbox, and add numbered messages with keys.
+    """Create a topic in a sandbox, and add numbered messages with keys.
 
-    The values are 'message 0', 'message 1', and so on. They are dealt out to the partitions in turn. A second call goes
-    on with the numbers.
+    The values are 'message 0', 'message 1', and so on, in the partitions in turn. A second call continues the numbers.
 
     \b
     zkgroup sandbox fill orders
@@ -288,16 +284,16 @@ def member(
     ] = None,
     streams: Annotated[int, typer.Option(metavar="N", min=1, help="Its consumer threads.")] = 1,
     strategy: Annotated[
-        Literal["range", "roundrobin"], typer.Option(help="How the group's partitions are dealt out.")
+        Literal["range", "roundrobin"], typer.Option(help="The partition assignment strategy.")
     ] = "range",
     release: Annotated[
         str, typer.Option(metavar="VERSION", help="The consumer's release, 0.8.2.2 to 1.1.1; any broker will do.")
     ] = "1.1.1",
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the earliest message where no offset is stored.")
+        bool, typer.Option("--from-beginning", help="Start at the earliest message if no offset is committed.")
     ] = False,
     records: Annotated[
-        bool, typer.Option("--records", help="Print topic, partition, offset, key and value, with tabs between.")
+        bool, typer.Option("--records", help="Print topic, partition, offset, key and value, separated by tabs.")
     ] = False,
     id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Its consumer.id.", show_default="a random one")
@@ -310,9 +306,9 @@ def member(
         bool, typer.Option("--detach", help="Run in the background, until 'sandbox stop'; see its log in 'status'.")
     ] = False,
 ) -> int:
-    """Run a member of a group with Kafka's own Scala consumer, the reference.
+    """Run a member of a group with Kafka's own Scala consumer.
 
-    It prints what it consumes, one message a line, until Ctrl-C. Then it commits and leaves the group.
+    It prints messages, one per line, until Ctrl-C. Then it commits and leaves the group.
 
     \b
     zkgroup sandbox member orders --group billing --from-beginning
@@ -364,11 +360,11 @@ def member(
     return run_in_foreground(options, name, ctx.ensure_object(GlobalOptions).verbosity)
 
 
-@app.command(short_help="Watch Kafka's own consumer and zkgroup share a group, and export it.")
+@app.command(short_help="Show a group shared by Kafka's own consumer and zkgroup, and its export.")
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox running, to play with.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox running.")] = False,
     total: Annotated[
-        int, typer.Option("--messages", metavar="N", min=100, help="How many messages are read and exported.")
+        int, typer.Option("--messages", metavar="N", min=100, help="The number of messages to read and export.")
     ] = 40_000,
     name: Annotated[
         str | None,
@@ -378,9 +374,9 @@ def demo(
 ) -> None:
     """Show what zkgroup does, on servers of its own, in about a minute.
 
-    A ZooKeeper and a broker are started, a member that is Kafka's own consumer and two of zkgroup share a group, one
-    leaves, the rest is exported to Parquet and read back with Spark. Every claim is checked: the exit code is 6 if one
-    does not hold. Nothing is left running and nothing on the disk, unless --keep is given.
+    The demo starts a ZooKeeper and a broker. Kafka's own consumer and two members of zkgroup share a group, and one of
+    them leaves. An export writes the remaining messages to Parquet, and Spark reads them back. Every step is checked:
+    the exit code is 6 if a check fails. Without --keep nothing is left running and nothing stays on the disk.
 
     \b
     zkgroup sandbox demo

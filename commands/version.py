@@ -26,9 +26,9 @@ TOLD = {
 
 
 def version(
-    output: Annotated[Output, typer.Option("--output", help="How it is shown.")] = "table",
+    output: Annotated[Output, typer.Option("--output", help="Output format.")] = "table",
 ) -> None:
-    """The versions of zkgroup, of Python, of the libraries, and of Java.
+    """Show the versions of zkgroup, Python, the libraries and Java.
 
     What is not installed has none: pyspark and pyarrow come with an extra. java is the one that Spark and sandboxes
     would run on. reader is native where messages are read by zkgroup's C extension, else Python.
