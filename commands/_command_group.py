@@ -1,4 +1,4 @@
-"""The frame around all commands: a group that imports a command when it is called, and one way out for every error."""
+"""The group of all commands: it imports a command when it is called, and ends the process with its exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from ._rendering import render
 from ._shared_options import CONNECTION, LOGGING, SECURITY, connection_parameters, logging_parameters
 from ._signals import end_by_signals, raise_on_signals
 
-SECURITY_NOTE = "Options for TLS, users and access lists: 'zkgroup --help'. They, too, stand before or after the name."
+SECURITY_NOTE = (
+    "'zkgroup --help' lists the options for TLS, users and access lists. They, too, stand before or after the name."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class _Titled:
     help: str | None
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """The words, then the examples, each on its line."""
+        """Write the paragraphs, then the examples, one per line."""
         paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
         words = [paragraph for paragraph in paragraphs if not paragraph.startswith("\b")]
         formatter.write_paragraph()
@@ -67,22 +69,22 @@ class ZkCommand(_Titled, TyperCommand):
         super().__init__(name, params=[*(params or []), *self.shared_parameters()], **settings)
 
     def shared_parameters(self) -> list[Any]:
-        """What is added to the command's own parameters."""
+        """The parameters that are added to the command's own ones."""
         return logging_parameters()
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; what it returns, if anything, is the exit code."""
+        """Run the command. An int that it returns is the exit code."""
         configure_logging(ctx.ensure_object(GlobalOptions))
         raise_on_signals()
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """As everybody writes them: what is required stands without the braces that Typer puts around it."""
+        """The usage without the braces that Typer puts around required arguments."""
         pieces: list[str] = super().collect_usage_pieces(ctx)
         return [piece[1:-1] if piece[:1] + piece[-1:] == "{}" else piece for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, the command's own options, then the shared ones."""
+        """Write arguments, the command's own options, then the shared ones."""
         write_sections(self, ctx, formatter)
 
 
@@ -95,7 +97,7 @@ class ConnectedCommand(ZkCommand):
 
 
 def help_sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """A command's parameters as help, by the title of their section: its own as they are declared, then the shared."""
+    """The help of a command's parameters by the title of their section: its own ones first, then the shared ones."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
@@ -113,7 +115,7 @@ def help_sections(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
 
 
 def write_sections(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write a command's parameters as help. The many for secured servers are shown once, by ``zkgroup --help``."""
+    """Write the help of a command's parameters. Only ``zkgroup --help`` shows the security options."""
     for title, records in help_sections(command, ctx).items():
         with formatter.section(title):
             formatter.write_dl(records)
@@ -126,7 +128,7 @@ class SubGroup(_Titled, TyperGroup):
     """A command that is a group of commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, or say which names are near."""
+        """Find the command. Raises ``UsageError`` with a similar name."""
         command = self.get_command(ctx, args[0])
         if command is None and not ctx.resilient_parsing:
             remedy = did_you_mean(args[0], self.list_commands(ctx), f"see '{ctx.command_path} --help'")
@@ -173,12 +175,12 @@ class ZkGroup(SubGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:  # the command's own value where not standalone
-        """Parse, run, and leave the process with the exit code."""
+        """Parse and run the command, and end the process with the exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
         given = GlobalOptions()
 
         def work() -> object:
-            # Typer's own handling of errors prints several lines; this is what it wraps.
+            # Typer's own handling of errors prints several lines.
             if shell := os.environ.get(COMPLETE_VARIABLE):
                 configure_logging(GlobalOptions(quiet=True))
                 answer(self, shell.removeprefix("complete_"), os.environ.get(LINE_VARIABLE, ""))
@@ -211,7 +213,7 @@ def load(lazy: Lazy) -> Any:
 
 
 def _adopt(app: typer.Typer, cls: type[ZkCommand]) -> None:
-    """Give every command below ``app`` the shared options."""
+    """Add the shared options to every command below ``app``."""
     app.rich_markup_mode = None
     for info in app.registered_commands:
         info.cls = info.cls if info.cls is not None and issubclass(info.cls, ZkCommand) else cls

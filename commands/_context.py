@@ -1,4 +1,4 @@
-"""From a command's context to open servers: settings settled, warnings shown, connections opened and closed."""
+"""From a command's context to open servers: resolve the settings, print warnings, open and close connections."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def connection(
     ctx: typer.Context, *, quiet: bool = False, cluster: str | None = None, ask: bool = True
 ) -> ConnectionSettings:
-    """Where the servers are: flags over environment over profile over ``consumer.properties``. ``cluster``: of this
-    profile, as if a flag had named it. ``ask``: for passwords that are missing."""
+    """The settings of the connection. ``cluster``: the profile to use, as if a flag had named it. ``ask``: ask for
+    missing passwords."""
     flags = ctx.ensure_object(GlobalOptions).values
     if cluster is not None:
         flags = flags | {"cluster": [cluster]}
@@ -41,7 +41,7 @@ def connection(
 
 
 def consumer_config(ctx: typer.Context, settings: ConnectionSettings, group: str | None = None) -> ConsumerConfig:
-    """A member's settings; ``group`` is the one of the command line. Warns on stderr of what is ignored."""
+    """A member's settings; ``group`` is the command line's. Prints warnings about ignored settings."""
     loaded = load_consumer_config(settings.properties, group=group)
     warn(ctx, _more(loaded, settings))
     return loaded.config
@@ -95,7 +95,7 @@ def _sandbox(name: str) -> tuple[str, Path | None]:
 
 
 def _ask() -> Callable[[str], str] | None:
-    """How to ask for a password: on the terminal, if there is one to be asked and to answer on."""
+    """A function that asks for a password on the terminal; None without one."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
 
@@ -108,7 +108,7 @@ def _ask() -> Callable[[str], str] | None:
 
 
 def zookeeper_settings(settings: ConnectionSettings) -> ZooKeeperSettings:
-    """How to reach ZooKeeper. Raises ``UsageError`` where none is named."""
+    """The settings of the connection to ZooKeeper. Raises ``UsageError`` if none is named."""
     from zkgroup.clients.zookeeper import ZooKeeperSettings
     from zkgroup.protocol.acls import parse_acl
 

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import typer
 
 from zkgroup.errors import Notice, Remedy, ZkgroupError, did_you_mean, notices_of, unwrap_system_error
-from zkgroup.text import said_by
+from zkgroup.text import error_text
 
 from ._signals import Terminated, exit_code_of
 from ._terminal_text import one_line
@@ -85,7 +85,7 @@ def _settle(error: BaseException, verbosity: Callable[[], int], render: Callable
         case Exception():
             if verbosity() >= 2:
                 traceback.print_exception(error)
-            what = ": ".join(filter(None, (type(error).__name__, said_by(error))))
+            what = ": ".join(filter(None, (type(error).__name__, error_text(error))))
             say(f"unexpected {what}: run it with -vv to see where")
             return 1
         case _:

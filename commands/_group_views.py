@@ -1,4 +1,4 @@
-"""Looking at groups: what the commands that only read share."""
+"""Snapshots of groups for the commands that only read."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
 StoreOption: TypeAlias = Annotated[
     StoreChoice,
     typer.Option(
-        "--store", help="Where offsets are looked at; by default where the group has some.", show_default=False
+        "--store",
+        help="The store of the offsets. Default: the store in which the group has offsets.",
+        show_default=False,
     ),
 ]
 SHOWN_TOPICS = 10
 
 
 def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Callable[[], KafkaSettings]:
-    """How to find out how to reach the brokers: those of ``--bootstrap-server``, else those that are registered."""
+    """A function that finds the brokers: those of ``--bootstrap-server``, else the registered ones."""
 
     def find() -> KafkaSettings:
         from zkgroup.clients.zookeeper.registered_brokers import (

@@ -1,4 +1,4 @@
-"""Where consumed messages go: formatted a batch at a time, written to a descriptor, and only then marked."""
+"""The sink of consumed messages: a batch is formatted, written to a descriptor, and only then marked as consumed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from zkgroup.protocol.ledger import Run
     from zkgroup.protocol.names import TopicPartition
 
-# How long a reader waits for messages before it looks whether it should stop, in seconds.
+# Seconds that a reader waits for messages before it checks for a stop.
 LOOK = 0.05
-# Formatted at once at most, in bytes of values: what is formatted is in memory twice.
+# Bytes of values that are formatted at once: formatted messages are in memory twice.
 PIECE = 4 * 1024 * 1024
-# Every how many messages the size is looked at.
+# The size of every nth message is measured.
 SAMPLE = 8
 
 

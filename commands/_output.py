@@ -1,10 +1,9 @@
-"""Rows → table, JSON or CSV. Every command that shows rows shows them through here.
+"""Rows → table, JSON or CSV. Every command prints its rows with this module.
 
-A table is aligned text with a header line; on a terminal Rich prints it. JSON is one array with a row on each line; CSV
-has a header row, and a text in it that a spreadsheet would run has a ``'`` before it. A missing value is ``-`` in a
-table, ``null`` in JSON and empty in CSV. Times are ISO 8601 in UTC. What a terminal obeys or does not show in values
-(``_text``) is made visible in tables, and wherever stdout is a terminal; JSON and CSV that go to a file or a pipe are
-exact.
+A table is aligned text with a header line; on a terminal Rich prints it. JSON is one array with a row on each line. CSV
+has a header row, and a ``'`` before a text that a spreadsheet would run. A missing value is ``-`` in a table, ``null``
+in JSON and empty in CSV. Times are ISO 8601 in UTC. Control characters are visible in tables, and wherever stdout is a
+terminal; JSON and CSV in a file or a pipe are exact.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ _OBJECTS: Final = frozenset({"json"})
 Row: TypeAlias = Mapping[str, Any] | object
 
 GAP = "  "
-# A cell that is longer is cut: a node holds up to a megabyte, of anything. JSON and CSV have all of it.
-LONGEST = 4000
-# A cell that is wider stands out of its column.
+# Characters of a cell in a table: a node holds up to a megabyte. JSON and CSV have all of it.
+MAX_CELL = 4000
+# Columns: a wider cell does not widen its column.
 WIDEST = 120
-# Names that lose their middle on a terminal where the table is too wide for it: those wider than this, as one of them
-# would make every row two; ids of members are hardly so long, and stay whole, to be copied.
+# Wider names lose their middle if a table is too wide for the terminal. Member ids are shorter, and stay whole for
+# copying.
 WIDEST_NAME = 60
 NAMES = frozenset({"group", "topic", "owner", "member", "host"})
-# Of these what it takes for all rows to fit, if so much of them can stay.
+# These lose as much as it takes for all rows to fit, but keep at least ``NARROWEST`` columns.
 NARROWED = ("group", "topic")
 NARROWEST = 15
-# What is quoted in CSV, whatever separates the fields for who reads it, and with the ' of what would be a formula.
+# Quoted in CSV, whatever separator a reader expects; a leading ' marks what would be a formula.
 _QUOTED = re.compile("[\",;\t\r\n]|\\A'")
-#: What a terminal goes without where a table is too wide for it, the least first, of the columns that it has.
+#: Columns that a table leaves out if it is too wide for the terminal, the least important first.
 SPARE = (
     *(
         "taken_at",
@@ -60,7 +59,7 @@ SPARE = (
     *("host", "topics", "partitions", "log_end"),
 )
 DAY = 86_400_000
-# Sentences: what comes after them does not stand below each other, or most of the table would be blanks.
+# Columns of sentences, which are not padded.
 UNPADDED = frozenset({"message"})
 
 
@@ -103,7 +102,7 @@ def iso_utc(millis: int | None) -> str | None:
 
 
 def short_time(millis: int | None) -> str | None:
-    """The same for a terminal: the time of what is not a day away, else the day."""
+    """The same for a terminal: the time of day within 24 hours, else the date."""
     text = iso_utc(millis)
     if text is None or millis is None:
         return None
@@ -123,8 +122,8 @@ def print_rows(
     stream: TextIO | None = None,
     spare: Sequence[str] = (),
 ) -> None:
-    """Show rows (dataclasses or mappings that have the columns) on stdout. ``spare``: columns that a terminal goes
-    without, one after the other, where the table would be wider than it. Times are short there."""
+    """Print rows (dataclasses or mappings that have the columns) on stdout. ``spare``: columns that are left out, one
+    after the other, until the table fits the terminal. Times are short on a terminal."""
     stream = sys.stdout if stream is None else stream
     terminal = stream.isatty()
     declared = [Column(column) if isinstance(column, str) else column for column in columns]
@@ -145,7 +144,7 @@ def print_rows(
 
 
 def print_object(value: Mapping[str, Any], output: Output = "json", *, stream: TextIO | None = None) -> None:
-    """Show one object, in a format that has objects."""
+    """Print one object, in a format that has objects."""
     stream = sys.stdout if stream is None else stream
     text = json_text(value, indent=True) + "\n"
     with printing(stream):
@@ -170,7 +169,7 @@ def escape_line(line: str, output: Output) -> str:
 
 
 def as_objects(rows: Iterable[Row], columns: Sequence[Column | str]) -> list[dict[str, Any]]:
-    """Rows as they stand in JSON, for what is a part of an object."""
+    """Rows as in JSON, as a part of an object."""
     declared = [Column(column) if isinstance(column, str) else column for column in columns]
     names = [column.name for column in declared]
     return [dict(zip(names, _values(row, declared), strict=True)) for row in rows]
@@ -188,7 +187,7 @@ def format_rows(rows: Iterable[Sequence[Any]], names: Sequence[str], output: Out
 
 
 def json_text(value: object, *, indent: bool = False) -> str:
-    """A value as JSON text. Dataclasses become objects, times ISO 8601; what is no Unicode is escaped first."""
+    """A value as JSON text. Dataclasses become objects, times ISO 8601; lone surrogates are escaped."""
     option = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z | (orjson.OPT_INDENT_2 if indent else 0)
     try:
         return orjson.dumps(value, option=option).decode()
@@ -197,7 +196,7 @@ def json_text(value: object, *, indent: bool = False) -> str:
 
 
 def _encodable(value: object) -> object:
-    """Lone surrogates stand for bytes that were no UTF-8: made visible, as orjson refuses them."""
+    """The value with lone surrogates (bytes that are no UTF-8) escaped, as orjson refuses them."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):
@@ -256,7 +255,7 @@ def _plain(value: object) -> str:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else shortened(escape(_plain(value)[: LONGEST + 1]), LONGEST) or "-"
+    return "-" if value is None else shortened(escape(_plain(value)[: MAX_CELL + 1]), MAX_CELL) or "-"
 
 
 def _is_number(value: object) -> bool:
@@ -282,7 +281,7 @@ def _table_width(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> int:
 
 
 def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[str], columns: int) -> list[int]:
-    """Which columns stay: what is spare goes, the least first, until the rest fits, and stays where it fits after all.
+    """The indexes of the columns to show. Spare ones are left out until the rest fits; those that still fit return.
     A long name that can be cut costs no column."""
     rooms = [
         max([width(name), *(min(width(_cell(row[index])), WIDEST) for row in rows)]) for index, name in enumerate(names)
@@ -305,7 +304,7 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
 
 
 def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list[list[Any]]:
-    """The rows of a table that is to be so wide, as far as names that are cut can make it so."""
+    """The rows with names cut so that the table fits, if possible."""
     if _table_width(rows, names) <= columns:
         return rows
     rows = [
@@ -322,7 +321,7 @@ def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list
 
 
 def _cut(value: Any, room: int) -> Any:
-    """A name without its middle: what tells names apart stands at either end."""
+    """A name without its middle: names differ at their ends."""
     text = escape(value) if isinstance(value, str) else ""
     if width(text) <= room:
         return value
@@ -330,12 +329,12 @@ def _cut(value: Any, room: int) -> Any:
 
 
 def _room(widths: Sequence[int]) -> int:
-    """How wide a column is made: one name that is longer than any should be does not push all other rows aside."""
+    """The width of a column. Cells wider than ``WIDEST`` do not count."""
     return max((one for one in widths if one <= WIDEST), default=0)
 
 
 def print_marked(parts: Sequence[tuple[str, str]]) -> None:
-    """A line of parts on stdout, each with the style that a terminal shows it in; elsewhere the words alone."""
+    """Print a line of parts, each with its style on a terminal; elsewhere the text alone."""
     if not sys.stdout.isatty():
         sys.stdout.write("".join(text for text, _ in parts) + "\n")
         return

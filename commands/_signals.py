@@ -1,7 +1,7 @@
 """SIGINT, SIGTERM and SIGHUP for commands that leave cleanly.
 
-By default a command is interrupted by an exception wherever it is (``KeyboardInterrupt``, ``Terminated``). A command
-that has something to put in order, a member that leaves its group, say, takes them as a request instead::
+By default a signal raises ``KeyboardInterrupt`` or ``Terminated`` wherever the command is. A command that has to clean
+up, such as a member that leaves its group, uses a request instead::
 
     with StopRequest() as stop:
         while not stop:
@@ -22,16 +22,14 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
-# A signal so soon after another, in seconds, is the same request: timeout(1) sends each twice, to the process and to
-# its group, and a Ctrl-C may be typed twice in haste.
+#: A signal within this many seconds of another is the same request: timeout(1) sends each to process and group.
 SAME = 1.0
-# How often it is looked whether a stop is requested, in seconds.
-POLL = 0.02
+POLL = 0.02  # seconds
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Terminated(BaseException):
-    """The process was told to end. ``signum`` is the signal."""
+    """SIGTERM or SIGHUP was received. ``signum`` is the signal."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -39,12 +37,12 @@ class Terminated(BaseException):
 
 
 def exit_code_of(signum: int) -> int:
-    """What a shell reports of a process that ended by a signal: 129 for SIGHUP, 130 for SIGINT, 143 for SIGTERM."""
+    """The exit code that a shell reports for a signal: 129 for SIGHUP, 130 for SIGINT, 143 for SIGTERM."""
     return 128 + signum
 
 
 class _Raising:
-    """A handler that raises; not again within ``SAME`` seconds, while what the first has begun is put in order."""
+    """A handler that raises, but not again within ``SAME`` seconds."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -57,7 +55,7 @@ class _Raising:
 
 
 def raise_on_signals() -> None:
-    """Let SIGTERM and SIGHUP raise ``Terminated``, and SIGINT ``KeyboardInterrupt``. Ignored ones stay so."""
+    """Let SIGTERM and SIGHUP raise ``Terminated``, and SIGINT ``KeyboardInterrupt``. Ignored signals stay ignored."""
     handler = _Raising()
     for signum in STOP_SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
@@ -65,7 +63,7 @@ def raise_on_signals() -> None:
 
 
 def end_by_signals() -> None:
-    """From now on a signal ends the process as it does by default: nothing is left to be put in order."""
+    """Let a signal end the process at once, as by default."""
     for signum in STOP_SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL)
@@ -73,8 +71,8 @@ def end_by_signals() -> None:
 
 @contextmanager
 def nothing_begun() -> Iterator[None]:
-    """Within it, what else would raise ends the process at once. For imports: there an exception that comes from
-    nowhere may get lost in a callback, or be taken for something else by whoever catches it."""
+    """Let signals that would raise end the process at once. For imports, where an exception may get lost in a callback
+    or be caught as something else."""
     raising = []
     if threading.current_thread() is threading.main_thread():
         raising = [
@@ -95,11 +93,10 @@ def _end(signum: int, frame: FrameType | None) -> None:
 
 
 class StopRequest:
-    """While open, the first signal sets the request; one that comes later than ``SAME`` seconds after it interrupts, so
-    that nobody has to wait for ever.
+    """While open, the first signal sets the request. A later one, after more than ``SAME`` seconds, interrupts.
 
-    True once a signal came. ``on_stop`` is called in the handler, on the main thread: it must take no lock, not even
-    ``threading.Event.set``, whose lock the interrupted code may hold. Whoever sets it later looks at the request then.
+    True after a signal. The handler calls ``on_stop`` on the main thread: it must take no lock, not even that of
+    ``threading.Event.set``, which the interrupted code may hold. A caller that sets it later checks the request then.
     """
 
     def __init__(self, on_stop: Callable[[], object] | None = None) -> None:
@@ -140,9 +137,9 @@ class StopRequest:
         return 0 if self.signum is None else exit_code_of(self.signum)
 
     def unless(self, work: Callable[[], T]) -> T:
-        """Do ``work``, which leaves nothing behind, on a thread of its own: librdkafka blocks where Python hears no
-        signal. Raises ``Terminated`` as soon as a stop is requested; the thread ends with the process."""
-        from concurrent.futures import Future  # what asks for --help need not wait for it
+        """Run ``work``, which needs no clean-up, on another thread: librdkafka blocks without handling signals. Raises
+        ``Terminated`` as soon as a stop is requested; the thread ends with the process."""
+        from concurrent.futures import Future  # --help does not need it
 
         future: Future[T] = Future()
         over = threading.Event()

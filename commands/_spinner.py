@@ -1,4 +1,4 @@
-"""While work takes its time: a line on a terminal that says so, and is gone when the work is done."""
+"""A line on a terminal while work takes time; it is erased when the work is done."""
 
 from __future__ import annotations
 
@@ -15,47 +15,46 @@ import typer
 from ._global_options import GlobalOptions
 from ._terminal_text import one_line
 
-#: Work that is done sooner needs no word.
-PATIENCE = 1.0
-EVERY = 0.5
+#: Seconds until the line appears, and between its updates.
+DELAY = 1.0
+INTERVAL = 0.5
 ERASE = "\r\x1b[K"
 
 
 def rewrites(stream: TextIO) -> bool:
-    """Whether that is a terminal on which a line can be written over."""
+    """True for a terminal that can overwrite a line."""
     return stream.isatty() and (os.environ.get("TERM") or "dumb") != "dumb"
 
 
 @contextmanager
 def working(ctx: typer.Context, what: str) -> Iterator[None]:
-    """Say ``what`` on stderr, with the seconds that have passed, from the first second on.
+    """Print ``what`` and the elapsed seconds on stderr after the first second. Nothing else may be printed meanwhile.
 
-    Nothing may be printed meanwhile. Where stderr is no terminal that rewrites lines, with ``--quiet``, and with
-    ``-v``, which says more, nothing is said.
+    Prints nothing with ``--quiet``, with ``-v``, and if stderr is no terminal that can overwrite a line.
     """
     given = ctx.ensure_object(GlobalOptions)
     if not rewrites(sys.stderr) or given.quiet or given.verbosity:
         yield
         return
     done = threading.Event()
-    teller = threading.Thread(target=_tell, args=(one_line(what), done), name="working", daemon=True)
-    teller.start()
+    thread = threading.Thread(target=_show, args=(one_line(what), done), name="working", daemon=True)
+    thread.start()
     try:
         yield
     finally:
         done.set()
-        teller.join()
+        thread.join()
 
 
-def _tell(what: str, done: threading.Event) -> None:
+def _show(what: str, done: threading.Event) -> None:
     began = time.monotonic()
-    if done.wait(PATIENCE):
+    if done.wait(DELAY):
         return
-    with suppress(OSError):  # nobody may look any more
+    with suppress(OSError):  # the terminal may be gone
         while True:
             sys.stderr.write(f"{ERASE}zkgroup: {what} … {time.monotonic() - began:.0f} s")
             sys.stderr.flush()
-            if done.wait(EVERY):
+            if done.wait(INTERVAL):
                 break
         sys.stderr.write(ERASE)
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Text that is safe to show: control characters made visible, columns measured as a terminal shows them."""
+"""Text for terminals: control characters become visible, and widths are counted in columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Final
 
-# What a terminal obeys, or shows as nothing: C0 and C1 controls, DEL, format characters (category Cf: zero-width ones,
+# Characters that a terminal obeys or hides: C0 and C1 controls, DEL, format characters (category Cf: zero-width ones,
 # bidirectional marks, tags), line and paragraph separators, lone surrogates, and letters that are blank (fillers).
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
@@ -16,11 +16,11 @@ _UNSAFE: Final = re.compile(
 )
 _OUTER_BLANKS: Final = re.compile(r"\A\s+|\s+\Z")
 _LINE_BREAKS: Final = re.compile(r"[\r\n]+")
-LONGEST_LINE: Final = 10_000  # what names in ZooKeeper may be part of has an end
+MAX_LINE: Final = 10_000  # characters
 
 
 def escape(text: str) -> str:
-    r"""Names come from ZooKeeper, where anybody may write: ``\x1b`` instead of a character that a terminal obeys."""
+    r"""Replace characters that a terminal obeys by escapes such as ``\x1b``: anybody may write names into ZooKeeper."""
     return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_visible, text)
 
 
@@ -36,20 +36,20 @@ def _numbered(code: int) -> str:
 
 
 def shortened(text: str, most: int = 60) -> str:
-    """A name of which a line has several."""
+    """The text, or its beginning and ``…``."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def one_line(text: str) -> str:
-    """A message on one line: its line breaks become blanks, other control characters visible."""
-    # Blanks of ASCII alone: others may be part of a name.
-    lines = (line.strip(" \t") for line in _LINE_BREAKS.split(shortened(text.strip(" \t\r\n"), LONGEST_LINE)))
+    """A message on one line: line breaks become blanks, other control characters become visible."""
+    # ASCII blanks alone: other ones may be part of a name.
+    lines = (line.strip(" \t") for line in _LINE_BREAKS.split(shortened(text.strip(" \t\r\n"), MAX_LINE)))
     return escape(" ".join(line for line in lines if line))
 
 
 def shown_name(text: str) -> str:
-    """What stands for itself, such as a topic, whole: line breaks and blanks at its ends can be seen, too."""
-    visible = escape(_OUTER_BLANKS.sub(_blanks_visible, shortened(text, LONGEST_LINE)))
+    """A name that is printed alone, whole: line breaks, and blanks at its ends, become visible, too."""
+    visible = escape(_OUTER_BLANKS.sub(_blanks_visible, shortened(text, MAX_LINE)))
     return f"'{visible}'" if visible != visible.strip(" ") or not visible else visible
 
 
@@ -58,7 +58,7 @@ def _blanks_visible(match: re.Match[str]) -> str:
 
 
 def json_escape(encoded: str) -> str:
-    """JSON text with every character a terminal might obey written as ``\\uXXXX``: the same value."""
+    """JSON text with every character that a terminal obeys written as ``\\uXXXX``: the same value."""
     if encoded.isascii() and "\x7f" not in encoded:
         return encoded
     return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else _json_escaped(match[0]), encoded)
@@ -70,14 +70,14 @@ def _json_escaped(character: str) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs."""
+    """The number of columns that a terminal needs."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
 
 
 def fitting(text: str, room: int) -> str:
-    """As much of a text, from its beginning, as a terminal shows in so many columns: no wide character is halved."""
+    """The longest beginning of a text that fits ``room`` columns."""
     used = 0
     for index, character in enumerate(text):
         used += _columns(character)

@@ -1,4 +1,4 @@
-"""Words of messages that every layer puts alike: counts, and the first few of many names."""
+"""Parts of messages that all layers share: counts, lists of names, CSV fields."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-SHOWN: Final = 5  # names that a message gives where nothing else is said
-#: Characters of what a message quotes: ZooKeeper takes names and data of a megabyte, and a good name is far shorter.
-QUOTED: Final = 400
+MAX_LISTED: Final = 5  # names in a message
+#: Characters that a message quotes; names in ZooKeeper may have a megabyte.
+MAX_QUOTED: Final = 400
 
-
-#: What makes a spreadsheet take a field of CSV for a formula, also behind the sign that it is none, so that each field
-#: has its own; and what is a number all the same.
+#: The beginning of a CSV field that a spreadsheet runs as a formula, also after ``'`` signs; and a number, which it
+#: does not run.
 _FORMULA: Final = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 
 
 def without_formula(field: str) -> str:
-    """A field of CSV that no spreadsheet runs: with ``'`` before what it would take for a formula."""
+    """The CSV field, with ``'`` before a formula so that no spreadsheet runs it."""
     return f"'{field}" if _FORMULA.match(field) and not _NUMBER.fullmatch(field) else field
 
 
 def with_formula(field: str) -> str:
-    """The field of which ``without_formula`` has made this one."""
+    """The inverse of ``without_formula``."""
     return field[1:] if without_formula(field[1:]) == field else field
 
 
-def listed(items: Sequence[str], between: str = ", ", most: int = SHOWN) -> str:
-    """The first few of many, and how many more there are: ``a, b and 3 more``."""
+def listed(items: Sequence[str], between: str = ", ", most: int = MAX_LISTED) -> str:
+    """The first ``most`` items, and the number of the others: ``a, b and 3 more``."""
     more = len(items) - most
     joint = " " if between == ", " else between
     return between.join(items[:most]) + (f"{joint}and {more} more" if more > 0 else "")
 
 
-def short(text: str, most: int = QUOTED) -> str:
-    """The text, or the beginning of one that is too long for a message, and how long it is."""
+def short(text: str, most: int = MAX_QUOTED) -> str:
+    """The text, or its beginning and its length if it is too long for a message."""
     return text if len(text) <= most else f"{text[: most - 50]}… ({len(text)} characters)"
 
 
@@ -45,13 +44,13 @@ def counted(count: int, what: str) -> str:
 
 
 def are(count: int) -> str:
-    """The verb for so many."""
+    """``is`` or ``are``."""
     return "is" if count == 1 else "are"
 
 
-def said_by(error: BaseException) -> str:
-    """What an error says; those of a JVM that has died fail at it, and say nothing."""
+def error_text(error: BaseException) -> str:
+    """The text of an error; empty if it cannot be read, as of a JVM that has died."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # whatever it is, it is not what went wrong
+    except Exception:  # noqa: BLE001  # it is not the error to report
         return ""

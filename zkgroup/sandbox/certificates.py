@@ -1,4 +1,4 @@
-"""A certificate authority made on the spot, and the certificates it signs, valid for a month: for sandboxes, tests."""
+"""A new certificate authority and the certificates that it signs, valid for a month: for sandboxes and tests."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Final, Self
 
 from zkgroup.errors import MissingExtraError
 
-#: Of key stores, which Java wants to have one. What protects them is that only their owner may read them.
+#: The password of key stores, which Java requires. File permissions protect them.
 STORE_PASSWORD: Final = "sandbox"
 _LIFE: Final = datetime.timedelta(days=30)
-# A machine whose clock is a little behind must take them, too.
+# Machines with a slow clock accept them, too.
 _SLACK: Final = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate with its key: ``pem`` and ``key_pem`` as PEM files hold them. The keys are not shown."""
+    """A certificate with its key. Keys are not shown."""
 
     certificate: Any
     key: Any
@@ -48,7 +48,7 @@ class Certificate:
         write_private(key, self.key_pem(password))
 
     def key_store(self, authority: Certificate) -> bytes:
-        """As Java's servers have it (PKCS#12), with ``STORE_PASSWORD``."""
+        """A PKCS#12 store for Java, with ``STORE_PASSWORD``."""
         from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
         protection = BestAvailableEncryption(STORE_PASSWORD.encode())
@@ -59,14 +59,14 @@ class Certificate:
 
 
 class Authority:
-    """A certificate authority. Raises ``MissingExtraError`` where there is no ``cryptography`` to make it with."""
+    """A certificate authority. Raises ``MissingExtraError`` without the package ``cryptography``."""
 
     def __init__(self, own: Certificate) -> None:
         self.own = own
 
     @classmethod
     def make(cls, name: str) -> Self:
-        """A new one, with a key of its own."""
+        """A new authority with a new key."""
         try:
             from cryptography import x509
         except ImportError:
@@ -89,7 +89,7 @@ class Authority:
         return _issue(name, self.own, extensions, life)
 
     def trust_store(self) -> bytes:
-        """As Java's servers have it (PKCS#12), with ``STORE_PASSWORD``."""
+        """A PKCS#12 store for Java, with ``STORE_PASSWORD``."""
         from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
         entry = pkcs12.PKCS12Certificate(self.own.certificate, b"ca")
@@ -132,6 +132,6 @@ def _issue(
 
 
 def write_private(path: Path, data: bytes | str) -> None:
-    """A file that only its owner may read, from the first moment."""
+    """Create a file that only its owner may read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data.encode() if isinstance(data, str) else data)

@@ -1,4 +1,4 @@
-"""Sandboxes that run on by themselves: found, joined and ended by other processes than the one that started them."""
+"""Sandboxes that run on after the process that started them: find, join and end them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ProcessRow:
 
 
 def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
-    """What a sandbox consists of: ZooKeeper, brokers, detached members."""
+    """The processes of a sandbox: ZooKeeper, brokers, detached members."""
     for server in state.servers:
         version = None if server.broker_id is None else state.kafka
         name = "zookeeper" if server.broker_id is None else f"broker {server.broker_id}"
@@ -60,7 +60,7 @@ def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
 
 
 def found_rows(name: str) -> Iterator[ProcessRow]:
-    """What runs of a sandbox that nothing can be read of, by the command lines of processes."""
+    """The processes of a sandbox without a readable state file, found by their command lines."""
     for found in find_by_folder(sandbox_folder(name)):
         parts = found.place.parts or (".",)
         process = parts[-1].replace("-", " ") if parts[0] != "members" else parts[-1]
@@ -78,7 +78,7 @@ def _condition(process: ProcessId, *, ready: bool) -> str:
 
 
 def running(name: str) -> SandboxState:
-    """The running sandbox called ``name``. Raises ``UnreachableError`` that tells how to get one."""
+    """The running sandbox called ``name``. Raises ``UnreachableError``."""
     state = find(name)
     if state is not None:
         return state
@@ -133,7 +133,7 @@ def stop_member(name: str, member_id: str) -> None:
 
 
 def _end_found(folder: Path) -> bool:
-    """End what runs of a sandbox of which nothing is written down; False if nothing does."""
+    """End the processes of a sandbox without a state file; False if there are none."""
     found = find_by_folder(folder)
     _end_members([one.process for one in found if one.place.parts[:1] == ("members",)])
     for one in sorted(found, key=lambda one: one.place.parts[:1] == ("zookeeper",)):
@@ -187,5 +187,5 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
 
 
 def member_folder(state: SandboxState, options: MemberOptions) -> Path:
-    """Where a member of this sandbox keeps its files."""
+    """The folder of a member of this sandbox."""
     return Path(state.folder) / "members" / options.name

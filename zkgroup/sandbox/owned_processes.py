@@ -1,4 +1,4 @@
-"""Processes that can be found again, are never mistaken for another, and end with their owner if they should."""
+"""Child processes: found again by id and start time, and ended with their owner."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ POLL = 0.02  # seconds between looks at something that is about to happen
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process id and when the process started, so that a recycled id is never taken for it."""
+    """A process id and its start time, which tells it from a recycled id."""
 
     pid: int
     started: str
 
     def alive(self) -> bool:
-        """Whether this very process is there (a zombie is not)."""
+        """True if this process runs; False for a zombie."""
         return start_token(self.pid) == self.started
 
     def signal(self, number: int) -> bool:
@@ -51,14 +51,14 @@ class ProcessId:
         return True
 
     def end(self, patience: float) -> None:
-        """Ask the process to end, and after ``patience`` seconds make it."""
+        """Terminate the process, and kill it after ``patience`` seconds."""
         if self.signal(signal.SIGTERM):
             self.signal(signal.SIGCONT)  # a paused one hears nothing
             if not self.wait_gone(patience):
                 self.kill()
 
     def kill(self) -> None:
-        """End the process at once, and wait until it is gone."""
+        """Kill the process, and wait until it is gone."""
         if self.signal(signal.SIGKILL):
             self.wait_gone(10.0)
 
@@ -139,14 +139,14 @@ class Process:
         return True
 
     def end(self, patience: float) -> None:
-        """Ask the process to end, and after ``patience`` seconds make it."""
+        """Terminate the process, and kill it after ``patience`` seconds."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a paused one hears nothing
         if not self.wait(patience):
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once, and wait until it is gone."""
+        """Kill the process, and wait until it is gone."""
         self.signal(signal.SIGKILL)
         self.wait(30.0)
 

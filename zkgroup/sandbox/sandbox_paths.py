@@ -1,4 +1,4 @@
-"""Where the sandbox keeps what it downloads and what it runs."""
+"""The folders of downloads and of sandboxes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sandbox_folder(name: str) -> Path:
 
 
 def sandbox_names() -> list[str]:
-    """The names of all sandboxes that have left a trace, running or not."""
+    """The names of all sandboxes with a folder, running or not."""
     parent = state_dir() / "sandbox"
     found = parent.iterdir() if parent.is_dir() else ()
     return sorted(folder.name for folder in found if folder.is_dir() and _NAME.match(folder.name))

@@ -1,4 +1,4 @@
-"""Making, widening and deleting topics through ZooKeeper, which works on every release, and filling them."""
+"""Create, widen and delete topics through ZooKeeper, on every release of Kafka, and produce to them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from zkgroup.sandbox.server_probe import led_partitions
 
 
 def plan_replicas(partitions: range, brokers: Sequence[int], replication: int) -> dict[str, list[int]]:
-    """Replicas of each partition, preferred leader first, the leaders dealt out in turn."""
+    """The replicas of each partition, preferred leader first; leaders are assigned round-robin."""
     return {str(p): [brokers[(p + i) % len(brokers)] for i in range(replication)] for p in partitions}
 
 
 def create_topic(
     registry: Registry, topic: str, partitions: int = 1, *, replication: int = 1, timeout: float = 30.0
 ) -> None:
-    """Make ``topic`` by writing its registration: the controller does the rest. Waits until every partition is led.
+    """Create ``topic`` by writing its registration, and wait until every partition has a leader.
 
-    Raises ``ZkgroupError`` if the topic exists or the brokers do not take it up in ``timeout`` seconds.
+    Raises ``ZkgroupError`` if the topic exists or has no leaders within ``timeout`` seconds.
     """
     replicas = plan_replicas(range(partitions), _brokers(registry), replication)
     data = json.dumps({"version": 1, "partitions": replicas}, separators=(",", ":")).encode()
@@ -39,7 +39,7 @@ def create_topic(
 
 
 def add_partitions(registry: Registry, topic: str, total: int, *, timeout: float = 30.0) -> None:
-    """Widen ``topic`` to ``total`` partitions, and wait until the new ones are led."""
+    """Widen ``topic`` to ``total`` partitions, and wait until the new ones have leaders."""
     path = znodes.topic(topic)
     node = registry.read([Get(path)])[0]
     if not isinstance(node, Node):
@@ -66,7 +66,7 @@ def delete_topic(registry: Registry, topic: str, *, timeout: float = 30.0) -> No
 
 
 def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
-    """Wait until every broker knows a leader for each of ``partitions``: whichever a client asks, it is told of all."""
+    """Wait until every broker knows a leader for each of ``partitions``."""
     wanted = set(partitions)
     endpoints = [broker.endpoints[0] for broker in _registrations(registry)]
 
@@ -103,7 +103,7 @@ def _wait(condition: Callable[[], bool], timeout: float, otherwise: str) -> None
         time.sleep(POLL)
 
 
-#: Messages that are produced at one go.
+#: Messages that are produced at once.
 CHUNK = 50_000
 
 
@@ -164,7 +164,7 @@ def produce(settings: KafkaSettings, topic: str, records: Sequence[Record], *, t
     """Send ``records`` and wait until the brokers have them all. Raises ``ZkgroupError`` if one was not taken."""
     refused: list[KafkaError] = []
 
-    def heard(error: KafkaError | None, _message: Message) -> None:
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             refused.append(error)
 
@@ -179,7 +179,7 @@ def produce(settings: KafkaSettings, topic: str, records: Sequence[Record], *, t
                     record.key,
                     partition=-1 if record.partition is None else record.partition,
                     timestamp=record.timestamp_ms or 0,
-                    on_delivery=heard,
+                    on_delivery=on_delivery,
                     headers=list(record.headers),
                 )
                 break

@@ -37,7 +37,7 @@ from zkgroup.export.spark.spark_master import PORT, choose_master, is_cluster
 from zkgroup.export.spark.spark_properties import default_properties, own_properties
 from zkgroup.export.tasks.task_data import Answer, DoneAnswer, TaskSettings, done_or_raise
 from zkgroup.export.tasks.task_results import Answers
-from zkgroup.text import said_by
+from zkgroup.text import error_text
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class SparkJobs:
             raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
         if isinstance(self._failure, _FAILURES):
             raise spark_failures.start_failure(
-                self._master, self._log_text(), said_by(self._failure), self._keep_log
+                self._master, self._log_text(), error_text(self._failure), self._keep_log
             ) from None
         raise self._failure
 
@@ -290,7 +290,7 @@ class SparkJobs:
             )
         if isinstance(error, OSError):
             return error
-        return spark_failures.job_failure(said_by(error), text, self._keep_log)
+        return spark_failures.job_failure(error_text(error), text, self._keep_log)
 
     @property
     def _is_cluster(self) -> bool:
