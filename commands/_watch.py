@@ -1,22 +1,26 @@
-"""``zkgroup inspect-group --watch`` and ``--replay``: what they take, and what they bring together."""
+"""``zkgroup inspect-group --watch`` and ``--replay``: their options, the watch, and events as lines."""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from zkgroup.errors import UsageError, ZkgroupError
 
 from ._context import connection, done, warn, zookeeper_settings
+from ._error_output import reader_is_gone, stdout_descriptor
 from ._group_views import StoreChoice, brokers_of, open_stores
-from ._output import Output, is_table
+from ._output import Output, escape_line, is_table, iso_utc, stream_head, stream_line
 from ._signals import StopRequest, nothing_begun
 from ._spinner import rewrites
+from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -25,11 +29,11 @@ if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
     from zkgroup.groups.watch.group_watch import GroupWatch
     from zkgroup.groups.watch.recording import Recorder, Recording
-    from zkgroup.groups.watch.timeline import Observation
+    from zkgroup.groups.watch.timeline import Event, Observation
 
 
 WATCHING: Final = "Watching"
-#: How often it is looked whether somebody still reads, in seconds.
+#: Seconds between checks for a reader.
 _POLL: Final = 0.2
 
 WatchOption: TypeAlias = Annotated[
@@ -87,9 +91,9 @@ PictureOption: TypeAlias = Annotated[
 def check_options(
     watch: bool, interval: float | None, record: Path | None, replay: Path | None, picture: Path | None
 ) -> None:
-    """Raise ``UsageError`` for options that mean nothing together."""
+    """Raise ``UsageError`` for options that contradict each other."""
     if watch and replay is not None:
-        raise UsageError("--watch beside --replay", "state at the group, or at a recording")
+        raise UsageError("--watch beside --replay", "watch the group, or replay a recording")
     for name, value in (("--interval", interval), ("--record", record)):
         if value is not None and not watch:
             raise UsageError(f"{name} without --watch", "give --watch, too")
@@ -108,7 +112,7 @@ def watch_group(
     record: Path | None,
     picture: Path | None,
 ) -> int:
-    """Watch until a key, a signal or a closed pipe ends it; the exit code."""
+    """Watch until a key, a signal or a closed pipe; returns the exit code."""
     from zkgroup.groups.watch.recording import Header, Recorder, check_folder, check_target
 
     if record is not None:
@@ -149,25 +153,23 @@ def watch_group(
 
 
 def has_screen(output: Output) -> bool:
-    """Whether there is a terminal to draw on, and it is meant to be drawn on."""
+    """True if the output is a screen on a terminal."""
     return is_table(output) and rewrites(sys.stdout)
 
 
 def _lines(output: Output, take: Callable[[float], Observation | None], stop: StopRequest) -> int:
-    from ._watch_lines import Lines
-
-    lines = Lines(output, lambda: bool(stop))
+    lines = EventLines(output, lambda: bool(stop))
     while not stop:
         entry = take(_POLL)
         if entry is not None:
-            lines.tell(entry.events)
-        elif lines.unread:
+            lines.write(entry.events)
+        elif lines.is_unread:
             return 0
     return stop.exit_code
 
 
 def _first(watch: GroupWatch, stop: StopRequest) -> Observation | None:
-    """The first state, before anything is shown: what stands against a watch is told as by any command."""
+    """The first snapshot; its errors are those of any command. None after a stop request."""
     while not stop:
         if (found := watch.next(_POLL)) is not None:
             return found
@@ -193,7 +195,7 @@ def _opened(
     in_kafka = settings.zookeeper is None and bool(settings.bootstrap) and store != "zookeeper"
     if not in_kafka:
         with open_stores(settings, store, [group]):
-            pass  # what is wrong with the address, the chroot or the name is told before a thread begins
+            pass  # raises for a wrong address, chroot or name before a thread starts
     with GroupWatch(
         group,
         None if in_kafka else opener,
@@ -207,7 +209,7 @@ def _opened(
 
 
 def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture: Path | None) -> int:
-    """Show a recording, or draw it; the exit code."""
+    """Replay a recording, or draw it; returns the exit code."""
     from zkgroup.groups.watch.recording import Recording
 
     with StopRequest() as stop, Recording(path) as recording:
@@ -220,18 +222,16 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
             from ._watch_view import View
 
             return show_recording(View(recording.header.group), recording, stop)
-        from ._watch_lines import Lines
-
-        lines = Lines(output, lambda: bool(stop))
+        lines = EventLines(output, lambda: bool(stop))
         for entry in recording.entries():
-            lines.tell(entry.events)
+            lines.write(entry.events)
             if stop:
                 break
         return stop.exit_code
 
 
 def draw(recording: Recording, target: Path) -> None:
-    """Draw a recording. The picture appears whole, or not at all. Raises ``ZkgroupError``."""
+    """Draw a recording, and write the picture whole or not at all. Raises ``ZkgroupError``."""
     from zkgroup.groups.offset_files.atomic_file import write_whole
     from zkgroup.groups.watch.timeline_picture import picture
 
@@ -249,3 +249,48 @@ def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recor
         warn(ctx, [str(error)])
     else:
         done(ctx, f"drawn: {target}")
+
+
+COLUMNS: Final = ("time", "event", "member", "topic", "partition", "from", "to", "seconds", "message")
+#: Bytes that a ready pipe takes at once: a longer write could block, and signals would wait.
+_MAX_WRITE: Final = 4096
+
+
+class EventLines:
+    """Writes events to stdout, one per line. ``is_stopping`` ends the wait for a reader that does not read."""
+
+    def __init__(self, output: Output, is_stopping: Callable[[], bool]) -> None:
+        self._output = output
+        self._is_stopping = is_stopping
+        self._out = stdout_descriptor()
+        self._terminal = os.isatty(self._out)
+        self._write(stream_head(COLUMNS, output))
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Write these events. Raises ``BrokenPipeError`` if the reader has closed the pipe."""
+        self._write("".join(map(self._line, events)))
+
+    @property
+    def is_unread(self) -> bool:
+        """True if the reader has closed the pipe."""
+        return reader_is_gone(self._out)
+
+    def _line(self, event: Event) -> str:
+        row = row_of(event)
+        if is_table(self._output):
+            # Names may hold control characters and line breaks.
+            return f"{row['time']}  {event.kind:<18}  {one_line(event.message)}\n"
+        line = stream_line(row, self._output)
+        return escape_line(line, self._output) if self._terminal else line
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        while data and not self._is_stopping():
+            if select.select([], [self._out], [], _POLL)[1]:
+                data = data[os.write(self._out, data[:_MAX_WRITE]) :]
+
+
+def row_of(event: Event) -> dict[str, Any]:
+    """An event as in JSON."""
+    values = (event.kind, event.member, event.topic, event.partition, event.before, event.after, event.seconds)
+    return dict(zip(COLUMNS, (iso_utc(event.at), *values, event.message), strict=True))

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 from timelines import state
 
+from zkgroup.commands._watch import COLUMNS
 from zkgroup.commands._watch_frame import HELP, REPLAY_HELP
-from zkgroup.commands._watch_lines import COLUMNS
 from zkgroup.groups.watch.recording import _EVENT, _SCALARS, _changes
 from zkgroup.groups.watch.timeline import KINDS, WatchedGroup
 
