@@ -1,7 +1,7 @@
 """``zkgroup sandbox demo``: one consumer group with members of two kinds, then its messages in Parquet.
 
-Everything runs as a user would run it: the members and all commands are processes of their own. What the demo adds is
-the messages, and a check of each claim that it makes.
+The members and all commands are processes, as a user would run them. The demo itself produces the messages and checks
+each step.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ._output import format_rows
 from ._signals import StopRequest, Terminated
 
 BATCHES: Final = 4
-#: As the reference member prints its records.
+#: The format of the Scala consumer's records.
 FORMAT: Final = r"%t\t%p\t%o\t%k\t%s\n"
 
-# Deadlines in seconds, for machines that are busy with something else.
+# Deadlines in seconds, for busy machines.
 JOIN: Final = 60.0
 READ: Final = 60.0
 PRODUCE: Final = 30.0
@@ -45,15 +45,14 @@ COMMAND: Final = 180.0
 
 
 def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: str = DEFAULT_RELEASE) -> None:
-    """Tell the whole story, in about a minute; ``total`` messages are read and exported, of brokers of release
-    ``kafka``.
+    """Run the demo, in about a minute, with ``total`` messages on brokers of release ``kafka``.
 
-    With ``keep`` the sandbox is left running, unless something fails. Raises ``VerificationError`` where a check fails.
+    With ``keep`` the sandbox is left running unless the demo fails. Raises ``VerificationError`` if a check fails.
     """
     for package in ("pyspark", "pyarrow"):
         if find_spec(package) is None:
             raise MissingExtraError("the demo", package, "all")
-    # In the background of a script it is ignored, which members would inherit: one is ended by it.
+    # Members would inherit an ignored SIGINT, and one of them is ended by it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     began = time.monotonic()
@@ -74,7 +73,7 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
         with sandbox.registry() as registry, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             # Of a pandas that Spark does not know yet, and that nothing here uses.
             warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
-            demo.tell(registry)
+            demo.run_steps(registry)
         if keep:
             sandbox.run_on()
             demo.invite()
@@ -93,10 +92,10 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
 
 
 class Demo:
-    """The story, told in order."""
+    """The steps of the demo, in order."""
 
     def __init__(self, narrator: Narrator, sandbox: Sandbox, total: int) -> None:
-        self._tell = narrator
+        self._narrator = narrator
         self._sandbox = sandbox
         self._cluster = "sandbox" if sandbox.name == "default" else f"sandbox:{sandbox.name}"
         self._folder = sandbox.folder / "demo"
@@ -111,20 +110,20 @@ class Demo:
     def start_servers(self) -> None:
         """Step 1."""
         name = "" if self._sandbox.name == "default" else f" --name {self._sandbox.name}"
-        self._tell.step("A ZooKeeper and a Kafka broker are started")
+        self._narrator.step("A ZooKeeper and a Kafka broker are started")
         release = self._sandbox.release.version
         kafka = "" if release == DEFAULT_RELEASE else f" --kafka {release}"
-        self._tell.command(f"zkgroup sandbox start{name}{kafka}")
-        with self._tell.waiting("starting two servers, and downloading Kafka if this is the first time"):
+        self._narrator.command(f"zkgroup sandbox start{name}{kafka}")
+        with self._narrator.waiting("starting two servers, and downloading Kafka if this is the first time"):
             self._sandbox.start()
         self._folder.mkdir()
-        self._tell.say(
+        self._narrator.say(
             f"ZooKeeper is at {self._sandbox.connect}, Kafka {self._sandbox.release.version} at "
             f"{self._sandbox.bootstrap}. Every other command finds them by -c {self._cluster}."
         )
 
-    def tell(self, registry: Registry) -> None:
-        """All other steps."""
+    def run_steps(self, registry: Registry) -> None:
+        """Steps 2 to the last."""
         try:
             self._fill(registry)
             self._join(registry)
@@ -137,55 +136,55 @@ class Demo:
                 member.end()
 
     def _fill(self, registry: Registry) -> None:
-        self._tell.step(f"Two topics are made, and {self._part(0):,} messages produced")
+        self._narrator.step(f"Two topics are made, and {self._part(0):,} messages produced")
         for topic in TOPICS:
             create_topic(registry, topic, PARTITIONS)
         self._produce()
-        self._tell.say(
+        self._narrator.say(
             f"The topics are {' and '.join(TOPICS)}, with {PARTITIONS} partitions each. zkgroup only reads topics: the "
             "demo itself produces the messages."
         )
 
     def _join(self, registry: Registry) -> None:
-        self._tell.step(f'Three members join the consumer group "{GROUP}"')
+        self._narrator.step(f'Three members join the consumer group "{GROUP}"')
         both = ("--whitelist", "|".join(TOPICS), "--from-beginning")
         served = self._sandbox.release
         release = served.version if served.member else DEFAULT_RELEASE  # 2.0 dropped that consumer
-        self._tell.say(f"One is the reference: the Scala consumer of Kafka {release}.")
+        self._narrator.say(f"One is the Scala consumer of Kafka {release}.")
         name = () if self._sandbox.name == "default" else ("--name", self._sandbox.name)
         of = () if release == DEFAULT_RELEASE else ("--release", release)
         self._start("scala", "sandbox", "member", *name, *of, "--group", GROUP, *both, "--records", "--id", "scala")
-        self._tell.say("Two are zkgroup:")
+        self._narrator.say("Two are zkgroup:")
         for member in ("python-1", "python-2"):
             own = ("-X", f"consumer.id={member}", "--format", FORMAT)
             self._start(member, "-c", self._cluster, "consume", "--group", GROUP, *both, *own)
-        self._tell.say("They meet in ZooKeeper, and by the same rule each works out its share of the partitions.")
+        self._narrator.say("They meet in ZooKeeper, and by the same rule each works out its share of the partitions.")
         self._settled(registry)
 
     def _read(self) -> None:
         self._produce()
-        self._tell.step(f"{self._part(1):,} more messages arrive while all three read")
+        self._narrator.step(f"{self._part(1):,} more messages arrive while all three read")
         self._all_read()
         for member in self._members.values():
             last = member.lines()[-1].decode()
-            self._tell.output(f"{member.name:9} has read {len(member.lines()):>7,}, the last: {last.expandtabs(1)}")
-        self._tell.check(f"all {self._sent:,} messages have been read")
+            self._narrator.output(f"{member.name:9} has read {len(member.lines()):>7,}, the last: {last.expandtabs(1)}")
+        self._narrator.check(f"all {self._sent:,} messages have been read")
 
     def _one_leaves(self, registry: Registry) -> None:
-        self._tell.step("python-2 is interrupted, as by Ctrl-C: it commits its offsets and leaves")
-        self._tell.command("kill -INT %3")
+        self._narrator.step("python-2 is interrupted, as by Ctrl-C: it commits its offsets and leaves")
+        self._narrator.command("kill -INT %3")
         self._leave("python-2")
-        self._tell.say("The other two take over what it owned.")
+        self._narrator.say("The other two take over what it owned.")
         self._settled(registry)
         self._produce()
-        self._tell.say(f"{self._part(2):,} more messages arrive.")
+        self._narrator.say(f"{self._part(2):,} more messages arrive.")
         self._all_read()
-        self._tell.check(f"all {self._sent:,} messages have been read")
+        self._narrator.check(f"all {self._sent:,} messages have been read")
 
     def _all_leave(self) -> None:
-        self._tell.step("The other two leave as well. What has the group read?")
-        self._tell.command("kill -INT %1 %2")
-        with self._tell.waiting("waiting until they have committed and left"):
+        self._narrator.step("The other two leave as well. What has the group read?")
+        self._narrator.command("kill -INT %1 %2")
+        with self._narrator.waiting("waiting until they have committed and left"):
             for name in tuple(self._members):
                 self._leave(name)
         printed = [message for member in self._gone for message in parse_printed(member.lines())]
@@ -196,22 +195,24 @@ class Demo:
                 "that nobody had sent"
             )
         if reading.repeated:
-            self._tell.check(
+            self._narrator.check(
                 f"all {reading.expected:,} messages were read, {reading.repeated:,} of them twice: a group promises "
                 "each at least once, and a member that gives up a partition may have read what it had not committed"
             )
         else:
-            self._tell.check(f"all {reading.expected:,} messages were read, each exactly once")
+            self._narrator.check(f"all {reading.expected:,} messages were read, each exactly once")
 
     def _export(self) -> None:
         read = self._ranges()
         self._produce()
         everything = self._ranges()
         rest = {partition: (read[partition][1], end) for partition, (_, end) in everything.items()}
-        self._tell.step(f"{self._part(3):,} more messages arrive, and nobody is there: they go to Parquet")
-        self._tell.say(f'An export takes up where the group "{GROUP}" has stopped, and commits what it has written.')
+        self._narrator.step(f"{self._part(3):,} more messages arrive, and nobody is there: they go to Parquet")
+        self._narrator.say(
+            f'An export takes up where the group "{GROUP}" has stopped, and commits what it has written.'
+        )
         self._show("-c", self._cluster, "export", "--group", GROUP, "--to", GROUP)
-        self._tell.say('Another group, "archive", has no offsets yet: it begins at the first message.')
+        self._narrator.say('Another group, "archive", has no offsets yet: it begins at the first message.')
         begin = ("--group", "archive", "--from", "earliest", "--to", "archive")
         self._show("-c", self._cluster, "export", *TOPICS, *begin)
         self._read_back({"archive": everything, GROUP: rest})
@@ -219,45 +220,45 @@ class Demo:
     def _read_back(self, expected: dict[str, Ranges]) -> None:
         from zkgroup.export.spark.readback import read_back  # brings Spark
 
-        self._tell.step("Spark reads the Parquet back")
+        self._narrator.step("Spark reads the Parquet back")
         for line in (
             "from pyspark.sql.functions import *",
             'rows, offset = spark.read.parquet("archive"), col("offset")',
             'counts = [count("*"), count_distinct(offset), min(offset), max(offset)]',
             'rows.groupBy("topic", "partition").agg(*counts).show()',
         ):
-            self._tell.command(line, prompt=">>>")
-        with self._tell.waiting("starting Spark"):
+            self._narrator.command(line, prompt=">>>")
+        with self._narrator.waiting("starting Spark"):
             found = dict(zip(expected, read_back([self._folder / name for name in expected]), strict=True))
         columns = ("topic", "partition", "rows", "offsets", "first", "last")
         counts = [(*partition, *astuple(counted)) for partition, counted in sorted(found["archive"].items())]
-        self._tell.output("".join(format_rows(counts, columns, "table")))
+        self._narrator.output("".join(format_rows(counts, columns, "table")))
         for name, ranges in expected.items():
             if defects := export_defects(ranges, found[name]):
                 self._wrong(f"in the folder {name}: {'; '.join(defects)}")
         rows = {name: sum(one.rows for one in counted.values()) for name, counted in found.items()}
-        self._tell.check(f"archive has {rows['archive']:,} rows: every message is there exactly once")
-        self._tell.check(f"{GROUP} has {rows[GROUP]:,}: each message that the members had not read, exactly once")
+        self._narrator.check(f"archive has {rows['archive']:,} rows: every message is there exactly once")
+        self._narrator.check(f"{GROUP} has {rows[GROUP]:,}: each message that the members had not read, exactly once")
 
     def invite(self) -> None:
-        """What to try next, with the sandbox that was kept."""
-        self._tell.step("The sandbox runs on, to play with")
+        """Suggest commands for the sandbox that was kept."""
+        self._narrator.step("The sandbox runs on, to play with")
         name = "" if self._sandbox.name == "default" else f" --name {self._sandbox.name}"
         zkgroup = f"zkgroup -c {self._cluster}"
-        self._tell.command("zkgroup sandbox status")
-        self._tell.command(f"{zkgroup} consume orders --offset -3 --until-end --output json")
-        self._tell.command(f"{zkgroup} export orders --group copy --from earliest --to parquet")
-        self._tell.say("A member goes on until Ctrl-C. Meanwhile, in another terminal, ask who owns what:")
-        self._tell.command(f"{zkgroup} consume orders payments --group mine --from-beginning")
-        self._tell.command(f"{zkgroup} owners mine")
-        self._tell.say("At the end:")
-        self._tell.command(f"zkgroup sandbox stop{name}")
-        self._tell.say(f"What this demo wrote is in {self._folder}, and goes with the sandbox.")
+        self._narrator.command("zkgroup sandbox status")
+        self._narrator.command(f"{zkgroup} consume orders --offset -3 --until-end --output json")
+        self._narrator.command(f"{zkgroup} export orders --group copy --from earliest --to parquet")
+        self._narrator.say("A member goes on until Ctrl-C. Meanwhile, in another terminal, ask who owns what:")
+        self._narrator.command(f"{zkgroup} consume orders payments --group mine --from-beginning")
+        self._narrator.command(f"{zkgroup} owners mine")
+        self._narrator.say("At the end:")
+        self._narrator.command(f"zkgroup sandbox stop{name}")
+        self._narrator.say(f"What this demo wrote is in {self._folder}, and goes with the sandbox.")
 
-    # What the steps are made of
+    # Parts of steps
 
     def _part(self, batch: int) -> int:
-        """How many messages a batch has: together they are the total."""
+        """The number of messages of a batch; the batches add up to the total."""
         return self._total * (batch + 1) // BATCHES - self._total * batch // BATCHES
 
     def _kafka(self) -> KafkaSettings:
@@ -278,7 +279,7 @@ class Demo:
         self._batch += 1
 
     def _ranges(self) -> Ranges:
-        """What the brokers have of each partition."""
+        """The log of each partition."""
         partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
         logs = log_offsets(self._kafka(), partitions, 10.0)
         found = {partition: (log.start, log.end) for partition, log in logs.items() if isinstance(log, LogRange)}
@@ -288,7 +289,7 @@ class Demo:
 
     def _start(self, name: str, *arguments: str) -> None:
         self._members[name] = Member(name, arguments, self._folder, self._sandbox)
-        self._tell.command(f"zkgroup {shlex.join(arguments)} > {name}.txt &")
+        self._narrator.command(f"zkgroup {shlex.join(arguments)} > {name}.txt &")
 
     def _leave(self, name: str) -> None:
         status = self._members[name].leave()
@@ -311,10 +312,10 @@ class Demo:
             owners = {partition.member for partition in seen.partitions}
             return owners == wanted and len(seen.partitions) == partitions and not ownership_defects(seen)
 
-        with self._tell.waiting("waiting until the group is at rest"):
+        with self._narrator.waiting("waiting until the group is at rest"):
             until(settled, JOIN, "the group did not come to rest")
         self._show("-c", self._cluster, "owners", GROUP, "--verify")
-        self._tell.check("every partition has exactly one owner, and it is a registered member")
+        self._narrator.check("every partition has exactly one owner, and it is a registered member")
 
     def _all_read(self) -> None:
         def read() -> bool:
@@ -324,15 +325,15 @@ class Demo:
             # A message that two members printed counts once: parsed only when it may be enough.
             return len(lines) >= self._sent and len(set(parse_printed(lines))) >= self._sent
 
-        with self._tell.waiting("waiting until everything is read"):
+        with self._narrator.waiting("waiting until everything is read"):
             until(read, READ, "not all messages were read")
 
     def _show(self, *arguments: str) -> None:
         """Run a command, and show it with what it prints."""
-        self._tell.command(f"zkgroup {shlex.join(arguments)}")
-        with self._tell.waiting("running"):
+        self._narrator.command(f"zkgroup {shlex.join(arguments)}")
+        with self._narrator.waiting("running"):
             printed = self._run(arguments)
-        self._tell.output(printed)
+        self._narrator.output(printed)
 
     def _run(self, arguments: Sequence[str]) -> str:
         """Run a command to its end, and return what it printed. However we end, it ends, and cleans up."""
@@ -352,5 +353,5 @@ class Demo:
         return output.read_text(encoding="utf-8")
 
     def _wrong(self, what: str) -> None:
-        self._tell.failed(what)
+        self._narrator.failed(what)
         raise VerificationError(f"the demo found something wrong: {what}", "please report it")

@@ -1,4 +1,4 @@
-"""What the demo checks, as functions of what it saw: was everything read, and was everything exported, once?"""
+"""The demo's checks: was every message read, and exported once? Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 
 
 class Counted(Protocol):
-    """What was found of one partition, as ``zkgroup.export.spark.readback.Found``."""
+    """The rows of one partition, as ``zkgroup.export.spark.readback.Found``."""
 
     @property
     def rows(self) -> int: ...
@@ -27,7 +27,7 @@ class Counted(Protocol):
 
 
 def messages(ranges: Ranges) -> int:
-    """How many messages the ranges hold (in logs without gaps)."""
+    """The number of messages in the ranges (of logs without gaps)."""
     return sum(end - start for start, end in ranges.values())
 
 
@@ -39,7 +39,7 @@ def parse_printed(lines: Iterable[bytes]) -> list[tuple[TopicPartition, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a group read: of ``expected`` messages, how many never, how many more than once, and how many unheard of."""
+    """Counts of a group's messages: expected, never read, read more than once, and read but not expected."""
 
     expected: int
     missing: int
@@ -48,7 +48,7 @@ class Reading:
 
 
 def judge_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]]) -> Reading:
-    """Compare what all members printed with what there was to read."""
+    """Compare the printed messages of all members with the expected ones."""
     times = Counter(printed)
     wanted = {(partition, offset) for partition, (start, end) in expected.items() for offset in range(start, end)}
     return Reading(
@@ -60,7 +60,7 @@ def judge_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]
 
 
 def export_defects(expected: Ranges, found: Mapping[TopicPartition, Counted]) -> list[str]:
-    """What keeps an export from holding each message of ``expected`` exactly once, and no other; empty: nothing."""
+    """The differences between an export and exactly one row per expected message; empty if there are none."""
     wanted = {partition: span for partition, span in expected.items() if span[1] > span[0]}
     defects = [f"{partition} was not to be exported" for partition in sorted(found.keys() - wanted.keys())]
     for partition, (start, end) in sorted(wanted.items()):

@@ -1,4 +1,4 @@
-"""What the demo is made of: its group and topics, its messages, its members, and waiting for a condition."""
+"""The demo's group, topics, messages and members."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ GROUP: Final = "shop"
 TOPICS: Final = ("orders", "payments")
 PARTITIONS: Final = 3
 ITEMS: Final = ("teapot", "kettle", "cup", "saucer", "spoon")
-LEAVE: Final = 30.0  # seconds for a process to put its things in order
+LEAVE: Final = 30.0  # seconds until a process has left
 
 
 def zkgroup_command(arguments: Sequence[str], folder: Path) -> list[str]:
-    """How to run this very zkgroup. What it leaves behind if it is killed is in ``folder``."""
+    """The command line of this zkgroup. Its temporary files are in ``folder``."""
     return ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
 
 
@@ -45,30 +45,30 @@ class Member:
         )
 
     def lines(self) -> list[bytes]:
-        """What it has printed so far, whole lines alone."""
+        """The whole lines that it has printed so far."""
         return self._output.read_bytes().split(b"\n")[:-1]
 
     def check_alive(self) -> None:
-        """Raise if it has ended by itself."""
+        """Raise ``ZkgroupError`` if it has ended."""
         if not self._process.alive():
-            raise ZkgroupError(f"member {self.name} ended with status {self._process.returncode}: {self._said()}")
+            raise ZkgroupError(f"member {self.name} ended with status {self._process.returncode}: {self._last_error()}")
 
     def leave(self) -> int:
-        """Ctrl-C, and wait until it has left. Returns its exit status."""
+        """Interrupt it and wait until it has left. Returns its exit status."""
         self.check_alive()
         self._process.signal(signal.SIGINT)
         if not self._process.wait(LEAVE):
-            raise ZkgroupError(f"member {self.name} did not leave within {LEAVE:g} s: {self._said()}")
+            raise ZkgroupError(f"member {self.name} did not leave within {LEAVE:g} s: {self._last_error()}")
         return self._process.returncode or 0
 
     def end(self) -> None:
-        """Make sure that it is gone."""
+        """End it if it runs."""
         if self._process.alive():
             self._process.end(LEAVE)
 
-    def _said(self) -> str:
+    def _last_error(self) -> str:
         lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it printed nothing"
 
 
 def demo_message(number: int) -> Record:

@@ -1,4 +1,4 @@
-"""Telling a story on stdout, a step at a time: colours and a spinner on a terminal, plain lines in a pipe or a log."""
+"""The demo's output, step by step: colours and a spinner on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rich.text import Text
 from ._terminal_text import width
 
 INDENT = "   "
-#: Lines longer than this are hard to read, however wide the terminal is.
-WIDEST = 96
+#: Columns of a line at most.
+MAX_WIDTH = 96
 
 
 def continued(line: str, room: int) -> list[str]:
-    """A command in lines of at most ``room`` columns, where words allow, each but the last with a backslash behind.
+    """A command in lines of at most ``room`` columns if its words allow; each but the last ends in a backslash.
 
     An option stays with its value, and a redirection with its file.
     """
@@ -44,20 +44,20 @@ def continued(line: str, room: int) -> list[str]:
 
 
 class _Pipe(Console):
-    """A console whose reader may leave: Rich would end the process with a code of its own."""
+    """A console that raises for a closed pipe: Rich would end the process with another exit code."""
 
     def on_broken_pipe(self) -> None:
-        """Raise it again, for whoever has something to put away."""
+        """Raise the error again, so that callers can clean up."""
         raise
 
 
 class Narrator:
-    """Says what is done, shows the command that does it, and what came of it. Rich honours ``NO_COLOR``."""
+    """Prints steps, their commands and their results. Rich honours ``NO_COLOR``."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._console = _Pipe(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
         self._steps = 0
-        # A pipe has no width: what is read there later may be shown anywhere.
+        # A pipe has no width.
         self._columns = shutil.get_terminal_size().columns if self._console.is_terminal else None
 
     def title(self, text: str) -> None:
@@ -72,35 +72,35 @@ class Narrator:
             self._print((f"{self._steps}. " if number == 0 else INDENT) + line, "bold cyan")
 
     def say(self, text: str, *, indent: str = INDENT) -> None:
-        """Plain words, broken into lines."""
+        """Print text, wrapped."""
         for line in self._wrapped(text, indent):
             self._print(indent + line)
 
     def command(self, line: str, prompt: str = "$") -> None:
-        """What to type. A long line is continued on the next one as a shell takes it, so that it can be copied."""
-        room = min(self._columns or WIDEST, WIDEST) - len(INDENT) - len(prompt) - 1
+        """Print a command. A long line is continued with a backslash, so that it can be copied."""
+        room = min(self._columns or MAX_WIDTH, MAX_WIDTH) - len(INDENT) - len(prompt) - 1
         for number, piece in enumerate(continued(line, room) if prompt == "$" else [line]):
             self._print(f"{INDENT}{prompt if number == 0 else ' ' * len(prompt)} {piece}", "bold")
 
     def output(self, text: str) -> None:
-        """What a command printed. On a narrow terminal the ends of long lines are left out."""
+        """Print a command's output. A narrow terminal cuts long lines."""
         room = None if self._columns is None else self._columns - len(INDENT)
         for line in text.splitlines():
             cut = room is not None and width(line) > room
             self._print(INDENT + (line[: (room or 0) - 1] + "…" if cut else line.rstrip()))
 
     def check(self, text: str) -> None:
-        """Something that was checked and found right."""
+        """Print a passed check."""
         mark = "✓" if "utf" in self._console.encoding else "ok:"
         self._marked(mark, "bold green", text)
 
     def failed(self, text: str) -> None:
-        """Something that was checked and found wrong."""
+        """Print a failed check."""
         self._marked("✗" if "utf" in self._console.encoding else "WRONG:", "bold red", text)
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """While something takes its time: a terminal shows that it does."""
+        """Show a spinner on a terminal."""
         if not self._console.is_terminal:
             yield
             return
@@ -113,7 +113,7 @@ class Narrator:
             self._console.print(lead.append(f" {line}", style="default not bold"), soft_wrap=True)
 
     def _wrapped(self, text: str, indent: str) -> list[str]:
-        room = min(self._columns or WIDEST, WIDEST) - len(indent)
+        room = min(self._columns or MAX_WIDTH, MAX_WIDTH) - len(indent)
         return textwrap.wrap(text, max(room, 20), break_on_hyphens=False)
 
     def _print(self, line: str, style: str = "") -> None:

@@ -1,4 +1,4 @@
-"""A frame of a watch's screen, as lines. Pure: a view and a size in, lines out, none wider than the screen."""
+"""A frame of a watch's screen, as lines no wider than the screen. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from zkgroup.text import counted
 from ._terminal_text import escape, fitting, width
 from ._watch_view import View
 
-#: Lines that partitions take at least, and events.
-_FEWEST: Final = 4
-_FEWEST_EVENTS: Final = 2
-#: How much of a name is shown in any case.
-_SHORTEST_NAME: Final = 12
+#: Lines for partitions, and for events, at least.
+_MIN_PARTITION_LINES: Final = 4
+_MIN_EVENT_LINES: Final = 2
+#: Columns of a name at least.
+_MIN_NAME: Final = 12
 _ASCII: Final = "_.-:=+*#"
 _STYLES: Final = {"head": "1", "dim": "2", "good": "32", "warn": "33", "bad": "31", "keys": "7", "title": "1"}
 _OF_KIND: Final = {
@@ -51,7 +51,7 @@ REPLAY_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a terminal is written to: ``colour``, and whether it shows more than ASCII (``signs``)."""
+    """A terminal's style. ``signs``: it shows more than ASCII."""
 
     colour: bool = True
     signs: bool = True
@@ -73,13 +73,13 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
         events = _events(view, columns, max(2, min(8, lines // 4)), style)
         members = _members(view, columns, max(1, min(len(view.state.members), (lines - 10) // 4)), style)
         # Of little room partitions get theirs first: a blank line, their head, one of them, how many there are more.
-        if body - len(head) - len(members) - len(events) < _FEWEST:
+        if body - len(head) - len(members) - len(events) < _MIN_PARTITION_LINES:
             members = []
-        if body - len(head) - len(events) < _FEWEST:
+        if body - len(head) - len(events) < _MIN_PARTITION_LINES:
             events = []
         partitions = _partitions(view, columns, max(2, body - len(head) - len(members) - len(events)), style)
         left = body - len(head) - len(members) - len(partitions)
-        last = _events(view, columns, left - 1, style) if left > _FEWEST_EVENTS else []
+        last = _events(view, columns, left - 1, style) if left > _MIN_EVENT_LINES else []
         found = [*head, *members, *partitions, *last]
     found = found[:body]
     return [*found, *[""] * (body - len(found)), _keys(view, columns, style)]
@@ -95,7 +95,7 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
     numbers += f"  {owned} of {counted(len(state.partitions), 'partition')} owned  lag {lag}"
     clock = _clock(state.at) + ("  PAUSED" if view.paused else "")
     # What a long name leaves no room for would be the numbers, which are what is watched.
-    first = _fit(escape(view.group), max(_SHORTEST_NAME, columns - len(numbers) - len(clock) - 2)) + numbers
+    first = _fit(escape(view.group), max(_MIN_NAME, columns - len(numbers) - len(clock) - 2)) + numbers
     rates = view.trends.total()
     second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  {_catch_up(state, rates)}"
     second += f"lag {_spark(view.trends.total_lags(), min(40, columns // 4), style)}"

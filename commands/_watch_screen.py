@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 #: How long to wait for a key, a state or a signal, in seconds; and between two frames at least.
 _POLL: Final = 0.25
-_BETWEEN: Final = 0.04
-#: Looks that are kept while a screen is paused.
-_HELD: Final = 300
-#: Looks before the one that is jumped to, of which rates and the course of lag are made.
+_MIN_FRAME_TIME: Final = 0.04
+#: Snapshots that are kept while the screen is paused.
+_MAX_PENDING: Final = 300
+#: Snapshots before the one that a key jumps to, for rates and the history of lag.
 _BACK: Final = 60
 _SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0)
 #: Seconds that are waited for the next state of a recording at most.
-_LONGEST: Final = 2.0
+_MAX_WAIT: Final = 2.0
 
 
 def style_of_terminal() -> Style:
-    """How this terminal is written to."""
+    """The style of this terminal."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     return Style(colour=not os.environ.get("NO_COLOR"), signs=encoding.startswith("utf"))
 
@@ -47,17 +47,17 @@ def show_live(
 ) -> int:
     """Show what ``take`` has, which gives the next state at once or None, until a key or a signal ends it; the exit
     code. ``woken`` is told how to wake the screen when there is something to take."""
-    held: deque[Observation] = deque(maxlen=_HELD)
+    pending: deque[Observation] = deque(maxlen=_MAX_PENDING)
     with Terminal() as terminal, _messages_as_notes(view):
         woken(terminal.wake)
         painter = _Painter(terminal, view)
         while not stop:
             while (entry := take()) is not None:
-                held.append(entry)
-            if held and not view.paused:
-                for entry in held:
+                pending.append(entry)
+            if pending and not view.paused:
+                for entry in pending:
                     view.add(*entry)
-                held.clear()
+                pending.clear()
                 painter.stale = True
             for key in painter.keys(_POLL):
                 if key in ("q", "interrupt", "hang-up") and not (view.typing and key == "q"):
@@ -67,7 +67,7 @@ def show_live(
 
 
 def show_recording(view: View, recording: Recording, stop: StopRequest) -> int:
-    """Play a recording on the terminal, until a key or a signal ends it; the exit code."""
+    """Replay a recording on the terminal until a key or a signal; returns the exit code."""
     view.more_keys = "←→ step  e event  +- speed  0-9 jump  "
     with Terminal() as terminal, _messages_as_notes(view):
         painter, player = _Painter(terminal, view), _Player(recording, view)
@@ -86,7 +86,7 @@ def show_recording(view: View, recording: Recording, stop: StopRequest) -> int:
 
 
 class _Painter:
-    """Draws a view when something has changed, and not more often than anybody could see."""
+    """Draws a view when it has changed, at most 25 times a second."""
 
     def __init__(self, terminal: Terminal, view: View) -> None:
         self._terminal = terminal
@@ -96,9 +96,9 @@ class _Painter:
         self.stale = True
 
     def keys(self, timeout: float) -> list[Key]:
-        """Draw if need be, and wait for keys."""
+        """Draw if the view has changed, and wait for keys."""
         if self.stale or self._terminal.stale:
-            left = self._drawn + _BETWEEN - time.monotonic()
+            left = self._drawn + _MIN_FRAME_TIME - time.monotonic()
             if left > 0:
                 return self._terminal.keys(min(left, timeout))
             self._terminal.draw(frame(self._view, *self._terminal.size, self._style))
@@ -106,7 +106,7 @@ class _Painter:
         return self._terminal.keys(timeout)
 
     def press(self, key: Key) -> None:
-        """Give a key to the view."""
+        """Pass a key to the view."""
         if self._view.press(key):
             self.stale = True
 
@@ -139,7 +139,7 @@ class _Player:
             self._number += 1
             self._next = next(self._entries, None)
             gap = 0.0 if self._next is None else (self._next.state.at - entry.state.at) / 1000 / _SPEEDS[self._speed]
-            self._due = time.monotonic() + max(0.0, min(gap, _LONGEST))
+            self._due = time.monotonic() + max(0.0, min(gap, _MAX_WAIT))
         return entry
 
     def play(self) -> bool:
@@ -179,7 +179,7 @@ class _Player:
         return True
 
     def describe(self) -> None:
-        """Say where in the recording this is."""
+        """Show the position in the recording."""
         end = "" if self._next is not None else ", the end"
         name = one_line(str(self._recording.path))
         self._view.note = (
@@ -188,7 +188,7 @@ class _Player:
 
 
 class _Notes(logging.Handler):
-    """Messages, which would spoil the screen, in a line of it, and afterwards on stderr."""
+    """Shows messages in a line of the screen, and repeats them on stderr afterwards."""
 
     def __init__(self, view: View) -> None:
         super().__init__()

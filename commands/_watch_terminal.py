@@ -1,4 +1,4 @@
-"""The terminal of a watch: its other screen, its keys, its size; put back as it was, however the watch ends."""
+"""The terminal of a watch: alternate screen, keys, size. It is restored however the watch ends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any, Final, TypeAlias
 
 from ._terminal_text import width
 
-#: A character, or the name of a key that has none.
+#: A character, or the name of a key without one.
 Key: TypeAlias = str
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-# Between these a terminal that knows them shows nothing: a frame appears at once. Others ignore them.
+# Synchronized output: a terminal that knows it shows a frame at once.
 _BEGIN: Final = "\x1b[?2026h\x1b[H"
 _END: Final = "\x1b[?2026l"
 _NAMED: Final = {
@@ -36,9 +36,9 @@ _SMALLEST: Final = (20, 6)
 
 
 class Terminal:
-    """The terminal that stdout is, as a context manager. Used by the main thread, but for ``wake``.
+    """The terminal of stdout, as a context manager, for the main thread alone except ``wake``.
 
-    Ctrl-C is a key here (``interrupt``); Ctrl-Z stops the process as ever, with the terminal as it was before.
+    Ctrl-C is a key here (``interrupt``); Ctrl-Z stops the process, with the terminal restored.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Terminal:
         self._ours, self._theirs = os.pipe()
         for end in (self._ours, self._theirs):
             os.set_blocking(end, False)
-        #: Whether all is to be drawn again: the size has changed, or the process was stopped.
+        #: True if the frame must be drawn again: the size has changed, or the process was stopped.
         self.stale = True
 
     def __enter__(self) -> Terminal:
@@ -64,7 +64,7 @@ class Terminal:
         ):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._before[signum] = signal.signal(signum, handler)
-        # Any signal ends the wait for keys at once.
+        # A signal ends the wait for keys.
         self._wakeup = signal.set_wakeup_fd(self._theirs, warn_on_full_buffer=False)
         self._take()
         return self
@@ -89,7 +89,7 @@ class Terminal:
         self.stale = True
 
     def _give_back(self) -> None:
-        # The terminal may be gone, which ends the watch anyway.
+        # The terminal may be gone.
         with contextlib.suppress(OSError, termios.error):
             self._write(_LEAVE)
             if self._modes is not None and self._keys is not None:
@@ -101,12 +101,12 @@ class Terminal:
     def _stop(self, signum: int, frame: FrameType | None) -> None:
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTSTP)  # here we stand until somebody lets us go on
+        os.kill(os.getpid(), signal.SIGTSTP)  # returns after SIGCONT
         signal.signal(signal.SIGTSTP, self._stop)
         self._take()
 
     def _go_on(self, signum: int, frame: FrameType | None) -> None:
-        # After a SIGSTOP, which nobody hears, the shell has the terminal as it likes it.
+        # After SIGSTOP the shell has changed the terminal's modes.
         self._take()
 
     @property
@@ -120,12 +120,11 @@ class Terminal:
 
     def wake(self) -> None:
         """End the wait for keys; on any thread."""
-        with contextlib.suppress(OSError):  # full: it will wake anyway; closed: nobody waits
+        with contextlib.suppress(OSError):  # full: a wake-up is pending; closed: the watch has ended
             os.write(self._theirs, b"\0")
 
     def keys(self, timeout: float) -> list[Key]:
-        """Wait for keys, at most ``timeout`` seconds; no keys where something else has happened. ``hang-up`` where
-        the terminal is gone."""
+        """Wait for keys, at most ``timeout`` seconds; none after a wake-up. ``hang-up`` if the terminal is gone."""
         watched = [self._ours] if self._keys is None else [self._ours, self._keys]
         ready, _, _ = select.select(watched, [], [], max(0.0, timeout))
         if self._ours in ready:
@@ -140,7 +139,7 @@ class Terminal:
         return list(split_keys(self._decoder.decode(data))) if data else ["hang-up"]
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show a frame: one write, over what is there, so that nothing flickers."""
+        """Show a frame with one write over the last one, without flicker."""
         columns, _ = self.size
         self._write(_BEGIN + "\r\n".join(whole(line, columns) for line in lines) + _END)
         self.stale = False
@@ -152,17 +151,17 @@ class Terminal:
 
 
 def whole(line: str, columns: int) -> str:
-    """The line, and nothing of an older one behind it. After one that fills the screen's width the cursor still stands
-    on the last column, which would be erased."""
+    """The line, and an erased rest. After a line as wide as the screen the cursor is on its last column, which would be
+    erased."""
     return line if width(_STYLES.sub("", line)) >= columns else f"{line}\x1b[K"
 
 
 def split_keys(text: str) -> Iterator[Key]:
-    """Keys out of what a terminal sends for them."""
+    """The keys of a terminal's input."""
     while text:
         length = next((n for n in (4, 3, 1) if text[:n] in _NAMED and len(text) >= n), 0)
         if length == 1 and text[0] == "\x1b" and len(text) > 1:
-            length = _sequence(text)  # one that is not known
+            length = _sequence(text)  # an unknown sequence
             text = text[length:]
             continue
         length = length or 1

@@ -1,4 +1,4 @@
-"""What the screen of a watch shows, apart from how: the group as it was seen last, and what the keys have chosen."""
+"""The state of a watch's screen: the last snapshot, and the order, filter and position that keys have set."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Sort: TypeAlias = Literal["lag", "name", "owner", "rate"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
-#: Events that can be shown.
-KEPT: Final = 500
+#: Events that are kept for the screen.
+MAX_EVENTS: Final = 500
 #: Keys that choose an order at once.
 _DIRECT: Final[dict[str, Sort]] = {"l": "lag", "n": "name", "o": "owner", "r": "rate"}
 
@@ -28,7 +28,7 @@ class View:
         self.group = group
         self.state: WatchedGroup | None = None
         self.trends = LagTrends()
-        self.events: deque[Event] = deque(maxlen=KEPT)
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.rebalancing_since: int | None = None
         self.sort: Sort = "lag"
         self.filter = ""
@@ -36,11 +36,11 @@ class View:
         self.paused = False
         self.help = False
         self.scroll = 0
-        #: How many partitions the last frame had lines for.
+        #: The partitions that fitted the last frame.
         self.shown = 1
-        #: One line about servers, or a recording that is played.
+        #: One line about servers, or about a replay.
         self.note = ""
-        #: What the last line says besides the keys of every screen.
+        #: Keys in the last line besides those of every screen.
         self.more_keys = ""
 
     def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
@@ -55,12 +55,12 @@ class View:
                 self.rebalancing_since = None
 
     def restart(self) -> None:
-        """Forget what was seen; what the keys have chosen stays."""
+        """Drop the snapshots; order and filter stay."""
         self.state, self.trends, self.rebalancing_since = None, LagTrends(), None
         self.events.clear()
 
     def rows(self) -> list[tuple[TopicPartition, WatchedPartition, Rates]]:
-        """The partitions that are chosen, in the order that is."""
+        """The filtered partitions in their order."""
         if self.state is None:
             return []
         wanted = self.filter.lower()
@@ -81,7 +81,7 @@ class View:
         return rows
 
     def press(self, key: Key) -> bool:
-        """A key. Whether it meant anything here."""
+        """Handle a key; True if it has a meaning here."""
         if self.typing:
             return self._type(key)
         match key:
@@ -116,7 +116,7 @@ class View:
         return True
 
     def _type(self, key: Key) -> bool:
-        """A key while the text to filter by is typed."""
+        """Handle a key while the filter is typed."""
         if key == "enter":
             self.typing = False
         elif key == "escape":

@@ -1,4 +1,4 @@
-"""What is written down of a sandbox, so that other processes find it, use it and end it."""
+"""The state file of a sandbox, by which other processes find, use and end it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SandboxState:
 
     @property
     def zookeeper(self) -> ServerState | None:
-        """The ZooKeeper, None where the sandbox uses that of another."""
+        """The ZooKeeper; None if the sandbox uses another one."""
         return next((server for server in self.servers if server.broker_id is None), None)
 
     @property
@@ -77,7 +77,7 @@ class SandboxState:
 
     @property
     def alive(self) -> bool:
-        """Whether any of the servers runs."""
+        """True if any server runs."""
         return any(server.process.alive() for server in self.servers)
 
 
@@ -100,7 +100,7 @@ def write_state(state: SandboxState) -> None:
 
 
 def read_state(folder: Path) -> SandboxState | None:
-    """The state written in ``folder``, None where there is none. Raises ``DamagedStateError``."""
+    """The state in ``folder``; None without a file. Raises ``DamagedStateError``."""
     path = folder / STATE_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=SandboxState)
@@ -114,18 +114,18 @@ def read_state(folder: Path) -> SandboxState | None:
 
 
 def find(name: str = "default") -> SandboxState | None:
-    """The running sandbox called ``name``; None where there is none, it is not ready, or all its servers are gone."""
+    """The running sandbox called ``name``; None if there is none, it is not ready, or all its servers are gone."""
     state = read_state(sandbox_folder(name))
     return state if state is not None and state.ready and state.alive else None
 
 
 def all_states() -> list[SandboxState]:
-    """Every sandbox that is written down and can be read, running or not, by name."""
+    """Every sandbox with a readable state file, running or not, by name."""
     return [state for state in looks() if isinstance(state, SandboxState)]
 
 
 def looks() -> Iterator[SandboxState | DamagedStateError]:
-    """As ``all_states``, with those between that are damaged."""
+    """As ``all_states``, and damaged state files."""
     for name in sandbox_names():
         try:
             state = read_state(sandbox_folder(name))
@@ -137,7 +137,7 @@ def looks() -> Iterator[SandboxState | DamagedStateError]:
 
 
 def lock_file(name: str) -> Path:
-    """The file by which the sandbox called ``name`` is locked."""
+    """The lock file of the sandbox called ``name``."""
     return state_dir() / "sandbox" / f".{name}.lock"
 
 

@@ -1,4 +1,4 @@
-"""The few bytes that show whether a server really serves: no client library, nothing kept open.
+"""Requests that show whether a server serves, without a client library.
 
 Formats: ZooKeeper's four-letter words; Kafka's Metadata request, version 0, which every broker from 0.8 to 3.9 answers.
 """
@@ -19,7 +19,7 @@ _PORTS = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """A loopback port on which nothing listens now. Another process may take it first: be ready to try again."""
+    """A free loopback port. Another process may take it first: retry then."""
     while True:
         port = random.choice(_PORTS)
         if port_is_free(port):
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on ``port``."""
+    """True if a server could listen on ``port``."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -38,7 +38,7 @@ def port_is_free(port: int) -> bool:
 
 
 def zookeeper_serves(port: int, timeout: float = 1.0) -> bool:
-    """Whether a ZooKeeper at ``port`` takes requests."""
+    """True if a ZooKeeper at ``port`` takes requests."""
     return zookeeper_data(port, timeout) is not None
 
 
@@ -108,7 +108,7 @@ def _metadata(host: str, port: int, timeout: float) -> tuple[frozenset[int], dic
 
 
 class _Reader:
-    """Takes an answer apart from its beginning on."""
+    """Decodes an answer from its beginning on."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""One server of a sandbox: started, waited for, stopped, killed, paused, and started again on its port and data."""
+"""One server process of a sandbox: start, wait, stop, kill, pause, and start again with its port and data."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port, known once the server has been launched."""
+        """The port of a launched server."""
         if self._port is None:
             raise ZkgroupError(f"{self.name} has not been started", "start it first")
         return self._port
 
     @property
     def id(self) -> ProcessId | None:
-        """The process, None where none was started."""
+        """The process; None before the start."""
         return self._process.id if self._process else None
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (paused or not)."""
+        """True if the process runs or is paused."""
         return self._process is not None and self._process.alive()
 
     def launch(self) -> None:
-        """Start the process, without waiting for it to serve. Nothing happens where it runs already."""
+        """Start the process without waiting until it serves. Does nothing if it runs."""
         if self.running:
             return
         if self._port is None:
@@ -113,17 +113,17 @@ class Server:
         self.wait(timeout)
 
     def stop(self, patience: float = 15.0) -> None:
-        """Ask the server to end, and make it after ``patience`` seconds. Its port and data are kept."""
+        """Terminate the server, and kill it after ``patience`` seconds. Its port and data are kept."""
         if self._process is not None:
             self._process.end(patience)
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL). Its port and data are kept."""
+        """Kill the server. Its port and data are kept."""
         if self._process is not None:
             self._process.kill()
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP), and wait until it is: its port takes connections and answers nothing."""
+        """Pause the server (SIGSTOP): its port accepts connections and answers nothing."""
         if self._process is None or not self._process.alive():
             raise ZkgroupError(f"{self.name} does not run", "start it first")
         self._process.signal(signal.SIGSTOP)
@@ -132,12 +132,12 @@ class Server:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Let a paused server go on."""
+        """Resume a paused server."""
         if self._process is not None:
             self._process.signal(signal.SIGCONT)
 
     def new_log(self) -> str:
-        """What the server has logged since it was last launched."""
+        """The server's log since its last launch."""
         try:
             with self.log.open("rb") as log:
                 log.seek(self._log_start)
