@@ -142,11 +142,12 @@ def parsed(line: str) -> str:
     words = shlex.split(line)
     assert words[0] == "zkgroup", line
     command = _root()
-    context = command.make_context("zkgroup", words[1:])
+    rest = words[1:]
+    context = command.make_context("zkgroup", list(rest))
     while hasattr(command, "resolve_command"):
-        name, *rest = [*context._protected_args, *context.args]
+        name, *rest = command.make_parser(context).parse_args(list(rest))[1]
         command = _below(command, name) or command.resolve_command(context, [name, *rest])[1]
-        context = command.make_context(command.name, rest, parent=context)
+        context = command.make_context(command.name, list(rest), parent=context)
     path: str = context.command_path
     return path
 

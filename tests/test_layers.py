@@ -243,3 +243,9 @@ def test_commands_import_each_other_relatively() -> None:
 def test_a_violation_is_seen(file: str, source: str, check) -> None:
     """Each rule finds the violation it is there for, also inside functions and written relatively."""
     assert check(list(imports_of(source, file)))
+
+
+def test_typer_by_its_public_interface() -> None:
+    """No private module of Typer's, nor the click that it brings along."""
+    private = [entry for entry in all_imports() if entry.module.startswith("typer._") or entry.module == "click"]
+    assert not private, "\n".join(map(str, private))

@@ -285,7 +285,7 @@ def test_certificates_of_zookeeper(secured: Secured, kind: str, why: str) -> Non
         else:
             loose = run(*args, "--no-zookeeper-verify")
             assert loose.returncode == 4
-            assert "warning: certificates of ZooKeeper are not looked at" in loose.stderr
+            assert "warning: certificates of ZooKeeper are not verified" in loose.stderr
 
 
 @pytest.mark.parametrize(
