@@ -130,7 +130,7 @@ def assign(
     ] = 30.0,
     output: OutputOption = "table",
 ) -> None:
-    """Predict the partition assignment, beside the live owners; or trigger a rebalance.
+    """Predict the partition assignment, or trigger a rebalance.
 
     change: move (to another member), stream (to another stream of the same member), claim (no owner now), release (no
     owner in the plan), tied (equal hash codes, swapped), or nothing. Every option may be repeated. With --member the
