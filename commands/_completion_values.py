@@ -147,7 +147,7 @@ def _groups(ctx: typer.Context, offered: list[str]) -> None:
             brokers = Brokers(registry.read, config.kafka, kafka, PATIENCE, listener=config.listener)
             kafka = brokers.settings()
     if kafka is not None:
-        offered.extend(Coordinators(kafka, PATIENCE).names()[0])
+        offered.extend(Coordinators(kafka, PATIENCE).names().names)
 
 
 def _within(seconds: float, look: Callable[[list[str]], object]) -> list[str]:

@@ -26,7 +26,14 @@ from judged import (
 )
 
 from zkgroup.groups.findings.finding import Finding
-from zkgroup.groups.group_model import CoordinatorGroup, CoordinatorMember, FaultyBroker, GroupMember, GroupSnapshot
+from zkgroup.groups.group_model import (
+    CoordinatorGroup,
+    CoordinatorMember,
+    FaultyBroker,
+    GroupMember,
+    GroupSnapshot,
+    NodeProblem,
+)
 from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import Registration
@@ -200,7 +207,7 @@ CASES: list[tuple[str, Case]] = [
     ("offset-of-missing-partition", ("warning", "orders-1", "has 1 partition", replace(
         GONE, topics={"orders": topic("orders", 1)}))),
     ("unreadable-node", ("warning", "/consumers/g/offsets/x", "is not named by a partition", replace(
-        ALONE, problems=("znode /consumers/g/offsets/x is not named by a partition",)))),
+        ALONE, problems=(NodeProblem("/consumers/g/offsets/x", "is not named by a partition"),)))),
     ("unreadable-node", ("warning", "/consumers/g/offsets", "where the group stands", replace(
         ALONE, hidden={"/consumers/g/offsets": "not authorised"}))),
     ("unreadable-node", ("warning", "/brokers/ids", "which brokers are up", replace(
@@ -214,7 +221,8 @@ CASES: list[tuple[str, Case]] = [
         "znode /consumers/g/ids/g_b cannot be read: not authorised", hidden=True))))),
     ("unreadable-node", ("warning", "/brokers/topics/orders", "and read the others", replace(
         ALONE,
-        topics={"orders": topic("orders", 0, error="znode /brokers/topics/orders: is no JSON", passed_over=True)}))),
+        topics={"orders": topic(
+            "orders", 0, error=NodeProblem("/brokers/topics/orders", "is no JSON"), passed_over=True)}))),
     ("incomplete-look", ("warning", GROUP, "broker 1 timed out", having(
         ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
     ("incomplete-look", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),

@@ -87,14 +87,19 @@ def notices_of(stop: BaseException) -> list[Any]:
 
 
 class ZkgroupError(Exception):
-    """An expected failure: shown as one line on stderr, never as a traceback."""
+    """An expected failure: shown as one line on stderr, never as a traceback.
+
+    ``reason``: what is wrong without the name of the partition, for a row that has it; the message by default. Two
+    errors with one cause have one reason.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, remedy: Remedy | str | None = None) -> None:
+    def __init__(self, message: str, remedy: Remedy | str | None = None, *, reason: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = as_remedy(remedy)
+        self._reason = reason
 
     def __str__(self) -> str:
         return self.rendered()
@@ -102,6 +107,10 @@ class ZkgroupError(Exception):
     def rendered(self, line: Callable[[Command], str] = command_line) -> str:
         """One line. ``line``: how a command is written."""
         return _rendered(self.message, self.remedy, line)
+
+    @property
+    def reason(self) -> str:
+        return self._reason or self.message
 
     def add_remedy(self, remedy: Remedy | str | None) -> None:
         """Advise more, after what is advised."""

@@ -45,9 +45,9 @@ def test_a_live_group(
         assert (found.client_id, found.host) == ("tester", "127.0.0.1")
         assert found.member.startswith("tester-")
         assert side.offsets == {P(topic, 1): KafkaOffset(7, "said")}
-    names, errors = coordinators.names()
-    assert group in names
-    assert errors == ()
+    listed = coordinators.names()
+    assert group in listed.names
+    assert listed.warnings == ()
 
 
 @pytest.mark.parametrize("by_partition", [False, True])
@@ -117,8 +117,8 @@ def test_releases_that_tell_less(make_sandbox: Callable[..., Sandbox], zookeeper
             assert (sides["g"].untold, sides["nobody"]) == ({}, KafkaSide())
         some = Coordinators(settings, 20.0).sides(["g", "n"], by_partition=True, topics={"g": ["u", "x"], "n": []})
         assert some["g"].offsets == {P("u", 0): KafkaOffset(6)}
-        names, errors = Coordinators(settings, 20.0).names()
-        assert errors == ((UNLISTED,) if release in ("0.8.2.2", "0.9.0.1") else ())
+        names, is_unlisted, missing = Coordinators(settings, 20.0).names()
+        assert (is_unlisted, missing) == (release in ("0.8.2.2", "0.9.0.1"), ())
         assert set(names) <= {"g"}
         look = read_group(registry, "g", kafka=settings)
         assert [(p.name, p.committed("kafka"), p.log_end) for p in look.partitions] == [

@@ -50,10 +50,13 @@ print("all answered")
     ],
 )
 def test_errors_of_partitions(code: int, kind: type[ZkgroupError]) -> None:
-    """What passes by itself, or with a broker, is out of reach: who asks again may be answered."""
+    """What passes by itself, or with a broker, is out of reach: who asks again may be answered.
+    Errors of two partitions have one reason."""
     error = partition_error(TopicPartition("t", 0), KafkaError(code), KafkaSettings("h:9092"))
     assert type(error) is kind
     assert "t-0" in error.message
+    other = partition_error(TopicPartition("t", 1), KafkaError(code), KafkaSettings("h:9092"))
+    assert (other.reason, "t-0" in error.reason) == (error.reason, False)
 
 
 def test_every_partition_has_its_own_answer(

@@ -33,6 +33,7 @@ from zkgroup.groups.assignment.strategy_inference import explain
 from zkgroup.groups.findings.finding import KINDS, SEVERITIES, judge, worst
 from zkgroup.groups.group_model import (
     GroupSnapshot,
+    NodeProblem,
 )
 from zkgroup.protocol.names import TopicPartition
 
@@ -73,7 +74,9 @@ def test_healthy_groups_have_none(snapshot: GroupSnapshot) -> None:
 def test_findings_are_sorted_worst_first() -> None:
     """Criticals, then warnings, then infos; within them causes before effects; the same list every time."""
     bad = replace(having(having(UNREAD, 0, stored=stored(120)), 1, stored=stored(3)), broker_ids=())
-    findings = judged(replace(bad, problems=("znode /x is no JSON",), members=(member("g_a", {"orders": 9}),)))
+    findings = judged(
+        replace(bad, problems=(NodeProblem("/x", "is no JSON"),), members=(member("g_a", {"orders": 9}),))
+    )
     ranks = [SEVERITIES.index(finding.severity) for finding in findings]
     assert ranks == sorted(ranks)
     assert findings[0].code == "cluster-without-broker"
@@ -201,7 +204,11 @@ def test_members_that_cannot_be_read_make_no_mix() -> None:
 def test_a_topic_that_cannot_be_read_is_not_called_leaderless() -> None:
     """Its leaders are not known; that its node is broken is said once."""
     unknown = having(having(ALONE, 0, leader=None, log_end=None), 1, leader=None, log_end=None)
-    assert codes(replace(unknown, topics={"orders": topic("orders", 0, error="is no JSON")})) == {"unreadable-node"}
+    assert codes(
+        replace(
+            unknown, topics={"orders": topic("orders", 0, error=NodeProblem("/brokers/topics/orders", "is no JSON"))}
+        )
+    ) == {"unreadable-node"}
 
 
 def test_a_zombie_is_to_go_before_members_try_again() -> None:

@@ -19,6 +19,7 @@ from zkgroup.groups.group_model import (
     GroupSnapshot,
     GroupTopic,
     KafkaOffset,
+    NodeProblem,
     StoredOffset,
 )
 from zkgroup.protocol.names import TopicPartition
@@ -106,7 +107,7 @@ TOPICS = st.builds(
     st.integers(0, 9),
     TIMES,
     st.booleans(),
-    st.none() | st.just("is no JSON"),
+    st.none() | st.just(NodeProblem("/t", "is no JSON")),
     TIMES,
 )
 COORDINATORS = st.none() | st.builds(
@@ -137,7 +138,7 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
         tuple(members.values()),
         tuple(partitions.values()),
         frozenset(name for one in members.values() for name in one.streams),
-        tuple(draw(st.lists(st.just("znode /x is no JSON"), max_size=30))),
+        tuple(draw(st.lists(st.just(NodeProblem("/x", "is no JSON")), max_size=30))),
         topics,
         draw(st.lists(NAMES, unique=True).map(tuple)),
         draw(st.sampled_from([0, NOW, NOW + 30 * DAY])),
@@ -161,7 +162,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
     if (
         finding.subject in named
         or finding.subject in snapshot.hidden
-        or any(f"znode {finding.subject} " in problem for problem in snapshot.problems)
+        or any(finding.subject == problem.path for problem in snapshot.problems)
     ):
         return True
     for part in finding.subject.removesuffix(" …").split(", "):

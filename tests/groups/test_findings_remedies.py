@@ -30,12 +30,13 @@ from judged import (
 
 from zkgroup.commands import app
 from zkgroup.errors import Remedy
+from zkgroup.groups.group_model import NodeProblem
 from zkgroup.groups.partition_scope import parse_scope
 
 
 def test_nodes_with_the_same_trouble_are_one_finding() -> None:
     """A node that is alone is the subject; of several the group is, and the message lists them."""
-    denied = [f"znode /consumers/g/owners/orders/{n} is not named by a partition" for n in "xyzt"]
+    denied = [NodeProblem(f"/consumers/g/owners/orders/{n}", "is not named by a partition") for n in "xyzt"]
     finding = found(replace(ALONE, problems=tuple(denied)), "unreadable-node")
     assert (finding.subject, finding.message) == (
         GROUP,
@@ -151,7 +152,7 @@ def test_a_look_that_is_incomplete_names_all_that_is_unknown() -> None:
             None,
             log_start=None,
             log_end=None,
-            log_error=f"the brokers know no partition orders-{number}",
+            log_error="the brokers do not know it",
         )
         for number in range(10_000)
     ]

@@ -57,7 +57,11 @@ def test_nodes_that_are_no_partitions(registry: Registry, groups: Groups, make_t
         (f"{topic}-1", f"{group}_a", 6),
     ]
     for part, name in [("owners", "1-0"), ("owners", "x"), ("owners", "01"), ("offsets", "0-1"), ("offsets", "-1")]:
-        assert [text for text in look.problems if f"/{part}/{topic}/{name} " in text], (part, name, look.problems)
+        assert [one for one in look.problems if one.path.endswith(f"/{part}/{topic}/{name}")], (
+            part,
+            name,
+            look.problems,
+        )
     assert len(look.problems) == 5
     assert look.state == "broken"
 
@@ -113,7 +117,7 @@ def test_nodes_that_may_not_be_read(
             assert not isinstance(registry.write(Create(path, data[name])), Failure)
     look = read_group(registry, group)
     told = [f"znode {path} cannot be read: {why}" for path, why in look.hidden.items()]
-    told += [*look.problems, *(m.error or "" for m in look.members)]
+    told += [*map(str, look.problems), *(m.error or "" for m in look.members)]
     told += [text for p in look.partitions for text in (p.error or "", p.stored.error or "" if p.stored else "")]
     assert [text for text in told if f"znode {closed} cannot be read: not authorised" in text], told
     assert look.hidden == {closed: "not authorised"}

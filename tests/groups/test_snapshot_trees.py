@@ -101,7 +101,7 @@ def test_any_nodes_can_be_looked_at(tree: Tree) -> None:
     assert [getattr(everyone["g"], field) for field in SAME] == [getattr(look, field) for field in SAME]
     assert [p.key for p in look.partitions] == sorted({p.key for p in look.partitions})
     assert look.subscribed == {topic for member in look.members for topic in member.streams}
-    told = "\n".join([*look.problems, *look.hidden])
+    told = "\n".join([*map(str, look.problems), *look.hidden])
     by_key = {(p.topic, p.partition): p for p in look.partitions}
     readable = set(Table(tree).nodes)
     for path in readable:

@@ -197,7 +197,7 @@ class GroupPartition:
         if log is None:
             return self
         if isinstance(log, ZkgroupError):
-            return replace(self, log_start=None, log_end=None, log_error=log.message)
+            return replace(self, log_start=None, log_end=None, log_error=log.reason)
         return replace(self, log_start=log.start, log_end=log.end, log_error=None)
 
     def committed(self, store: Store) -> int | None:
@@ -224,6 +224,18 @@ class GroupPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeProblem:
+    """What is wrong with a znode, or why it cannot be read. ``is_malformed``: ``why`` quotes what it holds."""
+
+    path: str
+    why: str
+    is_malformed: bool = False
+
+    def __str__(self) -> str:
+        return f"znode {self.path}{':' if self.is_malformed else ''} {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class GroupTopic:
     """A topic that concerns the group. ``created_at`` and ``czxid`` tell one that was deleted and made again apart from
     its predecessor; ``changed_at`` is when partitions came, or replicas moved. ``partitions`` in numeric order; empty
@@ -236,7 +248,7 @@ class GroupTopic:
     czxid: int = 0
     created_at: int | None = None
     to_be_deleted: bool = False
-    error: str | None = None
+    error: NodeProblem | None = None
     changed_at: int | None = None
     passed_over: bool = False
 
@@ -255,7 +267,8 @@ class GroupSnapshot:
     """A group at one time, ``taken_at``, between the first and the last answer (``took`` seconds).
 
     ``subscribed`` are the topics that its registered members want. ``problems`` are about nodes that belong to no
-    single member or partition; ``warnings`` are about servers that could not be asked, and what is unknown therefore.
+    single member or partition; ``warnings`` are about servers that could not be asked, and what is unknown therefore;
+    ``unanswered`` has the reasons in them. ``unlisted``: why groups in Kafka may be missing from a list of all.
     ``ids_version`` is the version of the ``ids`` node and ``ids_czxid`` its identity, None where there is none.
     ``ids_changed`` is the transaction in which a member came or went last (0: not known).
     ``hidden`` are the nodes, of the group and of what it depends on, that may not be read: path → why. What they hold
@@ -272,7 +285,7 @@ class GroupSnapshot:
     members: tuple[GroupMember, ...]
     partitions: tuple[GroupPartition, ...]
     subscribed: frozenset[str]
-    problems: tuple[str, ...] = ()
+    problems: tuple[NodeProblem, ...] = ()
     topics: Mapping[str, GroupTopic] = field(default_factory=dict)
     known_topics: tuple[str, ...] = ()
     taken_at: int = 0
@@ -284,6 +297,8 @@ class GroupSnapshot:
     coordinator: CoordinatorGroup | None = None
     broker_ids: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    unanswered: frozenset[str] = frozenset()
     ids_changed: int = 0
     hidden: Mapping[str, str] = field(default_factory=dict)
     kafka_members_unknown: bool = False
@@ -292,6 +307,11 @@ class GroupSnapshot:
     foreign: tuple[str, ...] = ()
     faulty_brokers: tuple[FaultyBroker, ...] = ()
     offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def reasons_told(self) -> frozenset[str]:
+        """The reasons in ``warnings``, of requests about many partitions: a row with one of them says nothing new."""
+        return self.unanswered.union(self.kafka_untold.values())
 
     @property
     def exists(self) -> bool:

@@ -165,7 +165,7 @@ def _broker_faults(parsed: dict[str, Any]) -> Iterator[BrokerFault]:
         yield BrokerFault("names no host", "up to 0.8.2", rebalances="host" in parsed)
 
 
-def partitions_to_read(path: str, data: bytes | None) -> tuple[tuple[int, ...], str | None]:
+def partitions_to_read(path: str, data: bytes | None) -> tuple[tuple[int, ...], MalformedZnodeError | None]:
     """A topic's partitions in numeric order, and why there are none where its node is damaged.
 
     As members of the reference take it (``ZkUtils.getPartitionAssignmentForTopics``; seen with 0.8.2.2 and 1.1.1): what
@@ -178,9 +178,9 @@ def partitions_to_read(path: str, data: bytes | None) -> tuple[tuple[int, ...], 
         try:
             parsed = orjson.loads(data or b"")
         except orjson.JSONDecodeError:
-            return (), str(error)
+            return (), error
         if isinstance(parsed, dict) and "partitions" not in parsed:
-            return (), str(error)
+            return (), error
         raise
 
 

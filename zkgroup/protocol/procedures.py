@@ -201,7 +201,9 @@ def _read_partitions(
         for topic, node in zip(wanted, nodes, strict=True)
         if isinstance(node, Node)
     }
-    return {topic: partitions for topic, (partitions, _) in read.items()}, tuple(why for _, why in read.values() if why)
+    return {topic: partitions for topic, (partitions, _) in read.items()}, tuple(
+        str(damage) for _, damage in read.values() if damage
+    )
 
 
 #: Operations in one transaction: few round trips, and far below the megabyte that a request may have.

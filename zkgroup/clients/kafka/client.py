@@ -450,6 +450,5 @@ def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
         if not legacy_brokers.troubles(parse_endpoints(place), plain=plain)[0]:
             remedy = f"their listener {name} at {place} answers: choose it with --listener"
             break
-    return NoAnswerError(
-        f"brokers at {settings.bootstrap} gave no answer within {round(timeout, 1):g} s{why and ': ' + why}", remedy
-    )
+    silent, why = f"brokers at {settings.bootstrap} gave no answer", why and f": {why}"
+    return NoAnswerError(f"{silent} within {round(timeout, 1):g} s{why}", remedy, reason=f"{silent}{why}")

@@ -27,10 +27,9 @@ from zkgroup.clients.kafka.client import (
 )
 from zkgroup.clients.kafka.log_offsets import Log, log_offsets
 from zkgroup.clients.kafka.responses import (
-    NOT_ALL,
-    UNLISTED,
     CoordinatorGroup,
     CoordinatorMember,
+    GroupNames,
     Half,
     KafkaOffset,
     KafkaSide,
@@ -91,28 +90,26 @@ class Coordinators:
         client = None if self.settings.old_and_plain else self.client()
         return log_offsets(self.settings, partitions, timeout, client=client)
 
-    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The groups that the brokers know, sorted, and what could not be asked. Raises ``UnreachableError``."""
+    def names(self) -> GroupNames:
+        """The groups that the brokers know, sorted. Raises ``UnreachableError``."""
         try:
             answer = self.client().list_consumer_groups(request_timeout=self.timeout).result(self.timeout + 1)
         except KafkaException as error:
             raise self._failed("brokers do not tell their groups", error.args[0]) from None
         except TimeoutError:
             raise no_answer(self.settings, self.timeout) from None
-        told = {
-            UNLISTED if error.code() in _NOT_THERE_YET else f"{NOT_ALL}: {error.str()}"
-            for error in map(_kafka_error, answer.errors or ())
-        }
-        if self.settings.legacy_release is not None:
-            told.add(UNLISTED)
+        errors = [_kafka_error(error) for error in answer.errors or ()]
+        missing = {f"{_NOT_ALL}: {error.str()}" for error in errors if error.code() not in _NOT_THERE_YET}
+        is_unlisted = self.settings.legacy_release is not None or any(e.code() in _NOT_THERE_YET for e in errors)
         # Who lists asks the brokers that are up: what another one coordinates is missing without a word.
-        homes = self.leaders().get(OFFSETS_TOPIC, {}) if UNLISTED not in told else {}
+        homes = self.leaders().get(OFFSETS_TOPIC, {}) if not is_unlisted else {}
         if lost := [number for number, leader in homes.items() if leader is None]:
-            told.add(
-                f"{NOT_ALL}: no broker leads {len(lost)} of the {len(homes)} partitions of"
+            missing.add(
+                f"{_NOT_ALL}: no broker leads {len(lost)} of the {len(homes)} partitions of"
                 f" {OFFSETS_TOPIC}, and could tell of theirs"
             )
-        return tuple(sorted(group.group_id for group in answer.valid or ())), tuple(sorted(told))
+        names = sorted(group.group_id for group in answer.valid or ())
+        return GroupNames(tuple(names), is_unlisted, tuple(sorted(missing)))
 
     def side(self, group: str, *, by_partition: bool = False) -> KafkaSide:
         """As ``sides``, of one group."""
@@ -271,6 +268,7 @@ class Coordinators:
         return ZkgroupError(f"{what}: {error.str()}")
 
 
+_NOT_ALL: Final = "not all groups in Kafka are known"
 _SILENCE: Final = (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE)
 # A release that cannot list or describe groups knows no members.
 _NOT_THERE_YET: Final = (KafkaError._UNSUPPORTED_FEATURE,)

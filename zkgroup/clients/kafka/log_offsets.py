@@ -210,10 +210,11 @@ class _Silent:
             self._why = {str(endpoint): why for endpoint, why in failures.items()}
         place = self._places[leader]
         why = f": {self._why[place]}" if place in self._why else ""
+        silence = f"gave no answer within {round(self._timeout, 1):g} s{why}"
         return UnreachableError(
-            f"broker {leader} at {place}, the leader of {partition}, gave no answer within "
-            f"{round(self._timeout, 1):g} s{why}",
+            f"broker {leader} at {place}, the leader of {partition}, {silence}",
             "check that it runs and that this host may reach it",
+            reason=f"broker {leader} at {place}, its leader, {silence}",
         )
 
 
@@ -288,11 +289,15 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
         return NotFoundError(
             f"the brokers know no partition {partition}",
             "it may be deleted, not created yet, or not to be seen by this user",
+            reason="the brokers do not know it",
         )
+    reason = error.str()
     if code in UNREACHABLE:
-        return UnreachableError(f"broker of {partition} at {settings.bootstrap}: {error.str()}", "check the brokers")
+        there = f"at {settings.bootstrap}: {reason}"
+        return UnreachableError(f"broker of {partition} {there}", "check the brokers", reason=f"its broker {there}")
+    message = f"partition {partition}: {reason}"
     if code == KafkaError.LEADER_NOT_AVAILABLE:
-        return UnreachableError(f"partition {partition}: {error.str()}", "start one of the brokers that hold it")
+        return UnreachableError(message, "start one of the brokers that hold it", reason=reason)
     if code in _MOVING:
-        return UnreachableError(f"partition {partition}: {error.str()}", "its leader is about to change: try again")
-    return ZkgroupError(f"partition {partition}: {error.str()}")
+        return UnreachableError(message, "its leader is about to change: try again", reason=reason)
+    return ZkgroupError(message, reason=reason)

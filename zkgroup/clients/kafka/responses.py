@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from zkgroup.protocol.names import TopicPartition
 
@@ -15,9 +15,6 @@ UNLISTED: Final = (
     "groups that keep offsets in Kafka alone are not listed: brokers before 0.10 do not tell which there are;"
     " offsets GROUP shows one by its name"
 )
-
-#: How it begins that some brokers do not tell which groups they coordinate.
-NOT_ALL: Final = "not all groups in Kafka are known"
 
 #: How to be rid of offsets in Kafka: librdkafka can ask for it (2.16), confluent-kafka cannot.
 OFFSETS_IN_KAFKA: Final = (
@@ -36,6 +33,20 @@ _UNTOLD: Final[Mapping[Half, str]] = {
 def words_of(group: str, untold: Mapping[Half, str]) -> tuple[str, ...]:
     """What the coordinator did not tell of a group, and why, in words."""
     return tuple(_UNTOLD[half].format(group, why) for half, why in untold.items())
+
+
+class GroupNames(NamedTuple):
+    """The groups in Kafka. ``is_unlisted``: brokers do not list groups that only keep offsets (``UNLISTED``).
+    ``missing``: why groups of some coordinators may be missing."""
+
+    names: tuple[str, ...] = ()
+    is_unlisted: bool = False
+    missing: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why groups may be missing, in words."""
+        return (*((UNLISTED,) if self.is_unlisted else ()), *self.missing)
 
 
 @dataclass(frozen=True, slots=True)

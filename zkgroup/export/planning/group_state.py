@@ -243,7 +243,10 @@ def read_committed(
     found = read_stored_offsets(registry, group, partitions)
     for partition, one in found.items():
         if one.hidden:
-            raise ZkgroupError(one.error or "", "connect with credentials that may read the group's nodes")
+            raise ZkgroupError(
+                f"offset of {partition} in group {group}: {one.error}",
+                "connect with credentials that may read the group's nodes",
+            )
         if one.error is not None:
             znodes.decode_offset(znodes.offset(group, partition), one.data or b"")  # raises
     return found

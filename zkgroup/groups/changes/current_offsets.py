@@ -107,7 +107,7 @@ def _check_readable(snapshot: GroupSnapshot, selection: Selection, refusal: type
             )
     for topic in snapshot.topics.values():
         if topic.error is not None and f"{znodes.topics()}/{topic.name}" in snapshot.hidden:
-            raise refusal(topic.error, "connect with credentials that may read the topics")
+            raise refusal(str(topic.error), "connect with credentials that may read the topics")
 
 
 def _kafka_failure(snapshot: GroupSnapshot, failure: ZkgroupError | None) -> ZkgroupError | None:
@@ -141,7 +141,7 @@ def _selected(snapshot: GroupSnapshot, selection: Selection) -> list[TopicPartit
     if not selection.gone:
         for topic in topics.values():
             if topic.error is not None:
-                raise ZkgroupError(topic.error)
+                raise ZkgroupError(str(topic.error))
     existing = {name: topic.partitions for name, topic in topics.items()}
     if selection.listed is None:
         assert selection.scope is not None
@@ -161,7 +161,7 @@ def _selected(snapshot: GroupSnapshot, selection: Selection) -> list[TopicPartit
 def _existing(partition: GroupPartition, snapshot: GroupSnapshot) -> GroupPartition:
     """The partition; one that does not exist, or whose topic's node is damaged, has no log, and a reason."""
     topic = snapshot.topics[partition.topic]
-    error = topic.error
+    error = None if topic.error is None else str(topic.error)
     if error is None and not partition.exists:
         error = f"topic {topic.name} " + (
             f"has no partition {partition.partition}" if topic.exists else "does not exist"

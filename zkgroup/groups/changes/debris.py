@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from zkgroup.clients.kafka.responses import UNLISTED
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.backup import Backup, SavedNode, read_cluster
@@ -83,10 +82,10 @@ def _members_in_kafka(
 
     try:
         coordinators = Coordinators(brokers(), timeout)
-        known, errors = coordinators.names()
-        if missing := [error for error in errors if error != UNLISTED]:
-            raise UnreachableError("; ".join(missing))
-        described = coordinators.members(sorted(set(names).intersection(known)))
+        listed_names = coordinators.names()
+        if listed_names.missing:
+            raise UnreachableError("; ".join(listed_names.missing))
+        described = coordinators.members(sorted(set(names).intersection(listed_names.names)))
     except ZkgroupError as error:
         error.message = f"which groups have members in Kafka is not known: {error.message}"
         error.add_remedy("--store zookeeper does not ask for them")

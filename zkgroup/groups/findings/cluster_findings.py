@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from zkgroup.clients.kafka.responses import NOT_ALL, UNLISTED
 from zkgroup.errors import Remedy
 from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.scene import COMMITTED_BY_THEN, REST, Scene, ago, few, finding, per_topic, unsubscribe
@@ -19,7 +18,6 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted
 
-_ABOUT_NODE: Final = re.compile(r"znode (/\S*?):? (.+)", re.DOTALL)
 _CORRECT: Final = "look at the node with a ZooKeeper client: correct or delete it"
 _WRITE_TOPIC: Final = "write the topic's partitions and replicas into the node again, with a ZooKeeper client"
 _UNREAD: Final = ": members take the topic for one without partitions, and read the others"
@@ -169,23 +167,21 @@ def _split(scene: Scene) -> Iterator[Finding]:
 def _problems(scene: Scene) -> Iterator[Finding]:
     snapshot = scene.snapshot
     problems = list(dict.fromkeys(snapshot.problems))
-    told = set(problems)
     for name, topic in sorted(snapshot.topics.items()):
-        if topic.exists and topic.error is not None and topic.error not in told and not _is_hidden(scene, name):
-            problems.append(topic.error + _UNREAD if topic.passed_over else topic.error)
+        if topic.exists and topic.error is not None and topic.error not in problems and not _is_hidden(scene, name):
+            error = topic.error
+            problems.append(replace(error, why=error.why + _UNREAD) if topic.passed_over else error)
     by_why: dict[str, list[str]] = {}
     for problem in problems:
-        node = _ABOUT_NODE.fullmatch(problem)
-        path, why = node.groups() if node is not None else ("", problem)
-        by_why.setdefault(why, []).append(path)
+        by_why.setdefault(problem.why, []).append(problem.path)
     for why, paths in list(by_why.items())[:MOST]:
         topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
         remedy = _WRITE_TOPIC if topics else _CORRECT
-        if len(paths) > 1 and all(paths):
+        if len(paths) > 1:
             message = f"{len(paths)} nodes, of which each {why}: {few(paths)}"
             yield finding("unreadable-node", snapshot.group, message, remedy)
         else:
-            yield finding("unreadable-node", paths[0] or snapshot.group, why, remedy)
+            yield finding("unreadable-node", paths[0], why, remedy)
     if len(by_why) > MOST:
         more = f"and {len(by_why) - MOST} more kinds of nodes that hold what nobody reads, or should not be there"
         yield finding("unreadable-node", snapshot.group, more, _CORRECT)
@@ -197,12 +193,12 @@ def _is_hidden(scene: Scene, topic: str) -> bool:
 
 def _incomplete(scene: Scene) -> Iterator[Finding]:
     snapshot = scene.snapshot
-    # What some brokers do not tell of is about other groups.
-    said = [one for one in snapshot.warnings if one != UNLISTED and not one.startswith(NOT_ALL)]
+    said = list(snapshot.warnings)
+    told = snapshot.reasons_told
     group = snapshot.coordinator
     if group is not None and group.error:
         said.append(f"the group in Kafka: {group.error}")
-    told = "\n".join(said)
+        told |= {group.error}
     unknown = [(p, p.log_error) for p in scene.partitions if p.log_error is not None and _has_log(scene, p)]
     said += alike([(p, why) for p, why in unknown if why not in told])
     uncertain = [(p, p.kafka.error) for p in scene.partitions if p.kafka is not None and p.kafka.error is not None]

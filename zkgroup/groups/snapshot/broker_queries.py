@@ -6,13 +6,12 @@ one time-out: a request that others wait for gets a part of the time that is lef
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from zkgroup.clients.kafka.responses import UNTOLD, KafkaSide
+from zkgroup.clients.kafka.responses import UNTOLD, GroupNames, KafkaSide
 from zkgroup.errors import NoAnswerError, UsageError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
@@ -52,13 +51,18 @@ class BrokerQueries:
         self._coordinators: Coordinators | None = None
         self._lock = threading.Lock()  # over the making of it
         self.failure: ZkgroupError | None = None
-        self._errors: list[str] = []
+        self.unlisted: tuple[str, ...] = ()
         self._failed: dict[str, tuple[ZkgroupError, set[str]]] = {}
 
     @property
     def warnings(self) -> list[str]:
         """What is unknown and why, one line for each reason."""
-        return [f"{', and '.join(sorted(whats))}: {error}" for error, whats in self._failed.values()] + self._errors
+        return [f"{', and '.join(sorted(whats))}: {error}" for error, whats in self._failed.values()]
+
+    @property
+    def reasons(self) -> frozenset[str]:
+        """The reasons in ``warnings``."""
+        return frozenset(self._failed)
 
     def settings(self) -> KafkaSettings:
         """How to reach the brokers. The first call finds that out: make it before there are two threads. Raises
@@ -94,11 +98,11 @@ class BrokerQueries:
         return self._deadline is None or time.monotonic() < self._deadline
 
     def names(self) -> Sequence[str]:
-        """The groups in Kafka; none, with a warning, where the brokers do not answer."""
-        nothing: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-        names, errors = self._ask("groups in Kafka are not known", lambda: self.coordinators(2).names(), nothing)
-        self._errors += errors
-        return names
+        """The groups in Kafka; none, with a warning, where the brokers do not answer. ``unlisted`` says why some may be
+        missing."""
+        found = self._ask("groups in Kafka are not known", lambda: self.coordinators(2).names(), GroupNames())
+        self.unlisted = found.warnings
+        return found.names
 
     def sides(
         self,
@@ -152,6 +156,4 @@ class BrokerQueries:
 
     def _fail(self, what: str, error: ZkgroupError) -> None:
         self.failure = error
-        # The same silence, however long each question waited for an end of it.
-        reason = re.sub(r" within [0-9.]+ s", "", error.message)
-        self._failed.setdefault(reason, (error, set()))[1].add(what)
+        self._failed.setdefault(error.reason, (error, set()))[1].add(what)

@@ -117,7 +117,7 @@ def read_groups(
     reader = GroupReader(registry, kafka, store=store, logs=logs, timeout=timeout)
     found = reader.read(groups)
     if warned is not None and reader.queries is not None:
-        warned += reader.queries.warnings
+        warned += [*reader.queries.warnings, *reader.queries.unlisted]
     return found
 
 
@@ -194,9 +194,14 @@ class GroupReader:
                 if one.exists and isinstance(logs.get(key), ZkgroupError | None)
             )
         found = [build_snapshot(raw, nodes, cluster, self.taken_at, logs if self.logs else None) for raw in raw_groups]
-        warnings = tuple(self.queries.warnings) if self.queries is not None else ()
         took = time.monotonic() - self.started
-        return tuple(replace(one, took=took, warnings=warnings + one.warnings) for one in found)
+        if self.queries is None:
+            return tuple(replace(one, took=took) for one in found)
+        warnings, unlisted, reasons = tuple(self.queries.warnings), self.queries.unlisted, self.queries.reasons
+        return tuple(
+            replace(one, took=took, warnings=warnings + one.warnings, unlisted=unlisted, unanswered=reasons)
+            for one in found
+        )
 
     def _start(self, names: Sequence[str] | None) -> ZnodeReader:
         """The reader of the znodes of these groups, with their members read."""

@@ -19,7 +19,7 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     What may not be read is neither right nor wrong: see ``not_judged``.
     """
     members = {member.member: member for member in snapshot.members}
-    defects = list(snapshot.problems)
+    defects = [str(problem) for problem in snapshot.problems]
     defects += [f"member {m.member}: {m.error}" for m in snapshot.members if m.error and not m.hidden]
     for partition in snapshot.partitions:
         if partition.hidden:

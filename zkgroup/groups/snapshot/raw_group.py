@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide, words_of
 from zkgroup.errors import ZkgroupError
-from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, StoredOffset
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, NodeProblem, StoredOffset
 from zkgroup.groups.snapshot.stored_offsets import hidden_offset, stored_offset
 from zkgroup.groups.snapshot.znode_reader import (
     ClusterState,
@@ -62,7 +62,7 @@ class RawGroup:
     members: tuple[GroupMember, ...]
     side: KafkaSide
     partitions: Mapping[TopicPartition, RawPartition]
-    problems: tuple[str, ...]
+    problems: tuple[NodeProblem, ...]
     last_change: int | None
     hidden: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ def build_raw_group(
     group: str, nodes: NodeCache, members: tuple[GroupMember, ...], side: KafkaSide, cluster: ClusterState
 ) -> RawGroup:
     """Join the nodes and the coordinator's answer. ``cluster`` must have all topics of the group."""
-    problems: list[str] = []
+    problems: list[NodeProblem] = []
     paths = nodes.paths(group)
     claims = _claims(group, nodes, {member.member for member in members}, problems)
     members = tuple(_with_owned_topics(member, claims) for member in members)
@@ -224,7 +224,7 @@ def why_not_asked(key: TopicPartition, raw: RawPartition, cluster: ClusterState)
     if not cluster.topics[key.topic].exists:
         return f"topic {key.topic} does not exist"
     if cluster.topics[key.topic].passed_over:
-        return cluster.topics[key.topic].error
+        return str(cluster.topics[key.topic].error)
     if not raw.exists:
         return f"topic {key.topic} has no partition {key.partition}"
     if cluster.leaders.get(key, 0) is None:
@@ -232,7 +232,9 @@ def why_not_asked(key: TopicPartition, raw: RawPartition, cluster: ClusterState)
     return None
 
 
-def _claims(group: str, nodes: NodeCache, members: set[str], problems: list[str]) -> dict[TopicPartition, Claim]:
+def _claims(
+    group: str, nodes: NodeCache, members: set[str], problems: list[NodeProblem]
+) -> dict[TopicPartition, Claim]:
     found: dict[TopicPartition, Claim] = {}
     for topic, parent in nodes.children(nodes.paths(group).owners):
         # Plain numbers first: the Scala consumer reads no others.
@@ -240,17 +242,17 @@ def _claims(group: str, nodes: NodeCache, members: set[str], problems: list[str]
             broker, dash, plain = name.rpartition("-")  # pykafka and Kafka 0.7 put the broker's id before: ``0-3``
             number = parse_partition(plain) if not dash or (broker.isascii() and broker.isdecimal()) else None
             if number is None:
-                problems.append(f"znode {path} is not named by a partition")
+                problems.append(NodeProblem(path, "is not named by a partition"))
                 continue
             key = TopicPartition(topic, number)
             if key in found:
-                problems.append(f"znode {path} is a second owner node of {key}")
+                problems.append(NodeProblem(path, f"is a second owner node of {key}"))
                 continue
             node = nodes.node(path)
             if node is not None:
                 found[key] = _claim(node, members)
-            elif why := nodes.failure(path):
-                found[key] = Claim(error=why, hidden=True)
+            elif why := nodes.hidden(path):
+                found[key] = Claim(error=f"the znode cannot be read: {why}", hidden=True)
     return found
 
 
@@ -280,18 +282,18 @@ def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, Clai
     return replace(member, registration=registration, streams=streams)
 
 
-def _stored(group: str, nodes: NodeCache, problems: list[str]) -> dict[TopicPartition, StoredOffset]:
+def _stored(group: str, nodes: NodeCache, problems: list[NodeProblem]) -> dict[TopicPartition, StoredOffset]:
     found: dict[TopicPartition, StoredOffset] = {}
     for topic, parent in nodes.children(nodes.paths(group).offsets):
         for name, path in nodes.children(parent):
             number = parse_partition(name)
             if number is None:
-                problems.append(f"znode {path} is not named by a partition")
+                problems.append(NodeProblem(path, "is not named by a partition"))
                 continue
             key = TopicPartition(topic, number)
             node = nodes.node(path)
             if node is not None:
                 found[key] = stored_offset(path, node)
-            elif why := nodes.failure(path):
-                found[key] = hidden_offset(why)
+            elif why := nodes.hidden(path):
+                found[key] = hidden_offset(f"the znode cannot be read: {why}")
     return found

@@ -29,7 +29,7 @@ def read_stored_offsets(
         if isinstance(result, Node):
             found[partition] = stored_offset(path, result)
         elif isinstance(result, Failure) and result.code is not Code.NO_NODE:
-            found[partition] = hidden_offset(f"znode {path} cannot be read: {result.code.value}")
+            found[partition] = hidden_offset(f"the znode cannot be read: {result.code.value}")
     return found
 
 

@@ -129,7 +129,7 @@ def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     alike: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
         own = words_of(snapshot.group, snapshot.kafka_untold)
-        lines |= dict.fromkeys(warning for warning in snapshot.warnings if warning not in own)
+        lines |= dict.fromkeys(one for one in (*snapshot.warnings, *snapshot.unlisted) if one not in own)
         for why in dict.fromkeys(snapshot.kafka_untold.values()):
             what = " and ".join(half for half, reason in snapshot.kafka_untold.items() if reason == why)
             alike.setdefault((what, why), []).append(snapshot.group)
@@ -259,7 +259,7 @@ def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
 
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     """What could not be read or asked, one line each; partitions with the same trouble share a line."""
-    lines = [*snapshot.warnings, *snapshot.problems]
+    lines = [*snapshot.warnings, *snapshot.unlisted, *map(str, snapshot.problems)]
     lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
@@ -270,8 +270,8 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
         lines += alike([(p, stored.defect) for p, stored in offsets if stored.defect], "its offset: ")
     if store != "zookeeper":
         lines += alike([(p, p.kafka.error) for p in snapshot.partitions if p.kafka and p.kafka.error], "in Kafka: ")
-    told = "\n".join(snapshot.warnings)
-    lines += alike([(p, p.log_error) for p in snapshot.partitions if p.log_error and p.log_error not in told])
+    unknown = [(p, p.log_error) for p in snapshot.partitions if p.log_error]
+    lines += alike([(p, why) for p, why in unknown if why not in snapshot.reasons_told])
     return lines
 
 
@@ -290,26 +290,12 @@ def _is_shared(path: str) -> bool:
     return not (len(parts) == 5 and parts[3] == "ids") and not (len(parts) == 6 and parts[1] == "consumers")
 
 
-# How errors name the partition that they are about; without it they are the same for the next.
-_OF_IT: Final = (
-    ("the brokers know no partition {}", "the brokers do not know it"),
-    ("partition {}: ", ""),
-    ("broker of {} at", "its broker at"),
-    ("{}", "it"),
-)
-
-
-def alike(said: Iterable[tuple[GroupPartition, str]], prefix: str = "") -> list[str]:
-    """What is said of partitions, a line for all of which the same is said; of very many only some are named."""
+def alike(reasons: Iterable[tuple[GroupPartition, str]], prefix: str = "") -> list[str]:
+    """Partitions with their reasons, a line for each reason; of very many partitions only some are named."""
     found: dict[str, list[TopicPartition]] = {}
-    for partition, text in said:
-        for named, plain in _OF_IT:
-            if (name := named.format(partition.name)) in text:
-                text = text.replace(name, plain)
-                break
-        text = text.replace(f"/{partition.topic}/{partition.partition} ", "/… ")
-        found.setdefault(text, []).append(partition.key)
-    return [f"{_shortened(keys)}: {prefix}{text}" for text, keys in found.items()]
+    for partition, reason in reasons:
+        found.setdefault(reason, []).append(partition.key)
+    return [f"{_shortened(keys)}: {prefix}{reason}" for reason, keys in found.items()]
 
 
 def _shortened(keys: Sequence[TopicPartition]) -> str:

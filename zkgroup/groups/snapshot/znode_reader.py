@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, UsageError
-from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupTopic
+from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupTopic, NodeProblem
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, host_of, read_foreign
 from zkgroup.protocol import znodes
@@ -116,10 +116,10 @@ class NodeCache:
         """Why a node, or what is below it, could not be read, briefly; None where it could, or there is none."""
         return self._hidden.get(path)
 
-    def failure(self, path: str) -> str | None:
-        """The same as a sentence."""
+    def failure(self, path: str) -> NodeProblem | None:
+        """The same as a problem."""
         why = self.hidden(path)
-        return None if why is None else f"znode {path} cannot be read: {why}"
+        return None if why is None else NodeProblem(path, f"cannot be read: {why}")
 
 
 class ClusterState:
@@ -182,7 +182,7 @@ class ClusterState:
     def _topic(self, name: str, nodes: NodeCache) -> GroupTopic:
         path = topic_path(name)
         if path is None:
-            return GroupTopic(name, exists=False, error="no topic can have this name")
+            return GroupTopic(name, exists=False, error=NodeProblem(name, "is the name of no topic"))
         marked = name in self._marked
         node = nodes.node(path)
         if node is None:
@@ -190,10 +190,12 @@ class ClusterState:
             return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
         stat = node.stat
         try:
-            partitions, error = partitions_to_read(path, node.data)
+            partitions, damage = partitions_to_read(path, node.data)
         except MalformedZnodeError as malformed:
-            return GroupTopic(name, True, (), stat.czxid, stat.ctime, marked, malformed.message, stat.mtime)
-        passed_over = error is not None
+            problem = NodeProblem(path, malformed.why, is_malformed=True)
+            return GroupTopic(name, True, (), stat.czxid, stat.ctime, marked, problem, stat.mtime)
+        passed_over = damage is not None
+        error = None if damage is None else NodeProblem(path, damage.why, is_malformed=True)
         return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime, passed_over)
 
     def add_leaders(self, nodes: NodeCache, partitions: Iterable[TopicPartition]) -> None:
@@ -341,7 +343,7 @@ def members_of(group: str, nodes: NodeCache, selections: TopicSelections) -> tup
         if node is not None:
             found.append(decode_member(group, name, path, node, selections))
         elif why := nodes.failure(path):
-            found.append(GroupMember(name, host_of(group, name), 0, None, error=why, hidden=True))
+            found.append(GroupMember(name, host_of(group, name), 0, None, error=str(why), hidden=True))
     return read_foreign(group, found, selections)
 
 
