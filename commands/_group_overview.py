@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import textwrap
@@ -102,9 +101,8 @@ def _blocks(found: Iterable[Inspection], severity: Severity) -> Iterator[tuple[s
 def _without_name(finding: Finding, group: str) -> Finding:
     """Without the group's name, where that is what the name stands for (a topic may be called the same), and without
     commands, of which each names it."""
-    message = re.sub(rf"\bgroup {re.escape(group)}(?![\w.-])", "the group", finding.message)
     subject = "each group" if finding.subject == group else finding.subject
-    return replace(finding, subject=subject, message=message, remedy=finding.remedy and Remedy(finding.remedy.text))
+    return replace(finding, subject=subject, remedy=finding.remedy and Remedy(finding.remedy.text))
 
 
 def _say_more() -> None:

@@ -61,7 +61,7 @@ def owners(
     defects = ownership_defects(snapshot)
     unknown = not_judged(snapshot) if verify else []
     if verify and defects:
-        warn(ctx, [*snapshot.warnings, *unknown])
+        warn(ctx, [*snapshot.all_warnings, *unknown])
         raise VerificationError(f"group {group} is not owned as it should be: {listed(defects, '; ')}")
     warn(ctx, notes(snapshot, "zookeeper"))
     if unknown:

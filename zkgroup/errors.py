@@ -89,8 +89,8 @@ def notices_of(stop: BaseException) -> list[Any]:
 class ZkgroupError(Exception):
     """An expected failure: shown as one line on stderr, never as a traceback.
 
-    ``reason``: what is wrong without the name of the partition, for a row that has it; the message by default. Two
-    errors with one cause have one reason.
+    ``reason``: what is wrong, without the name of the partition or file, for a row that has it; the message by default.
+    Errors with one cause have one reason.
     """
 
     exit_code = 1

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset
+from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset, words_of
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
@@ -276,7 +276,7 @@ class GroupSnapshot:
     ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
     Kafka, or was not asked for. ``known_topics`` are all topics that exist. ``kafka_members_unknown`` and
     ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some. ``kafka_untold``: what it
-    did not tell, and why, where it was this group's own coordinator; in ``warnings``, too, in words. ``foreign``: nodes
+    did not tell, and why, where it was this group's own coordinator. ``foreign``: nodes
     right below the group's that no consumer makes. ``faulty_brokers``: those whose registrations make members of the
     Scala consumer fail. ``offset_topics``: store → the topics that the group has offsets of there, selected or not.
     """
@@ -309,8 +309,13 @@ class GroupSnapshot:
     offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """``warnings``, ``kafka_untold`` in words, and ``unlisted``."""
+        return (*self.warnings, *words_of(f"group {self.group}", self.kafka_untold), *self.unlisted)
+
+    @property
     def reasons_told(self) -> frozenset[str]:
-        """The reasons in ``warnings``, of requests about many partitions: a row with one of them says nothing new."""
+        """The reasons in ``all_warnings``, each of many partitions: a row with one of them says nothing new."""
         return self.unanswered.union(self.kafka_untold.values())
 
     @property

@@ -44,6 +44,11 @@ def parse_partition(name: str) -> int | None:
 
 def spans(partitions: Iterable[TopicPartition]) -> str:
     """Partitions for people, neighbours together: ``orders-0..3, orders-7, payments-0``."""
+    return ", ".join(span_list(partitions))
+
+
+def span_list(partitions: Iterable[TopicPartition]) -> list[str]:
+    """The same, one by one: ``["orders-0..3", "orders-7", "payments-0"]``."""
     parts: list[list[TopicPartition]] = []
     for partition in sorted(partitions):
         last = parts[-1][-1] if parts else None
@@ -51,7 +56,7 @@ def spans(partitions: Iterable[TopicPartition]) -> str:
             parts[-1].append(partition)
         else:
             parts.append([partition])
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1].partition}" for part in parts)
+    return [str(part[0]) if len(part) == 1 else f"{part[0]}..{part[-1].partition}" for part in parts]
 
 
 class ConsumerThreadId(NamedTuple):

@@ -221,9 +221,10 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The session is over (expired, closed by somebody, or refused). It never comes back."""
+    """The session is over (expired, or closed by somebody), or ``is_refused``. It never comes back."""
 
     reason: str
+    is_refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,7 @@ class Coordinators:
         else:
             offsets = committed
         if found is not None and untold:
-            found = replace(found, error="; ".join(words_of(group, untold)))
+            found = replace(found, error="; ".join(words_of(f"group {group}", untold)))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for a group it has never heard of
         members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)

@@ -25,14 +25,14 @@ OFFSETS_IN_KAFKA: Final = (
 #: What a coordinator may leave untold of a group.
 Half: TypeAlias = Literal["members", "offsets"]
 _UNTOLD: Final[Mapping[Half, str]] = {
-    "members": "group {} was not described by Kafka: {}",
-    "offsets": "offsets of group {} in Kafka cannot be read: {}",
+    "members": "{} was not described by Kafka: {}",
+    "offsets": "offsets of {} in Kafka cannot be read: {}",
 }
 
 
-def words_of(group: str, untold: Mapping[Half, str]) -> tuple[str, ...]:
-    """What the coordinator did not tell of a group, and why, in words."""
-    return tuple(_UNTOLD[half].format(group, why) for half, why in untold.items())
+def words_of(subject: str, untold: Mapping[Half, str]) -> tuple[str, ...]:
+    """What the coordinator did not tell of a group, and why, in words. ``subject``: how they name the group."""
+    return tuple(_UNTOLD[half].format(subject, why) for half, why in untold.items())
 
 
 class GroupNames(NamedTuple):

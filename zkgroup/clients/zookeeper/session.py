@@ -164,7 +164,7 @@ class Session:
                 return
             self._lost = True
         refused = self._client.client_state == KeeperState.AUTH_FAILED
-        self._on_event(Expired("authentication failed" if refused else "expired"))
+        self._on_event(Expired("authentication failed" if refused else "expired", refused))
 
     def _refuse(self) -> None:
         """The server has let us connect, and answers nothing without a user."""

@@ -29,7 +29,7 @@ def read_file(destination: Destination, name: str) -> FileContent:
             partitioned = "/partition=" in name
             wrong = count_rows(destination.store, name, footer.slices, partitioned=partitioned)
     except UnreadableFileError as error:
-        return FileContent(None, error.message.removeprefix(f"{destination}/{name} "))
+        return FileContent(None, error.reason)
     return FileContent(footer, wrong)
 
 

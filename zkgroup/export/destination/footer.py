@@ -128,12 +128,9 @@ def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = F
         from zkgroup.export.stores.filesystems import cleaned  # with what pyarrow has of stores: not for folders
 
         text = cleaned(store.address, error)
-    why = text.splitlines()[0].rstrip(".")
+    reason = f"cannot be read: {text.splitlines()[0].rstrip('.')}"
+    message = f"{store.uri}/{name} {reason}"
     if withheld:
-        return UnopenedFileError(
-            f"{store.uri}/{name} cannot be read: {why}",
-            f"let this user read {name}, if its store answers, or move it out of the destination",
-        )
-    return UnreadableFileError(
-        f"{store.uri}/{name} cannot be read: {why}", f"restore {name} from a copy, or move it away"
-    )
+        remedy = f"let this user read {name}, if its store answers, or move it out of the destination"
+        return UnopenedFileError(message, remedy, reason=reason)
+    return UnreadableFileError(message, f"restore {name} from a copy, or move it away", reason=reason)

@@ -16,7 +16,7 @@ from zkgroup.groups.assignment.mixed_strategies import holder_sets
 from zkgroup.groups.assignment.strategy_inference import Variant, known_partitions
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_threads, resolve_all
-from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, spans
+from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, span_list
 from zkgroup.protocol.znodes import Registration
 
 #: How many outcomes of a mix are worked out, unless somebody asks for more.
@@ -262,7 +262,7 @@ def _outcome(
 
 def brief(partitions: Collection[TopicPartition]) -> str:
     """Partitions for a message: neighbours together, and not too many."""
-    parts = spans(partitions).split(", ")
+    parts = span_list(partitions)
     if len(parts) <= _LISTED:
         return ", ".join(parts)
     return f"{len(partitions)} partitions: {', '.join(parts[:_LISTED])} …"

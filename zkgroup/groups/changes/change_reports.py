@@ -24,7 +24,7 @@ from zkgroup.errors import (
     as_remedy,
 )
 from zkgroup.groups.changes.plan import GO_ON
-from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.shell_commands import group_command
 from zkgroup.text import are, counted, listed
 
@@ -32,7 +32,7 @@ from zkgroup.text import are, counted, listed
 def check_told(group: str, side: KafkaSide) -> None:
     """Raise ``UnreachableError`` where Kafka has not told all that it was asked of a group."""
     if side.untold:
-        raise UnreachableError("; ".join(words_of(group, side.untold)), "check the brokers and their logs")
+        raise UnreachableError("; ".join(words_of(f"group {group}", side.untold)), "check the brokers and their logs")
 
 
 def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
@@ -156,7 +156,7 @@ def note(stop: BaseException, what: str, remedy: Remedy | str | None = None) -> 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
     """Partitions for people, neighbours together, a few at most."""
-    return listed(spans(partitions).split(", "))
+    return listed(span_list(partitions))
 
 
 def all_in_zookeeper(count: int) -> str:

@@ -53,7 +53,7 @@ def plan_group_reset(
         }
         times = find_offsets(applier.brokers(), logs, target.value, patience(applier.timeout, len(logs)))
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
-    warnings = (*current.snapshot.warnings, *_of_new(current.snapshot, rows))
+    warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
     if exists:  # else delete-group takes it all back
         warnings += tuple(new_in_kafka(rows))
     if store is not None:
@@ -97,7 +97,7 @@ def plan_group_undo(
         needs_logs=False,
     )
     rows = plan_undo(offsets, current.partitions)
-    warnings = [*open_questions, *current.snapshot.warnings, *_of_new(current.snapshot, rows)]
+    warnings = [*open_questions, *current.snapshot.all_warnings, *_of_new(current.snapshot, rows)]
     if backup.nodes and not nodes_too:
         warnings.append(
             f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"

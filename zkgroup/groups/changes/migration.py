@@ -90,7 +90,7 @@ def plan_migration(
     current = reader.read(Selection(scope), origin, needs_logs=False, may_create=False)
     meant = current.partitions
     offsets = checkpoint_of(group, meant.values(), origin)
-    warnings = list(current.snapshot.warnings)
+    warnings = list(current.snapshot.all_warnings)
     if gone := [key for key in offsets if not meant[key].exists]:
         warnings += [
             f"{line}: left behind" for line in alike([(meant[key], meant[key].log_error or "") for key in gone])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from zkgroup.clients.kafka.responses import words_of
 from zkgroup.errors import Remedy
 from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.scene import COMMITTED_BY_THEN, REST, Scene, ago, few, finding, per_topic, unsubscribe
@@ -193,10 +194,10 @@ def _is_hidden(scene: Scene, topic: str) -> bool:
 
 def _incomplete(scene: Scene) -> Iterator[Finding]:
     snapshot = scene.snapshot
-    said = list(snapshot.warnings)
+    said = [*snapshot.warnings, *words_of("the group", snapshot.kafka_untold)]
     told = snapshot.reasons_told
     group = snapshot.coordinator
-    if group is not None and group.error:
+    if group is not None and group.error and not snapshot.kafka_untold:
         said.append(f"the group in Kafka: {group.error}")
         told |= {group.error}
     unknown = [(p, p.log_error) for p in scene.partitions if p.log_error is not None and _has_log(scene, p)]

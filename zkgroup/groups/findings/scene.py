@@ -16,7 +16,7 @@ from zkgroup.groups.partition_scope import ranges, whole
 from zkgroup.groups.snapshot.ownership import foreign_members, stops_rebalances
 from zkgroup.groups.snapshot.tables import kafka_members
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import listed, short
 
@@ -289,10 +289,9 @@ def per_topic(
 
 def subject_of(keys: Sequence[TopicPartition]) -> str:
     """Partitions as a subject: all of them, or as many as fit."""
-    text = spans(keys)
-    if len(text) <= SUBJECT_LENGTH:
+    parts = span_list(keys)
+    if len(text := ", ".join(parts)) <= SUBJECT_LENGTH:
         return text
-    parts = text.split(", ")
     while len(parts) > 1 and len(", ".join(parts)) > SUBJECT_LENGTH:
         parts.pop()
     return ", ".join(parts) + " …"

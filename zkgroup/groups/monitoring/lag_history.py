@@ -151,9 +151,12 @@ class History:
             raise self._damaged() from None
         except sqlite3.DatabaseError as error:
             why = " ".join(str(error).split())  # it quotes what a damaged schema holds
-            if "not a database" in why:
+            code = getattr(error, "sqlite_errorcode", None)  # errors that sqlite3 raises by itself have none
+            if code == sqlite3.SQLITE_NOTADB:
                 raise UsageError(f"{self._path} is no history: {why}", "choose another file") from None
-            remedy = "move it away: a new one is made" if "malformed" in why else "choose another with --history"
+            remedy = (
+                "move it away: a new one is made" if code == sqlite3.SQLITE_CORRUPT else "choose another with --history"
+            )
             raise ZkgroupError(f"the history {self._path} cannot be used: {why}", remedy) from None
         except OSError as error:
             raise ZkgroupError(

@@ -18,7 +18,7 @@ from zkgroup.groups.monitoring.burrow_status import (
     status_of_group,
 )
 from zkgroup.groups.snapshot.tables import GroupRow
-from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.names import TopicPartition, span_list, spans
 from zkgroup.text import counted, listed
 
 State: TypeAlias = Literal["OK", "WARNING", "CRITICAL", "UNKNOWN"]
@@ -79,7 +79,7 @@ def check_group(
         why = unread[0].log_error or "the log is not known"
         names = spans(p.key for p in unread)
         reasons.append(("UNKNOWN", f"lag of {counted(len(unread), 'partition')} not known ({names}): {why}"))
-    reasons.extend(("UNKNOWN", warning) for warning in (*snapshot.warnings, *snapshot.unlisted) if not unread)
+    reasons.extend(("UNKNOWN", warning) for warning in snapshot.all_warnings if not unread)
     if not snapshot.partitions and not snapshot.members:
         reasons.append(("UNKNOWN", "has neither members nor offsets"))
     if snapshot.hidden:
@@ -127,7 +127,7 @@ def _of_progress(statuses: Mapping[TopicPartition, Status]) -> list[tuple[State,
         keys = [key for key, of in statuses.items() if of == status]
         if keys and status != "OK":
             state: State = "WARNING" if status == "WARN" else "CRITICAL"
-            reasons.append((state, f"{status}: {listed(spans(keys).split(', '))}: {meaning}"))
+            reasons.append((state, f"{status}: {listed(span_list(keys))}: {meaning}"))
     return reasons
 
 

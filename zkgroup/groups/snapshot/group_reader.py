@@ -91,7 +91,7 @@ def read_group(
         if untold := reader.sides[group].untold:
             where = "ZooKeeper has no such group, and " if registry is not None else ""
             raise UnreachableError(
-                f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of(group, untold))}",
+                f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of('it', untold))}",
                 "check the brokers",
             )
         raise reader.no_such_group(group)
@@ -198,10 +198,7 @@ class GroupReader:
         if self.queries is None:
             return tuple(replace(one, took=took) for one in found)
         warnings, unlisted, reasons = tuple(self.queries.warnings), self.queries.unlisted, self.queries.reasons
-        return tuple(
-            replace(one, took=took, warnings=warnings + one.warnings, unlisted=unlisted, unanswered=reasons)
-            for one in found
-        )
+        return tuple(replace(one, took=took, warnings=warnings, unlisted=unlisted, unanswered=reasons) for one in found)
 
     def _start(self, names: Sequence[str] | None) -> ZnodeReader:
         """The reader of the znodes of these groups, with their members read."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide, words_of
+from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
 from zkgroup.errors import ZkgroupError
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, NodeProblem, StoredOffset
 from zkgroup.groups.snapshot.stored_offsets import hidden_offset, stored_offset
@@ -165,7 +165,6 @@ def build_snapshot(
         last_change=raw.last_change,
         coordinator=side.group,
         broker_ids=cluster.broker_ids,
-        warnings=words_of(group, side.untold),
         kafka_untold=side.untold,
         ids_changed=ids.stat.pzxid if ids is not None else 0,
         hidden=hidden,

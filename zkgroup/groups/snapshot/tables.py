@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from zkgroup.clients.kafka.responses import words_of
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, State, Store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
@@ -128,8 +127,7 @@ def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     lines: dict[str, None] = {}
     alike: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
-        own = words_of(snapshot.group, snapshot.kafka_untold)
-        lines |= dict.fromkeys(one for one in (*snapshot.warnings, *snapshot.unlisted) if one not in own)
+        lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted])
         for why in dict.fromkeys(snapshot.kafka_untold.values()):
             what = " and ".join(half for half, reason in snapshot.kafka_untold.items() if reason == why)
             alike.setdefault((what, why), []).append(snapshot.group)
@@ -259,7 +257,7 @@ def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
 
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     """What could not be read or asked, one line each; partitions with the same trouble share a line."""
-    lines = [*snapshot.warnings, *snapshot.unlisted, *map(str, snapshot.problems)]
+    lines = [*snapshot.all_warnings, *map(str, snapshot.problems)]
     lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]

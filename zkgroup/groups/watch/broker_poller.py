@@ -126,7 +126,9 @@ class BrokerPoller:
             self._find_brokers(question.brokers)
             self._ask_side(question)
             wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
-            return Answer(self._side, self._logs(wanted), "; ".join(words_of(self._group, self._side.untold)) or None)
+            return Answer(
+                self._side, self._logs(wanted), "; ".join(words_of(f"group {self._group}", self._side.untold)) or None
+            )
         except ZkgroupError as error:
             self._settings = self._coordinators = None
             return Answer(self._side, {}, error.message)

@@ -272,7 +272,7 @@ class GroupWatch:
             began = time.monotonic()
             try:
                 snapshot = read_group(None, self.group, kafka=lambda: self._find(None), timeout=self._timeout)
-                warnings = "; ".join(snapshot.warnings) or None
+                warnings = "; ".join(snapshot.all_warnings) or None
                 state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
             except ZkgroupError as error:
                 if self._detector.last is None:

@@ -201,8 +201,8 @@ class Member:
                 self._leaving.disconnected()
                 g.holdings.doubt_all()
                 self._acquiring.known.forget()
-            case Expired(reason):
-                self._expired(reason)
+            case Expired(reason, is_refused):
+                self._expired(reason, is_refused)
             case Changed(path):
                 self._changed(path)
 
@@ -226,7 +226,7 @@ class Member:
         self._registering.look_again()
         self._acquiring.retry_soon()
 
-    def _expired(self, reason: str) -> None:
+    def _expired(self, reason: str, is_refused: bool) -> None:
         """Everything of this session is void: others may own our share already."""
         g = self._ground
         uncommitted = self.settings.auto_commit and not g.discarding and (g.granted or g.phase is Phase.COMMITTING)
@@ -234,7 +234,7 @@ class Member:
         g.do(ev.CloseSession(self.epoch))
         self._forget()
         lost = SessionLostError(f"ZooKeeper session {reason} before everything was committed", "it will be read again")
-        if reason == "authentication failed":
+        if is_refused:
             self._finish(UnreachableError("ZooKeeper refuses our credentials", "check user and password"))
         elif g.leaving:
             # All that could be committed was; the end of the session releases the rest.
