@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import Notice, RefusedError, UnreachableError, UsageError, ZkgroupError, add_notice, notices_of
+from zkgroup.errors import (
+    Notice,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+    ZkgroupError,
+    add_notice,
+    notice_of,
+    notices_of,
+)
 
 from ._completion_values import complete_group
 from ._context import connection, done, warn
@@ -127,7 +136,7 @@ class Change:
         """Raise ``error``; beside a plan only say that it would be raised."""
         if self.execute:
             raise error
-        self.warn([Notice(f"--execute would be refused: {error.message}", error.remedy)])
+        self.warn([notice_of("--execute would be refused", error)])
 
     @contextmanager
     def refusing(self) -> Iterator[None]:

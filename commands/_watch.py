@@ -246,7 +246,7 @@ def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recor
         with Recording(record) as recording:
             draw(recording, target)
     except ZkgroupError as error:
-        warn(ctx, [str(error)])
+        warn(ctx, [error])
     else:
         done(ctx, f"drawn: {target}")
 

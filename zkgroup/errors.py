@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from zkgroup.shell_commands import Command, command_line
 
@@ -122,6 +122,13 @@ def _rendered(message: str, remedy: Remedy | None, line: Callable[[Command], str
     return message if remedy is None else f"{message}: {remedy.rendered(line)}"
 
 
+def notice_of(prefix: str, error: Exception) -> Notice:
+    """The error as a notice, behind a prefix that says what failed."""
+    if isinstance(error, ZkgroupError):
+        return Notice(f"{prefix}: {error.message}", error.remedy)
+    return Notice(f"{prefix}: {error}")
+
+
 class UsageError(ZkgroupError):
     """Wrong options, wrong configuration, or an input file that cannot be read."""
 
@@ -202,6 +209,7 @@ class FilterLimitError(UsageError):
     """Matching a topic filter's expression takes more work than is allowed."""
 
 
+Advice = TypeVar("Advice", str, Remedy)
 #: Names of so many letters may be misspelt twice.
 LONG_NAME: Final = 6
 
@@ -223,7 +231,7 @@ def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     return [one for _, one in sorted(found)[:most]]
 
 
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+def did_you_mean(name: str, known: Iterable[str], otherwise: Advice) -> Advice | str:
     """What an error of a misspelt ``name`` advises; ``otherwise`` where none of ``known`` is near."""
     found = near(name, known)
     return f"did you mean {' or '.join(found)}?" if found else otherwise

@@ -43,7 +43,7 @@ def test_groups_that_are_not_there(
     group, topic, server = unique("nobody"), make_topic(1), ("-z", cluster.connect)
     saved = run("offsets", group, "--save", "-", *server)
     assert (saved.returncode, saved.stdout) == (4, "")
-    assert "list-groups shows which there are" in saved.stderr
+    assert f"; see which groups there are: zkgroup -z {cluster.connect} list-groups\n" in saved.stderr
     assert "--topic" not in saved.stderr
     shifted = run("reset-offsets", group, "--topic", topic, "--shift-by", "5", *server)
     assert (shifted.returncode, shifted.stdout) == (4, "")

@@ -187,7 +187,7 @@ class SimMember(SimProcess):
                 if (listening := self._listening.pop(token, None)) is not None:
                     self.post(ev.Answered(listening, {}))
             case ev.Log(_, text):
-                self.log.append(text)
+                self.log.append(str(text))
                 self._note(f"{self.name}: {text}")
             case ev.Finished(error):
                 assert not self.finished, "finished twice"

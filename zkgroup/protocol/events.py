@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from zkgroup.errors import Notice
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.operations import Op, Result, SessionEvent
 
@@ -197,7 +198,7 @@ class Log:
     """Something a person may want to read. ``level`` as in the logging module."""
 
     level: int
-    text: str
+    text: str | Notice
 
 
 @dataclass(frozen=True, slots=True)

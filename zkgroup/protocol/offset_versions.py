@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
-from zkgroup.errors import MalformedZnodeError, ZkgroupError
+from zkgroup.errors import MalformedZnodeError, Remedy, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (
@@ -29,6 +29,7 @@ from zkgroup.protocol.operations import (
     Sync,
     Transaction,
 )
+from zkgroup.shell_commands import group_command
 
 T = TypeVar("T")
 #: A conversation with ZooKeeper: yields operations, is sent their results, returns its outcome. Pure.
@@ -130,7 +131,7 @@ class OffsetBook:
                 return foreign
         raise CommitError(
             f"offset of {doubtful[0]} in group {self.group} is changed by somebody else again and again",
-            "find the other writer: owners and inspect-group show who is there",
+            Remedy("find the other writer; see which members there are", group_command("inspect-group", self.group)),
         )
 
     def _write_together(

@@ -126,7 +126,7 @@ def stop_member(name: str, member_id: str) -> None:
         leaving = [member for member in state.members if member.name == member_id]
         if not any(member.process.alive() for member in leaving):
             known = [member.name for member in state.members if member.process.alive()]
-            remedy = did_you_mean(member_id, known, "list the members: zkgroup sandbox status")
+            remedy = did_you_mean(member_id, known, Remedy("list the members", ("sandbox", "status")))
             raise NotFoundError(f"sandbox {name} runs no member {member_id}", remedy)
         _end_members([member.process for member in leaving])
         write_state(replace(state, members=tuple(member for member in state.members if member not in leaving)))

@@ -28,6 +28,11 @@ def export_command(
     return tuple(words)
 
 
+def status_command(group: str) -> Command:
+    """``zkgroup export`` that shows the runs of a group."""
+    return "export", "--group", group, "--status"
+
+
 def backfill_options(ranges: Mapping[TopicPartition, Interval]) -> list[str]:
     """The options of a backfill of these offsets."""
     begin, end = (_places({key: edges[side] for key, edges in ranges.items()}) for side in (0, 1))

@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Self, TypeVar
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.documents import decode_pointer, encode_pointer
+from zkgroup.export.model.export_command import status_command
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import Pointer, RecordPart, now_ms
 from zkgroup.export.planning.group_state import read_committed
@@ -267,7 +268,7 @@ class ExportClaim:
         what = "it was ended" if found is None else f"run {found.run} is {found.state}"
         return TakenOver(
             f"another process took over the export of group {self.group} while this one was cut off: {what}",
-            "nothing is lost: export --status shows its state",
+            Remedy("nothing is lost: see its state", status_command(self.group)),
         )
 
     # --- the offsets ------------------------------------------------------------------------------------------------
@@ -360,7 +361,9 @@ class ExportClaim:
                 raise ZkgroupError(f"cannot commit for group {self.group}: {refused.message}{why}", remedy) from None
             # The step begins again with a read, which finds and names the conflict.
             self._locked = self._holds()
-            raise UnreachableError(f"group {self.group}: {refused.message}", "see export --status") from None
+            raise UnreachableError(
+                f"group {self.group}: {refused.message}", Remedy("see its state", status_command(self.group))
+            ) from None
 
     def _operation(self, part: RecordPart) -> Create | SetData:
         path, data = znodes.offset(self.group, part.partition), znodes.encode_offset(part.end)

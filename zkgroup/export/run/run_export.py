@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
+from zkgroup.export.model.export_command import status_command
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.run_record import Pointer, RunRecord
 from zkgroup.export.planning.bounds import refuse_backwards
@@ -283,7 +284,8 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
             )
     if not claim.drop(pointer):
         raise RefusedError(
-            f"another process works on the export of group {claim.group}", "export --status tells what it does"
+            f"another process works on the export of group {claim.group}",
+            Remedy("see what it does", status_command(claim.group)),
         )
     if logged is not None:  # its record stays, and what it has published
         publish_what_is_there(destination, logged, context)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from zkgroup.clients.kafka.responses import words_of
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError, did_you_mean
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.change_reports import unknown_in_kafka
 from zkgroup.groups.changes.reset_plan import home_of
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, OffsetStore, Store, in_store
@@ -187,5 +187,5 @@ def _homes(snapshot: GroupSnapshot, partitions: Iterable[GroupPartition]) -> dic
 def no_group(group: str, registry: Registry | None, *, may_create: bool, where: str = "") -> NotFoundError:
     """The error for a group that does not exist. ``may_create``: the command could create it."""
     new = "; for a new group name the topics with --topic" if may_create else ""
-    remedy = f"check its name, list-groups shows which there are{new}"
+    remedy = Remedy(f"check its name{new}; see which groups there are", ("list-groups",))
     return NotFoundError(f"there is no group {group}{where}", did_you_mean(group, group_names(registry), remedy))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.backup import Backup, SavedNode, read_cluster
 from zkgroup.groups.changes.group_manager import CREDENTIALS
 from zkgroup.groups.changes.group_plans import DebrisRow, find_debris, matching
@@ -46,7 +46,9 @@ def look_for_debris(
     (listed,) = registry.read([Children(znodes.consumers())])
     names = matching(listed if isinstance(listed, tuple) else (), patterns)
     if not names:
-        raise NotFoundError(f"no group matches {' or '.join(patterns)}", "list-groups shows the groups there are")
+        raise NotFoundError(
+            f"no group matches {' or '.join(patterns)}", Remedy("see which groups there are", ("list-groups",))
+        )
     trees: dict[str, GroupTree] = {}
     for start in range(0, len(names), BATCH):
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})

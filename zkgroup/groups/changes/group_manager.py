@@ -11,6 +11,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import (
     NotFoundError,
     RefusedError,
+    Remedy,
     UsageError,
     ZkgroupError,
     did_you_mean,
@@ -78,7 +79,8 @@ class Manager:
         in ZooKeeper will do (``partly``), ``ZkgroupError`` where Kafka does not tell what it has."""
         found = self.look(group, store, partly=partly)
         if not found.stores:
-            remedy = did_you_mean(group, group_names(self.registry), "list-groups shows the groups there are")
+            see = Remedy("see which groups there are", ("list-groups",))
+            remedy = did_you_mean(group, group_names(self.registry), see)
             raise NotFoundError(f"there is no group {group}{in_store(store)}", remedy)
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from zkgroup.errors import RebalanceFailedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RebalanceFailedError, UnreachableError, ZkgroupError, notice_of
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol.assignors import Assignment, assign
@@ -147,7 +147,7 @@ class Acquiring:
         if self.attempts.count > 1:
             self.known.forget()  # the first may fail because others are slower; then nothing is taken for granted
         g.counters.failed_attempts += 1
-        g.log(logging.INFO, f"rebalance attempt {self.attempts.count} failed: {error}")
+        g.log(logging.INFO, notice_of(f"rebalance attempt {self.attempts.count} failed", error))
         g.enter(Phase.ROLLING_BACK)
         g.talk.run(lambda: release_all(g), lambda _: self._rolled_back(error), self._failed)
 
@@ -164,7 +164,7 @@ class Acquiring:
             if not g.settings.keep_trying:
                 self._failed(self._final(error))
                 return
-            g.log(logging.ERROR, f"cannot get its share of group {g.settings.group}, trying on: {error}")
+            g.log(logging.ERROR, notice_of(f"cannot get its share of group {g.settings.group}, trying on", error))
         if self.attempts.is_last(g.now) and not g.settings.keep_trying:
             g.timers.set("retry", g.now + self.attempts.patience(g.now), lambda: self._give_up(error))
         else:
@@ -177,10 +177,9 @@ class Acquiring:
 
     def _final(self, error: Exception) -> ZkgroupError:
         group, attempts = self._ground.settings.group, self.attempts.count
-        text = f"cannot get its share of group {group} after {attempts} attempts, and has left it: {error}"
-        if isinstance(error, UnreachableError):
-            return UnreachableError(text)
-        return RebalanceFailedError(text)
+        notice = notice_of(f"cannot get its share of group {group} after {attempts} attempts, and has left it", error)
+        kind = UnreachableError if isinstance(error, UnreachableError) else RebalanceFailedError
+        return kind(notice.message, notice.remedy)
 
     def _retry(self) -> None:
         if self._ground.phase is Phase.BACKING_OFF:

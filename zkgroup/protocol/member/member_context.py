@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from zkgroup.errors import Notice
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.member.member_settings import Counters, MemberSettings
 from zkgroup.protocol.member.owned_znodes import Holdings
@@ -93,7 +94,7 @@ class Ground:
         """Ask the driver for something."""
         self.out.append(action)
 
-    def log(self, level: int, text: str) -> None:
+    def log(self, level: int, text: str | Notice) -> None:
         """Tell a person."""
         self.do(ev.Log(level, text))
 
