@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.timestamp_search import told_first_since
+from zkgroup.clients.kafka.timestamp_search import offsets_since
 from zkgroup.connector.stream_reader import out_of_range
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition
@@ -94,7 +94,7 @@ def _places(
     settings: KafkaSettings, ranges: Mapping[TopicPartition, LogRange], start: StartAt, timeout: float
 ) -> dict[TopicPartition, int]:
     if start.kind == "time":
-        return told_first_since(settings, {p: (log.start, log.end) for p, log in ranges.items()}, start.value, timeout)
+        return offsets_since(settings, {p: (log.start, log.end) for p, log in ranges.items()}, start.value, timeout)
     return {partition: _place(start, partition, log) for partition, log in ranges.items()}
 
 

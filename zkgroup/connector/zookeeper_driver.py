@@ -226,11 +226,11 @@ class ZooKeeperDriver(MemberDriver):
         def hear(event: SessionEvent) -> None:
             self._events.put(ev.FromSession(epoch, event))
 
-        told: set[str] = set()
+        reported: set[Trouble] = set()
 
         def fail(trouble: Trouble) -> None:
-            if trouble.message not in told:  # it is met again at each attempt
-                told.add(trouble.message)
+            if trouble not in reported:  # each attempt meets it again
+                reported.add(trouble)
                 log.warning("%s", trouble.error())
 
         self._session = Session(self._zookeeper, hear, fail)

@@ -96,19 +96,19 @@ def first_since(
     return TimeOffsets(found | {p: offset for p, (offset, _) in places.items()}, by_segments=False, doubts=doubts)
 
 
-def told_first_since(
+def offsets_since(
     settings: KafkaSettings,
     logs: Mapping[TopicPartition, tuple[int, int]],
     millis: int,
     timeout: float,
-    tell: Callable[[str], None] = log.warning,
+    on_warning: Callable[[str], None] = log.warning,
     what: str = "starts at",
 ) -> dict[TopicPartition, int]:
     """As ``first_since``, as a place within each log; doubts are told, by default as warnings in the log, of a
     partition that ``what`` that place."""
     found = first_since(settings, logs, millis, timeout)
     for partition, doubt in found.doubts.items():
-        tell(f"{partition} {what} {found.offsets[partition]}: {doubt}")
+        on_warning(f"{partition} {what} {found.offsets[partition]}: {doubt}")
     # Brokers that know segments only mean by "none" before the first.
     nothing = 0 if found.by_segments else 1
     return {

@@ -10,7 +10,7 @@ import orjson
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import Log, LogRange, log_offsets
-from zkgroup.clients.kafka.timestamp_search import told_first_since
+from zkgroup.clients.kafka.timestamp_search import offsets_since
 from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
@@ -232,7 +232,7 @@ def _resolve(
                 if offset is not None and p in logs
             }
         case "time":
-            return told_first_since(kafka, logs, bound.millis, timeout, warn, what)
+            return offsets_since(kafka, logs, bound.millis, timeout, warn, what)
 
 
 def read_committed(
