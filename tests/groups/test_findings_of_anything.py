@@ -162,7 +162,8 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
     if (
         finding.subject in named
         or finding.subject in snapshot.hidden
-        or any(finding.subject == problem.path for problem in snapshot.problems)
+        or any(finding.subject == one.path for one in snapshot.problems)
+        or any(finding.subject == one.error.path for one in snapshot.topics.values() if one.error is not None)
     ):
         return True
     for part in finding.subject.removesuffix(" …").split(", "):
