@@ -166,7 +166,7 @@ class Applier:
         if not kafka:
             return
         groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
-        go_on = NOT_AGAIN_IN_ZOOKEEPER if plan.go_on == NOT_AGAIN else plan.go_on
+        go_on = NOT_AGAIN_IN_ZOOKEEPER if plan.is_shift else plan.go_on
         with after(all_in_zookeeper(len(zookeeper)), go_on) if zookeeper else nullcontext():
             guard = partial(self._refuse_members, groups)
             write_kafka_offsets(self.brokers(), plan.group, kafka, self.timeout, guard=guard, go_on=plan.go_on)
@@ -262,7 +262,7 @@ class Applier:
         if wrong:
             raise VerificationError(
                 f"group {plan.group} is not as planned: {listed(wrong)}",
-                f"find out who commits for it; {NOT_AGAIN if plan.go_on == NOT_AGAIN else 'then plan again'}",
+                f"find out who commits for it; {NOT_AGAIN if plan.is_shift else 'then plan again'}",
             )
         return logs
 

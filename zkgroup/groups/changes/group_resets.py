@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zkgroup.errors import RefusedError, Remedy, UsageError
+from zkgroup.errors import Notice, RefusedError, Remedy, UsageError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup import Backup
@@ -58,11 +58,12 @@ def plan_group_reset(
         warnings += tuple(new_in_kafka(rows))
     if store is not None:
         warnings += tuple(overruled(rows, reader.read_other(store, current.partitions), store))
-    go_on = NOT_AGAIN if target.kind == "shift" else GO_ON
+    is_shift = target.kind == "shift"
+    go_on = NOT_AGAIN if is_shift else GO_ON
     if target.from_now:
         moment = datetime.fromtimestamp(target.value / 1000, UTC).isoformat(timespec="milliseconds")
         go_on = f"to go on, run it with --to-datetime {moment} instead: what is in place stays"
-    return replace(_plan_of(current, rows), warnings=warnings, go_on=go_on)
+    return replace(_plan_of(current, rows), warnings=warnings, go_on=go_on, is_shift=is_shift)
 
 
 def plan_group_undo(
@@ -97,12 +98,11 @@ def plan_group_undo(
         needs_logs=False,
     )
     rows = plan_undo(offsets, current.partitions)
-    warnings = [*open_questions, *current.snapshot.all_warnings, *_of_new(current.snapshot, rows)]
+    warnings: list[str | Notice] = [*open_questions, *current.snapshot.all_warnings, *_of_new(current.snapshot, rows)]
     if backup.nodes and not nodes_too:
-        warnings.append(
-            f"{path} also holds {counted(len(backup.nodes), 'node')}: only offsets are put back;"
-            " see delete-group --undo"
-        )
+        undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
+        nodes = counted(len(backup.nodes), "node")
+        warnings.append(Notice(f"{path} also holds {nodes}, and only offsets are put back", undoing))
     conflicts = tuple(moved_since(offsets, current.partitions))
     above = {znodes.group(group), znodes.offsets(group)}
     below = znodes.offsets(group) + "/"

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import Notice
 from zkgroup.groups.changes.backup_json import SavedOffset
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.groups.group_model import GroupPartition, KafkaOffset, OffsetStore, Store, StoredOffset
@@ -136,7 +137,7 @@ class Plan:
     ``go_on``: what to do where only a part is written. ``acls``: of znodes that are to be created. ``partitions``: the
     partitions with their logs, where targets are checked against them. ``removal``: nodes that go after the offsets are
     written. ``in_kafka``: what Kafka deletes of the group. ``source``: where the offsets come from, if that must not
-    change before they are written.
+    change before they are written. ``is_shift``: a second run moves again what is written.
     """
 
     command: str
@@ -144,7 +145,7 @@ class Plan:
     store: Store
     rows: tuple[OffsetChange, ...]
     exists: bool = True
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Notice, ...] = ()
     conflicts: tuple[str, ...] = ()
     undone: Path | None = None
     go_on: str = GO_ON
@@ -153,6 +154,7 @@ class Plan:
     removal: ZnodeRemoval | None = None
     in_kafka: KafkaSide | None = None
     source: Source | None = None
+    is_shift: bool = False
 
     def moving(self, store: OffsetStore) -> list[OffsetChange]:
         """The rows that are to be written to one store."""
