@@ -28,7 +28,7 @@ SILENCE = 5.0
 # Seconds without a first message until a warning says that older messages are not read.
 UNREAD = 3.0
 NOTHING, WAITING = "there is nothing to read", "waiting for one"
-# Seconds that a reader has to write its batch, after it was asked to stop, where nobody waits for the member.
+# Seconds that a reader has to write its batch, after it was asked to stop, where nothing else waits for it.
 LAST_WRITE = 0.5
 
 
@@ -97,7 +97,9 @@ def registered_brokers(
     answer."""
     from zkgroup.clients.zookeeper.registered_brokers import Brokers
 
-    brokers = Brokers(registry.read, config.kafka, timeout=settings.timeout, listener=config.listener, tell=silent)
+    brokers = Brokers(
+        registry.read, config.kafka, timeout=settings.timeout, listener=config.listener, silent_level=silent
+    )
     return brokers.settings()
 
 
@@ -108,7 +110,7 @@ def wait_until_time_to_leave(sink: Sink, limits: Limits, stop: StopRequest, miss
     partitions that are not read to their ends, as text; "" where none is missing.
     """
     warned, unread = not limits.until_end, limits.unread
-    while not stop and not sink.wait(LEAVE_CHECK) and not sink.forsaken:
+    while not stop and not sink.wait(LEAVE_CHECK) and not sink.reader_gone:
         late = limits.timeout is not None and sink.idle >= limits.timeout
         still = missing() if limits.until_end else "what comes"
         if late or not still:
@@ -129,6 +131,6 @@ def exit_code(sink: Sink, stop: StopRequest, unwritten: str) -> int:
     log.info("%d messages in %.1f s (%d msg/s)", sink.written, seconds, sink.written / max(seconds, 0.001))
     if sink.failure is not None:
         raise sink.failure
-    if sink.error is not None and not sink.forsaken:
+    if sink.error is not None and not sink.reader_gone:
         raise ZkgroupError(f"stdout cannot be written: {sink.error.strerror}", unwritten) from sink.error
     return stop.exit_code

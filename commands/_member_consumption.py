@@ -94,14 +94,14 @@ def _take_part(
         return sink.missing(mine) if member.phase == "owning" else f"its share ({member.phase})"
 
     # A reader of the output that is gone may have died with what was written: that is left to be read again.
-    stop.on_stop = lambda: connector.leave(commit=not sink.forsaken)
+    stop.on_stop = lambda: connector.leave(commit=not sink.reader_gone)
     with connector:
         try:
             if not stop:
                 sink.start(_join(connector, selection, streams, report_ends=limits.until_end))
                 wait_until_time_to_leave(sink, limits, stop, missing)
             held = connector.statistics().held
-            gone = sink.forsaken
+            gone = sink.reader_gone
             connector.leave(commit=not gone)
             sink.wait(connector.config.quiesce_timeout_ms / 1000 + LAST_WRITE)
         except (KeyboardInterrupt, Terminated):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zkgroup.protocol.names import TopicPartition
 
 # Seconds that a reader waits for messages before it checks for a stop.
-LOOK = 0.05
+STOP_CHECK = 0.05
 # Bytes of values that are formatted at once: formatted messages are in memory twice.
 PIECE = 4 * 1024 * 1024
 # The size of every nth message is measured.
@@ -50,7 +50,7 @@ class Sink:
         """Begin to read; one thread for each stream."""
         self._began = self._last = time.monotonic()
         for number, stream in enumerate(streams):
-            # Daemons: one that is stuck in a write that nobody reads must not keep the process from ending.
+            # Daemons: one that is stuck in a write must not keep the process from ending.
             ended = threading.Event()
             reader = threading.Thread(
                 target=self._read, args=(stream, ended), name=f"zkgroup-reader-{number}", daemon=True
@@ -59,12 +59,12 @@ class Sink:
             reader.start()
 
     def stop(self) -> None:
-        """Readers leave after the batch in their hands."""
+        """Readers stop after the batch in hand."""
         self._stop = True
 
     @property
-    def forsaken(self) -> bool:
-        """Whether nobody reads any more what is written."""
+    def reader_gone(self) -> bool:
+        """Whether the reader of the output is gone."""
         return isinstance(self.error, BrokenPipeError) or reader_is_gone(self.descriptor)
 
     @property
@@ -90,9 +90,8 @@ class Sink:
         return (self._last if self.written else time.monotonic()) - self._began
 
     def missing(self, ends: Mapping[TopicPartition, int]) -> str:
-        """The partitions of which not all before ``ends`` is written, in words; "" if there are none. What does not
-        exist is not missing: a log's tail may hold nothing to hand out (compaction, transaction markers). Only for
-        streams that tell their ends."""
+        """The partitions of which not all messages before ``ends`` are written, as text; "" if there are none. The end
+        of a log may have no messages (compaction, control records). Only for streams that report their ends."""
         left = [partition for partition, end in ends.items() if self._reached.get(partition, -1) < end]
         if not left:
             return ""
@@ -103,12 +102,12 @@ class Sink:
     def _read(self, stream: Stream[bytes | None, bytes | None], ended: threading.Event) -> None:
         try:
             while not self._stop:
-                batch = stream.batch(LOOK)
+                batch = stream.batch(STOP_CHECK)
                 if batch is not None:
                     self._put(stream, batch)
                 elif stream.ended:
                     return
-                # All that was handed out is written now, so the ends that were told are reached.
+                # All delivered messages are written now, so the reported ends are reached.
                 self._note(stream.ends)
         except OSError as error:
             self.error = error
@@ -117,7 +116,7 @@ class Sink:
             self.failure = error
             self._stop = True
         finally:
-            stream.forsake()
+            stream.release()
             ended.set()
 
     def _put(self, stream: Stream[bytes | None, bytes | None], batch: Batch) -> None:
@@ -148,7 +147,7 @@ class Sink:
             while view:
                 try:
                     view = view[os.write(self.descriptor, view) :]
-                except BlockingIOError:  # somebody who shares the descriptor made it non-blocking
+                except BlockingIOError:  # another process that shares the descriptor made it non-blocking
                     select.select((), (self.descriptor,), (), 1.0)
 
 

@@ -70,7 +70,7 @@ def consume_plainly(
             native=True,
         )
         feed = Feed(stream)
-        feed.grant(1, starts)
+        feed.assign(1, starts)
 
         missing_topics = _MissingTopics()
 
@@ -79,7 +79,7 @@ def consume_plainly(
 
         # Partitions that were named stay as they are.
         fixed = limits.until_end or bool(numbers)
-        following = nullcontext() if fixed else _Follower(find_new, lambda new: feed.extend(1, new))
+        following = nullcontext() if fixed else _Follower(find_new, lambda new: feed.assign_more(1, new))
         try:
             sink.start([stream])
             with following:
@@ -158,7 +158,7 @@ class _MissingTopics:
         self._times = {topic: self._times.get(topic, 0) + 1 for topic in sorted(missing)}
         for topic, times in self._times.items():
             if times == 2:
-                log.warning("topic %s is gone: if it is made again, start anew to read it from its beginning", topic)
+                log.warning("topic %s is gone: if it is recreated, start anew to read it from its beginning", topic)
 
 
 def _new_partitions(

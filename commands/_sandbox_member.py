@@ -30,17 +30,17 @@ def check_filter(expression: str) -> None:
 def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
     """Run it in the sandbox ``name`` until it ends, or is to; returns the exit code."""
     from zkgroup.child_environment import childs_environment
-    from zkgroup.child_watchdog import Guard
+    from zkgroup.child_watchdog import Watchdog
     from zkgroup.sandbox.lifecycle import member_folder, running
 
     folder = member_folder(running(name), options)
     command = options.command(folder, level="INFO" if verbosity else "WARN")
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     try:
         with StopRequest() as stop_request:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=childs_environment())
-            guard.say(f"+{child.pid}")
+            guard.send(f"+{child.pid}")
             asked = False
             while child.poll() is None:
                 # The member itself only notices a reader that is gone when it has something to print.
@@ -51,7 +51,7 @@ def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
                     child.wait(0.1)
                 except subprocess.TimeoutExpired:
                     continue
-            guard.say(f"-{child.pid}")
+            guard.send(f"-{child.pid}")
         if not asked and child.returncode != 0:
             raise ZkgroupError(f"member {options.member_id} ended with status {child.returncode}", "see what it said")
         return stop_request.exit_code

@@ -11,7 +11,7 @@ from typing import Self
 
 from support import wait_until
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox import server_configuration
 from zkgroup.sandbox.jars import zookeeper_class_path
@@ -39,7 +39,7 @@ class Ensemble:
     hear from its leader for 2 s looks for another."""
 
     def __init__(self, folder: Path, size: int = 3) -> None:
-        self._guard = Guard()
+        self._guard = Watchdog()
         self._peers = {number: (free_port(), free_port()) for number in range(1, size + 1)}
         self._java, self._jars = find_java(), zookeeper_class_path()
         self.servers = [self._server(folder / f"zookeeper-{number}", number) for number in self._peers]

@@ -28,7 +28,7 @@ from urllib.error import HTTPError
 from spark_cluster import HOME
 from support import wait_until
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.owned_processes import Process, spawn
 from zkgroup.sandbox.sandbox_paths import cache_dir
@@ -65,7 +65,7 @@ def _server() -> Path:
 class Kubernetes:
     """The API server. ``url``: what ``--master`` takes behind ``k8s://``."""
 
-    def __init__(self, folder: Path, guard: Guard) -> None:
+    def __init__(self, folder: Path, guard: Watchdog) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
         key, tokens, port = folder / "accounts.key", folder / "tokens.csv", free_port()
@@ -134,7 +134,7 @@ class Kubernetes:
 class Node:
     """Runs executor pods as processes of this machine, while the block lasts."""
 
-    def __init__(self, cluster: Kubernetes, guard: Guard) -> None:
+    def __init__(self, cluster: Kubernetes, guard: Watchdog) -> None:
         self._cluster = cluster
         self._guard = guard
         self._running: dict[str, Process] = {}
@@ -222,9 +222,9 @@ class Node:
 
 
 @contextmanager
-def kubernetes(folder: Path) -> Iterator[tuple[Kubernetes, Guard]]:
+def kubernetes(folder: Path) -> Iterator[tuple[Kubernetes, Watchdog]]:
     """The API server, which ends with the block, or with this process; and what ends others with them."""
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     cluster: Kubernetes | None = None
     try:

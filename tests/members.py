@@ -48,7 +48,7 @@ def connector(
 
 
 class ReadMember(Closing):
-    """Joins, and reads on a thread for each stream. ``records`` is what has been handed out, in the order of each
+    """Joins, and reads on a thread for each stream. ``records`` is what has been delivered, in the order of each
     stream; ``failures`` is what readers got instead."""
 
     def __init__(
@@ -94,7 +94,7 @@ class ReadMember(Closing):
 
     @property
     def values(self) -> Counter[bytes]:
-        """How often each value was handed out."""
+        """How often each value was delivered."""
         return Counter(record.value for record in list(self.records))
 
     def wait_for(self, values: set[bytes], timeout: float = 30.0) -> None:

@@ -1,4 +1,4 @@
-"""A group in this process that reads while something happens to it; at the end it is judged by what was handed out,
+"""A group in this process that reads while something happens to it; at the end it is judged by what was delivered,
 committed and written (``faults.judge``)."""
 
 from __future__ import annotations

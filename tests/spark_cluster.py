@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 from support import wait_until
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.owned_processes import Process, spawn
 
@@ -32,7 +32,7 @@ appender.console.layout.pattern = %p %c{1}: %m%n%ex
 class Standalone:
     """A master and its workers, each with one core, in ``folder``."""
 
-    def __init__(self, folder: Path, guard: Guard) -> None:
+    def __init__(self, folder: Path, guard: Watchdog) -> None:
         self._folder = folder
         self._guard = guard
         self._processes: list[Process] = []
@@ -91,7 +91,7 @@ def kill_group(process: Process) -> None:
 @contextmanager
 def standalone(folder: Path, workers: int) -> Iterator[tuple[Standalone, list[Process]]]:
     """A cluster with so many workers, which ends with the block, or with this process."""
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     try:
         cluster = Standalone(folder, guard)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from support import wait_until
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.jars import pyspark_class_path, pyspark_jars, retrieve
 from zkgroup.sandbox.owned_processes import Process, spawn
@@ -52,7 +52,7 @@ class Yarn:
     """A ResourceManager and a NodeManager with room for some executors. ``conf``: the folder that clients are to have
     as ``HADOOP_CONF_DIR``."""
 
-    def __init__(self, folder: Path, guard: Guard) -> None:
+    def __init__(self, folder: Path, guard: Watchdog) -> None:
         self.conf = folder / "conf"
         self._folder = folder
         self._guard = guard
@@ -123,7 +123,7 @@ class Yarn:
 @contextmanager
 def yarn(folder: Path) -> Iterator[Yarn]:
     """YARN, which ends with the block, or with this process."""
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     servers: Yarn | None = None
     try:

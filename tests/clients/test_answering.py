@@ -198,7 +198,8 @@ def test_a_silent_leader_is_an_error_of_its_partitions(
 ) -> None:
     """What it leads is not known, and it is named; what the others lead is."""
     known = wire_protocol.Metadata(
-        {1: living, 2: silent[0]}, {"t": (0, {0: wire_protocol.Led(0, 2), 1: wire_protocol.Led(5, -1)})}
+        {1: living, 2: silent[0]},
+        {"t": (0, {0: wire_protocol.PartitionLeader(0, 2), 1: wire_protocol.PartitionLeader(5, -1)})},
     )
     monkeypatch.setattr(legacy_brokers, "metadata", lambda endpoints, timeout: known)
     found = log_offsets(KafkaSettings(str(living), {}, "0.8.2.2"), [TopicPartition("t", n) for n in (0, 1)], 1.0)

@@ -55,7 +55,7 @@ def test_offsets_without_members(
     coordinators: Coordinators, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str],
     by_partition: bool,
 ) -> None:  # fmt: skip
-    """What the reference keeps in Kafka is there whole, however it is asked for; other groups are told apart."""
+    """What the Scala consumer keeps in Kafka is there whole, however it is asked for; other groups are told apart."""
     topic, other = make_topic(3), make_topic(1)
     one, two = unique("stored"), unique("stored")
     commit_in_kafka(kafka, one, {P(topic, 0): 5, P(topic, 2): 0, P(other, 0): 9})

@@ -504,7 +504,7 @@ def test_a_fork_neither_hangs_nor_frees(kafka: KafkaSettings, filled: str) -> No
 
 
 def test_positions_are_followed(kafka: KafkaSettings, filled: str, make_topic: Callable[..., str]) -> None:
-    """``add`` and ``go_on_at`` do as the Python reader does."""
+    """``add`` and ``seek`` do as the Python reader does."""
     other = make_topic()
     send(kafka, other, [Sent(None, b"o%d" % n, 0, 1, []) for n in range(100)])
     for native in (True, False):
@@ -513,7 +513,7 @@ def test_positions_are_followed(kafka: KafkaSettings, filled: str, make_topic: C
             assert offsets_of(reader, 10) == [(filled, n) for n in range(4990, 5000)]
             reader.add({TopicPartition(filled, 0): 0, TopicPartition(other, 0): 90})
             assert offsets_of(reader, 10) == [(other, n) for n in range(90, 100)]
-            reader.go_on_at(TopicPartition(other, 0), 95)
+            reader.seek(TopicPartition(other, 0), 95)
             assert offsets_of(reader, 5) == [(other, n) for n in range(95, 100)]
 
 

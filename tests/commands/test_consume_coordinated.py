@@ -220,7 +220,7 @@ def test_rules_of_sharing(cluster: Sandbox, topic: str, unique: Unique, theirs: 
         options = ["--strategy", "range"] if theirs == "roundrobin" else []
         refused = run("-z", cluster.connect, "consume", topic, "-g", group, *JOIN, *options)
         assert (refused.returncode, refused.stderr.count("\n")) == (5, 1)
-        assert f"group {group} has members in Kafka that share by another rule" in refused.stderr
+        assert f"group {group} has members in Kafka with another assignor" in refused.stderr
     finally:
         client.close()
 

@@ -261,7 +261,7 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
         report_ends=True,
     )
     feed = Feed(stream)
-    feed.grant(1, {TopicPartition(topic, 0): 0})  # the others are never read
+    feed.assign(1, {TopicPartition(topic, 0): 0})  # the others are never read
     ends = {TopicPartition(topic, number): 2 for number in range(3)}
     with Path(os.devnull).open("wb") as nowhere:
         sink = Sink(nowhere.fileno(), values_lines)

@@ -66,7 +66,7 @@ def test_a_topic_that_is_deleted_is_told(
         process.wait_to_hear("start anew")
     (line,) = [line for line in process.said.splitlines() if " is gone" in line]
     assert line == (
-        f"zkgroup: warning: topic {topic} is gone: if it is made again, start anew to read it from its beginning"
+        f"zkgroup: warning: topic {topic} is gone: if it is recreated, start anew to read it from its beginning"
     )
 
 

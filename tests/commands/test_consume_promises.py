@@ -201,7 +201,7 @@ def test_until_end_prints_everything_once_over_runs(cluster: Sandbox, topic: str
         (["--blacklist", "", "-g", "g"], 2, "--blacklist is empty"),
         (["--whitelist", "a", "--blacklist", "b"], 2, "--whitelist and --blacklist contradict each other"),
         (["TOPIC", "--offset", "99999999"], 1, "out of range"),
-        (["TOPIC", "--offset", "soon"], 2, "no place to start"),
+        (["TOPIC", "--offset", "soon"], 2, "no position to start"),
         (["TOPIC", "--offset", "1", "--from-beginning"], 2, "contradict each other"),
         (["TOPIC", "-f", "%q"], 2, "%q"),
         (["TOPIC", "-f", "%s", "--output", "json"], 2, "contradict each other"),

@@ -29,7 +29,7 @@ def test_clients_whose_connections_failed_are_made_anew(
         create_topic(registry, OFFSETS_TOPIC, 4)  # see test_servers_that_restart_are_survived
         with ReadMember(sandbox.connect, group, {topic: 1}, session_timeout=10.0) as one:
             (stream,) = one.connector._streams
-            inside = stream._reading
+            inside = stream._reader
             produce(settings, topic, numbered(20, partitions))
             one.wait_for({record.value for record in numbered(20) if record.value is not None})
             first = inside._fetcher

@@ -18,7 +18,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
 from zkgroup.connector.stream import IDLE, SLICE
-from zkgroup.connector.stream_reader import Reading
+from zkgroup.connector.stream_reader import StreamReader
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member import Member
@@ -36,7 +36,7 @@ Unique = Callable[[str], str]
 def test_a_member_registers_as_the_reference_does_and_leaves_nothing(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique
 ) -> None:
-    """Its id node is the reference's JSON, its owner nodes hold thread ids; after ``close`` both are gone."""
+    """Its id node is the Scala consumer's JSON, its owner nodes hold thread ids; after ``close`` both are gone."""
     topic, group = make_topic(2), unique("group")
     with connector(cluster.connect, group, consumer_id="c1") as member:
         streams = member.streams({topic: 2})
@@ -117,7 +117,7 @@ def test_a_reader_that_works_long_is_waited_for_and_one_that_hangs_is_not(
             wait_for_rest(registry, group, 2)
             assert slow.connector.statistics().counters.abandoned == 1
             release.set()
-            # What was in hand has been handed out, and counts once it is handed out again.
+            # What was in hand has been delivered, and counts once it is delivered again.
             wait_until(lambda: committed(registry, group, topic, 2) == [1, 1], 10, "both read, and committed")
 
 
@@ -146,7 +146,7 @@ def test_the_slowest_of_several_streams_is_waited_for(
         joining.start()
         try:
             wait_until(lambda: known and known[0].statistics().counters.failed_attempts > 1, 20, "it is in the way")
-            assert first.statistics().phase == "stopping streams"
+            assert first.statistics().phase == "pausing streams"
             assert owners(registry, group)[contested] == f"{group}_a-1"
             slow.mark()
             wait_for_rest(registry, group, 2)
@@ -165,7 +165,7 @@ def test_the_slowest_of_several_streams_is_waited_for(
 def test_a_filter_reads_what_it_matches(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:
-    """A white list of several topics with two streams, registered as the reference registers one."""
+    """A white list of several topics with two streams, registered as the Scala consumer registers one."""
     stem, group = unique("white"), unique("group")
     topics = [make_topic(2, f"{stem}-x"), make_topic(1, f"{stem}-y")]
     sent = values(fill(topics[0], 10, 2)) | values(fill(topics[1], 20, 1))
@@ -310,7 +310,7 @@ def test_an_idle_member_does_next_to_nothing(
 
         monkeypatch.setattr(owner, name, call)
 
-    counted(Reading, "fetch")
+    counted(StreamReader, "fetch")
     counted(Member, "handle")
     with ReadMember(cluster.connect, unique("group"), {topic: 3}, auto_commit_interval_ms=1000) as member:
         wait_until(lambda: member.owned, 10, "its share")

@@ -88,7 +88,7 @@ class Jumping:
 
 @pytest.mark.parametrize("seconds", [30.0, 86_400.0])
 def test_a_clock_that_jumps_ahead(registry: Registry, observed: Observed, seconds: float) -> None:
-    """As after the machine slept: past its lease a member hands out nothing before a server has answered; the session
+    """As after the machine slept: past its lease a member delivers nothing before a server has answered; the session
     that lives on is kept, and nothing is read twice."""
     clock = Jumping()
     observed.join("a", clock=clock)

@@ -97,7 +97,7 @@ def test_a_server_that_hangs_is_left(ensemble: Ensemble, observed: Observed, rol
     nothing_happened(observed)
 
 
-def test_without_a_majority_nothing_is_handed_out(ensemble: Ensemble, sandbox: Sandbox, observed: Observed) -> None:
+def test_without_a_majority_nothing_is_delivered(ensemble: Ensemble, sandbox: Sandbox, observed: Observed) -> None:
     """Two of three are away: within half of the session's time-out the members stop; when the servers are back, they go
     on where they were."""
     away = ensemble.servers[:2]

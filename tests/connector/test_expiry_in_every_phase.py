@@ -1,6 +1,6 @@
 """A session that is ended on the server, whatever its member is about: each phase of the machine is held there, by a
 proxy that lets its request, or the answer to it, go no further, by a listener or a reader that does not return, or by
-somebody else's node. Another member and a steady stream of records are there all the time; what was handed out and
+somebody else's node. Another member and a steady stream of records are there all the time; what was delivered and
 committed is judged in the end: nothing lost, nothing read by two, nothing taken back."""
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from zkgroup.sandbox.local_cluster import Sandbox
 
 NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 ASKING = [  # phases that wait for an answer of ZooKeeper's
-    Phase.CONNECTING, Phase.REGISTERING, Phase.LOOKING, Phase.READING, Phase.CLAIMING, Phase.LOADING,
+    Phase.CONNECTING, Phase.REGISTERING, Phase.CHECKING_BROKERS, Phase.READING, Phase.CLAIMING, Phase.LOADING,
     Phase.COMMITTING, Phase.RELEASING, Phase.ROLLING_BACK, Phase.UNREGISTERING, Phase.OWNING,
 ]  # fmt: skip
-OTHERS = [Phase.WAITING, Phase.BACKING_OFF, Phase.QUIETING, Phase.NOTIFYING, Phase.STARTING]
+OTHERS = [Phase.WAITING, Phase.BACKING_OFF, Phase.PAUSING, Phase.NOTIFYING, Phase.STARTING]
 #: Phases that write are held after their request, too: the server has done it, and nobody was told.
 WRITING = {Phase.CONNECTING, Phase.REGISTERING, Phase.CLAIMING, Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING}
 
@@ -167,7 +167,7 @@ def arrive(scene: Scene, phase: Phase, directions: tuple[str, ...], *, leaving: 
         scene.proxy.stall_when(holds, *directions)
         if leaving:
             scene.begin_to_leave()
-        elif phase in (Phase.LOOKING, Phase.COMMITTING, Phase.RELEASING):
+        elif phase in (Phase.CHECKING_BROKERS, Phase.COMMITTING, Phase.RELEASING):
             scene.nudge()
         elif phase is not Phase.OWNING:
             scene.begin_to_join(subscription={scene.observed.topic: 1, scene.ghosted: 1})
@@ -181,7 +181,7 @@ def arrange(scene: Scene, phase: Phase) -> None:
     """What must be there before a comes to ``phase``."""
     if phase is Phase.ROLLING_BACK:
         scene.put(znodes.owner(scene.observed.group, TopicPartition(scene.ghosted, 0)), b"ghost-0")
-    if phase in (Phase.LOOKING, Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING, Phase.OWNING):
+    if phase in (Phase.CHECKING_BROKERS, Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING, Phase.OWNING):
         scene.join(auto_commit_interval_ms=60_000)  # so that there is something to commit
         scene.observed.wait_until_read()
 
@@ -201,7 +201,7 @@ def hold(scene: Scene, phase: Phase, *, leaving: bool) -> None:
     else:
         scene.join(auto_commit_interval_ms=60_000)
         scene.observed.wait_until_read()
-        if phase is Phase.QUIETING:
+        if phase is Phase.PAUSING:
             scene.busy.set()
             assert scene.stuck.wait(30)
         else:

@@ -140,7 +140,7 @@ def timed(connect: str, group: str, topic: str, times: list[float], session_time
     )
 
 
-def test_past_the_lease_nothing_is_handed_out(
+def test_past_the_lease_nothing_is_delivered(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, kafka: KafkaSettings, proxy: TcpProxy
 ) -> None:
     """A member cut off from ZooKeeper, not from the brokers, stops reading within half of its time-out; another has its
@@ -160,11 +160,11 @@ def test_past_the_lease_nothing_is_handed_out(
         wait_until(lambda: len(other.owned) == 2, 15, "the other has it all")
         assert time.monotonic() - began > 2.5, "not before the session's time-out"
         assert times[-1] - began < 2.1, "half of the time-out"
-        handed_out = len(times)
+        delivered = len(times)
         proxy.heal()
         wait_for_rest(registry, group, 2)
         assert cut_off.connector.statistics().counters.sessions == 2
-        wait_until(lambda: len(times) > handed_out, 10, "it reads again")
+        wait_until(lambda: len(times) > delivered, 10, "it reads again")
         trickle.__exit__()
         wait_until(lambda: trickle.sent == cut_off.values.keys() | other.values.keys(), 20, "everything read")
 
@@ -179,7 +179,7 @@ def test_who_is_not_told_that_its_session_was_ended_reads_no_longer_than_its_lea
     proxy: TcpProxy,
 ) -> None:
     """A server ends the session of a member that hears nothing just then: another has its share at once. What the first
-    hands out meanwhile ends with half of its time-out, and nothing that is stored goes back; then it joins again."""
+    delivers meanwhile ends with half of its time-out, and nothing that is stored goes back; then it joins again."""
     topic, group = make_topic(2), unique("group")
     times: list[float] = []
     taken = threading.Event()  # the other has read of all partitions
@@ -206,11 +206,11 @@ def test_who_is_not_told_that_its_session_was_ended_reads_no_longer_than_its_lea
         assert time.monotonic() - ended < 4.0, "at once"
         wait_until(lambda: time.monotonic() > ended + 5.0, 10, "the lease is over")
         assert times[-1] - ended < 4.1, "half of the time-out"
-        handed_out = len(times)
+        delivered = len(times)
         proxy.heal()
         wait_for_rest(registry, group, 2)
         assert untold.connector.statistics().counters.sessions == 2
-        wait_until(lambda: len(times) > handed_out, 10, "it reads again")
+        wait_until(lambda: len(times) > delivered, 10, "it reads again")
         trickle.__exit__()
         wait_until(lambda: trickle.sent == untold.values.keys() | other.values.keys(), 20, "everything read")
 

@@ -115,7 +115,7 @@ def test_a_running_member_that_loses_its_share_leaves_loudly(
 def test_a_bad_id_node_stops_it_until_it_goes(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As it stops the reference; but the node is named, and gone in time it does no harm."""
+    """As it stops the Scala consumer; but the node is named, and gone in time it does no harm."""
     caplog.set_level("INFO", "zkgroup.connector")
     topic, group = make_topic(2), unique("group")
     path = f"{znodes.ids(group)}/bad"
@@ -134,7 +134,7 @@ def test_a_bad_id_node_stops_it_until_it_goes(
 def test_a_topic_whose_node_is_damaged_costs_only_itself(
     cluster: Sandbox, registry: Registry, unique: Unique, make_topic: Make, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One stray node must not end every member whose filter matches it, nor keep new ones out: members of the reference
+    """One stray node must not end every member whose filter matches it, nor keep new ones out: Scala consumers
     go on as well. It is named; mended, it is read."""
     caplog.set_level("INFO", "zkgroup.connector")
     stem, group = unique("stray"), unique("group")

@@ -88,8 +88,8 @@ def test_a_member_of_kafka_node_shares_a_group_with_ours(
     kafka: KafkaSettings,
     kafka_node: Callable[[str, str], KafkaNode],
 ) -> None:
-    """It registers as the reference does, with one stream and the bare id as owner: both compute one plan. Each takes
-    over from the other where it stopped, whether that one leaves or is killed; nothing is missing."""
+    """It registers as the Scala consumer does, with one stream and the bare id as owner: both compute one plan. Each
+    takes over from the other where it stopped, whether that one leaves or is killed; nothing is missing."""
     topic, group = make_topic(4), unique("group")
     sent = numbered(400, 4)
     produce(kafka, topic, sent)

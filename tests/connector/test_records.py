@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.fetcher import offset_of, partition_of, runs_of, topic_of
-from zkgroup.connector.records import Batch, without
+from zkgroup.connector.records import Batch, trimmed
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
 
@@ -51,7 +51,7 @@ def test_any_number_of_messages_may_be_consumed(parts: list[tuple[str, int, list
     """What the first messages of a batch leave consumed is what counting them one by one says."""
     batch = batch_of(parts)
     count = data.draw(st.integers(0, len(batch.messages)))
-    assert batch.upto(count) == consumed(batch.messages[:count])
+    assert batch.offsets_before(count) == consumed(batch.messages[:count])
 
 
 @given(parts, st.data())
@@ -59,20 +59,20 @@ def test_the_rest_of_a_batch_is_a_batch(parts: list[tuple[str, int, list[int]]],
     """What is behind the first messages has the runs that a fetch of just these would have."""
     batch = batch_of(parts)
     count = data.draw(st.integers(0, len(batch.messages) - 1))
-    rest = batch.behind(count)
+    rest = batch.after(count)
     assert rest.messages == batch.messages[count:]
     assert rest.runs == runs_of(rest.messages, single_topic=False)
 
 
 @given(parts, st.data())
-def test_what_was_handed_out_before_is_left_out(parts: list[tuple[str, int, list[int]]], data: st.DataObject) -> None:
+def test_what_was_delivered_before_is_left_out(parts: list[tuple[str, int, list[int]]], data: st.DataObject) -> None:
     """Cut to positions, a batch holds just the messages at or behind them, in their order."""
     batch = batch_of(parts)
     ends = consumed(batch.messages)
     positions = {partition: data.draw(st.integers(0, end)) for partition, end in ends.items()}
     runs = [run for run in batch.runs if run.next > positions[run.partition]]
     kept = [m for m in batch.messages if offset_of(m) >= positions[TopicPartition(topic_of(m), partition_of(m))]]
-    cut = without(batch.messages, runs, positions)
+    cut = trimmed(batch.messages, runs, positions)
     assert cut.messages == kept
     assert [run.stop - run.start for run in cut.runs] == [
         sum(offset_of(m) >= positions[run.partition] for m in batch.messages[run.start : run.stop]) for run in runs

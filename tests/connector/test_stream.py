@@ -23,7 +23,7 @@ Fill = Callable[..., list[Record]]
 
 
 class Owner:
-    """What a connector is to its stream: it knows brokers, allows handing out, and hears of failures."""
+    """What a connector is to its stream: it knows brokers, allows delivering, and hears of failures."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.answers: list[KafkaSettings | Exception] = [settings]
@@ -89,7 +89,7 @@ def test_a_stream_waits_for_brokers(
     fill(topic, 5)
     owner.answers = [UnreachableError("no broker"), UnreachableError("no broker"), kafka]
     stream = make_stream()
-    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
+    Feed(stream).assign(1, {TopicPartition(topic, 0): 0})
     assert offsets(stream, 5) == [0, 1, 2, 3, 4]
     assert owner.failed == []
 
@@ -102,7 +102,7 @@ def test_a_stream_follows_brokers_to_new_addresses(
     fill(topic, 5)
     owner.answers = [KafkaSettings("127.0.0.1:1"), kafka]
     stream = make_stream()
-    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
+    Feed(stream).assign(1, {TopicPartition(topic, 0): 0})
     assert offsets(stream, 5) == [0, 1, 2, 3, 4]
 
 
@@ -111,12 +111,12 @@ def test_a_stream_without_partitions_opens_no_client(
 ) -> None:
     """A member may have more streams than partitions: those cost a sleeping thread."""
     stream = make_stream()
-    Feed(stream).grant(1, {})
+    Feed(stream).assign(1, {})
     assert stream.batch(0.3) is None
     assert owner.asked == 0
 
 
-def test_nothing_is_handed_out_while_it_may_not(
+def test_nothing_is_delivered_while_it_may_not(
     owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
 ) -> None:
     """A batch that is there already waits for the lease, and is dropped when the share is given up meanwhile."""
@@ -124,20 +124,20 @@ def test_nothing_is_handed_out_while_it_may_not(
     fill(topic, 5)
     stream = make_stream()
     partition = TopicPartition(topic, 0)
-    Feed(stream).grant(1, {partition: 0})
+    Feed(stream).assign(1, {partition: 0})
     owner.may_deliver = False
     quiet: list[str] = []
-    timer = wait_in_background(lambda: Feed(stream).quiet(lambda: quiet.append("quiet"), abandon=False), 0.5)
+    timer = wait_in_background(lambda: Feed(stream).pause(lambda: quiet.append("quiet"), abandon=False), 0.5)
     assert stream.batch(1.5) is None
     timer.join()
     assert quiet == ["quiet"]
     assert Feed(stream).consumed() == {partition: 0}
     owner.may_deliver = True
-    Feed(stream).grant(2, {partition: 2})
+    Feed(stream).assign(2, {partition: 2})
     assert offsets(stream, 3) == [2, 3, 4]
 
 
-def test_a_batch_of_a_former_share_is_not_handed_out_under_the_next(
+def test_a_batch_of_a_former_share_is_not_delivered_under_the_next(
     make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was fetched, and waited for the lease while the share was given up and granted anew with an earlier offset,
@@ -151,14 +151,14 @@ def test_a_batch_of_a_former_share_is_not_handed_out_under_the_next(
         return allowed.is_set()
 
     monkeypatch.setattr(stream, "_may_deliver", may)
-    Feed(stream).grant(1, {partition: 5})
+    Feed(stream).assign(1, {partition: 5})
     got: list[Any] = []
     reader = threading.Thread(target=lambda: got.append(stream.batch(20)))
     reader.start()
     assert waiting.wait(20)
     with stream._cond:  # both, before whoever waits can look
-        Feed(stream).quiet(lambda: None, abandon=False)
-        Feed(stream).grant(3, {partition: 2})
+        Feed(stream).pause(lambda: None, abandon=False)
+        Feed(stream).assign(3, {partition: 2})
         allowed.set()
     reader.join(30)
     assert [run.first for run in got[0].runs] == [2]
@@ -173,17 +173,17 @@ def wait_in_background(what: Callable[[], object], seconds: float) -> Any:
 def test_a_fence_cuts_off_an_iteration(
     make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
 ) -> None:
-    """The message in hand is finished, the rest of the batch is not handed out, and only what was iterated counts."""
+    """The message in hand is finished, the rest of the batch is not delivered, and only what was iterated counts."""
     topic = make_topic(1)
     fill(topic, 100)
     stream, quiet = make_stream(), []
     partition = TopicPartition(topic, 0)
-    Feed(stream).grant(1, {partition: 0})
+    Feed(stream).assign(1, {partition: 0})
     seen = []
     for record in stream.messages(1.0):
         seen.append(record.offset)
         if record.offset == 41:
-            Feed(stream).quiet(lambda: quiet.append("quiet"), abandon=False)
+            Feed(stream).pause(lambda: quiet.append("quiet"), abandon=False)
             assert quiet == [], "a message is in hand"
     assert seen == list(range(42))
     assert quiet == ["quiet"]
@@ -193,12 +193,12 @@ def test_a_fence_cuts_off_an_iteration(
 def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
     owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
 ) -> None:
-    """However long the reader takes over the messages of a batch, each is handed out under a lease that holds: the
+    """However long the reader takes over the messages of a batch, each is delivered under a lease that holds: the
     next waits, and comes, once and in its turn, when the lease holds again."""
     topic = make_topic(1)
     fill(topic, 100)
     stream = make_stream()
-    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
+    Feed(stream).assign(1, {TopicPartition(topic, 0): 0})
     got: list[int] = []
     ended_at: list[int] = []
 
@@ -229,12 +229,12 @@ def test_an_abandoned_batch_does_not_count(
     fill(topic, 10)
     stream, quiet = make_stream(), []
     partition = TopicPartition(topic, 0)
-    Feed(stream).grant(1, {partition: 0})
+    Feed(stream).assign(1, {partition: 0})
     wait_until(lambda: stream.batch(1.0), 20, "a batch")
-    Feed(stream).quiet(lambda: quiet.append("quiet"), abandon=True)
+    Feed(stream).pause(lambda: quiet.append("quiet"), abandon=True)
     assert quiet == ["quiet"]
     before = Feed(stream).consumed()
-    Feed(stream).grant(2, before)
+    Feed(stream).assign(2, before)
     stream.mark()
     assert Feed(stream).consumed() == before
     start = before[partition]
@@ -257,7 +257,7 @@ def test_a_log_that_starts_later_follows_the_reset(
     cut_log(kafka, topic, 12)
     stream = make_stream("smallest")
     partition = TopicPartition(topic, 0)
-    Feed(stream).grant(1, {partition: 3})
+    Feed(stream).assign(1, {partition: 3})
     wait_until(lambda: (stream.batch(0.1), stream.statistics().resets)[1] == 1, 15, "reset")
     wait_until(lambda: (stream.batch(0.1), Feed(stream).consumed()[partition])[1] == 20, 15, "the rest is read")
     assert stream.statistics().messages == 8
@@ -271,7 +271,7 @@ def test_a_log_that_starts_later_is_an_error_without_a_reset(
     fill(topic, 20)
     cut_log(kafka, topic, 12)
     stream = make_stream()
-    Feed(stream).grant(1, {TopicPartition(topic, 0): 3})
+    Feed(stream).assign(1, {TopicPartition(topic, 0): 3})
     with pytest.raises(OffsetOutOfRangeError, match="starts at 12, so 9 offsets are gone"):
         offsets(stream, 1)
     assert [type(error) for error in owner.failed] == [OffsetOutOfRangeError]
@@ -284,10 +284,10 @@ def test_a_partition_out_of_range_that_is_given_up_meanwhile_is_nobodys_error(
     topic = make_topic(2)
     fill(topic, 20, 2)
     stream = make_stream()
-    Feed(stream).grant(1, {TopicPartition(topic, 0): 99})
+    Feed(stream).assign(1, {TopicPartition(topic, 0): 99})
     assert stream.batch(0.05) is None
-    Feed(stream).quiet(lambda: None, abandon=False)
-    Feed(stream).grant(2, {TopicPartition(topic, 1): 0})
+    Feed(stream).pause(lambda: None, abandon=False)
+    Feed(stream).assign(2, {TopicPartition(topic, 1): 0})
     assert offsets(stream, 10) == list(range(10))
     assert owner.failed == []
 
@@ -299,11 +299,11 @@ def test_partitions_may_join_a_generation(
     topic = make_topic(3)
     fill(topic, 30, 3)
     stream = make_stream()
-    Feed(stream).grant(1, {TopicPartition(topic, 0): 0})
+    Feed(stream).assign(1, {TopicPartition(topic, 0): 0})
     assert offsets(stream, 10) == list(range(10))
-    Feed(stream).extend(1, {TopicPartition(topic, 1): 4})
+    Feed(stream).assign_more(1, {TopicPartition(topic, 1): 4})
     assert offsets(stream, 6) == list(range(4, 10))
-    Feed(stream).extend(0, {TopicPartition(topic, 2): 0})
+    Feed(stream).assign_more(0, {TopicPartition(topic, 2): 0})
     assert stream.batch(0.5) is None
     assert stream.statistics().messages == 16
     assert stream.positions == {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 10}

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.client import Message
-from zkgroup.clients.kafka.range_reader import held_by
+from zkgroup.clients.kafka.range_reader import memory_size
 from zkgroup.export.model.layout import END_OF_TIME, FORMATS, Format, Layout
 from zkgroup.export.tasks.columns import Columns
 
@@ -42,7 +42,7 @@ def test_columns_hold_what_the_messages_hold(given_messages: list[dict], counted
     for before, parts in itertools.pairwise(given_messages):
         parts["offset"] += before["offset"]
     made = [Message(topic="t", partition=0, **parts) for parts in given_messages]
-    held = held_by(made)
+    held = memory_size(made)
     assert held.size >= sum(len(parts["key"] or b"") + len(parts["value"] or b"") for parts in given_messages)
     told = {"keys": held.keys, "headers": held.headers} if counted else {}
     batch, undecodable = columns.batch(made, 0, **told)

@@ -13,7 +13,7 @@ from kubernetes_cluster import GO, Kubernetes, Node, kubernetes
 from spark_cluster import python_without
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -41,18 +41,18 @@ def topic(registry: Registry, kafka: KafkaSettings) -> str:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kubernetes, Guard]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kubernetes, Watchdog]]:
     with kubernetes(tmp_path_factory.mktemp("kubernetes") / "cluster") as found:
         yield found
 
 
 @pytest.fixture
-def kube(servers: tuple[Kubernetes, Guard]) -> Kubernetes:
+def kube(servers: tuple[Kubernetes, Watchdog]) -> Kubernetes:
     return servers[0]
 
 
 @pytest.fixture
-def node(servers: tuple[Kubernetes, Guard]) -> Iterator[Node]:
+def node(servers: tuple[Kubernetes, Watchdog]) -> Iterator[Node]:
     with Node(*servers) as found:
         yield found
 

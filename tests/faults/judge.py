@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Delivery(NamedTuple):
-    """A record that was handed out, as noted by its reader before it asked for the next one.
+    """A record that was delivered, as noted by its reader before it asked for the next one.
 
     ``tenure`` names the reader's process and which of its shares it was: two deliveries of one tenure have one owner.
     """
@@ -44,9 +44,9 @@ class Untold(NamedTuple):
 class Verdict:
     """What a run showed. The lists name what must not be.
 
-    ``again``: deliveries of what had been handed out before, all of it behind the last commit. ``in_hand``: records
+    ``again``: deliveries of what had been delivered before, all of it behind the last commit. ``in_hand``: records
     that a stopped process had been handed and noted when it went on, or that a session's early end let through.
-    ``untold``: records of another's share, handed out by who had not been told yet that its session was over. Both are
+    ``untold``: records of another's share, delivered by who had not been told yet that its session was over. Both are
     what no client can prevent.
     """
 

@@ -1,4 +1,4 @@
-"""Cycles of a group that mixes members of zkgroup and of the reference (1.1.1)."""
+"""Cycles of a group that mixes members of zkgroup and of the Scala consumer (1.1.1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITIONS = 12
 
 @dataclass
 class MixedOutcome:
-    """What the cycles showed. What members of the reference break is reported, and proves nothing about ours."""
+    """What the cycles showed. What Scala consumers break is reported, and proves nothing about ours."""
 
     mix: str
     cycles: int
@@ -61,7 +61,7 @@ class MixedOutcome:
                 "| | |",
                 "|---|---:|",
                 f"| records that nobody read | {len(self.lost)} |",
-                f"| stored offsets that went back (the reference writes unconditionally) | {self.backwards} |",
+                f"| stored offsets that went back (the Scala consumer writes unconditionally) | {self.backwards} |",
                 *again,
                 *(
                     f"| committed at a rest, and read again by {who} | {n:,} |"
@@ -102,7 +102,7 @@ def cycle(group: MixedGroup, sandbox: Sandbox, registry: Patient) -> None:
     except pytest.fail.Exception:
         if group.kind(member) == "ours":
             raise
-        # What an operator would do with a member of the reference that never comes back, or owns without reading.
+        # What an operator would do with a Scala consumer that never comes back, or owns without reading.
         group.tell("theirs had to be restarted")
         group.members.remove(member)
         member.kill()

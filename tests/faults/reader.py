@@ -23,7 +23,7 @@ from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
 
 class Told(logging.Handler):
-    """Notes when the member was told that its session is over: it hands out nothing more under it then."""
+    """Notes when the member was told that its session is over: it delivers nothing more under it then."""
 
     def __init__(self, journal: Path) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Shares:
 
 
 def read(stream: Stream[bytes, bytes], shares: Shares, journal: Path) -> None:
-    """Note all that the stream hands out."""
+    """Note all that the stream delivers."""
     out = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         for record in stream:

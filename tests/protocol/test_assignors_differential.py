@@ -1,4 +1,4 @@
-"""The reference's own classes, run on random registries, and what zkgroup makes of the same.
+"""The Scala consumer's own classes, run on random registries, and what zkgroup makes of the same.
 
 What is run: ``RangeAssignor``, ``RoundRobinAssignor``, ``TopicCount``, ``Whitelist`` and ``Blacklist`` out of the jars
 of three releases, one for each variant of roundrobin, on a real ZooKeeper. The registries are drawn from a fixed seed.
@@ -136,10 +136,10 @@ def worlds(zookeeper: Sandbox) -> list[World]:
     return made
 
 
-# --- the reference
+# --- the Scala consumer
 
 
-class Reference:
+class ScalaConsumer:
     """The classes of one release."""
 
     def __init__(self, release: str, jvm: Any, zookeeper: str) -> None:
@@ -152,7 +152,7 @@ class Reference:
         }
 
     def connect(self, chroot: str) -> Any:
-        """A session of the reference's own client."""
+        """A session of the Scala consumer's own client."""
         if self.release.startswith("0.8"):
             serializer = getattr(self.jvm.kafka.utils, "ZKStringSerializer$").__getattr__("MODULE$")
             return self.jvm.org.I0Itec.zkclient.ZkClient(self._zookeeper + chroot, 30000, 30000, serializer)
@@ -193,11 +193,11 @@ def reference(
     zookeeper: Sandbox,
     reference_jars: Callable[[Sequence[str]], list[str]],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Reference]:
+) -> Iterator[ScalaConsumer]:
     """A running virtual machine with the jars of each release in turn."""
     (jars,) = reference_jars([request.param])
     with java_machine(Path(jars), tmp_path_factory.mktemp("jvm")) as jvm:
-        yield Reference(request.param, jvm, zookeeper.address)
+        yield ScalaConsumer(request.param, jvm, zookeeper.address)
 
 
 # --- the comparison
@@ -220,7 +220,7 @@ class Tally(NamedTuple):
     partitions: int
 
 
-def compare_group(reference: Reference, session: Any, world: World, group: str) -> Tally:
+def compare_group(reference: ScalaConsumer, session: Any, world: World, group: str) -> Tally:
     """Compare the share of every member under both strategies."""
     shares = refused = partitions = 0
     plans: dict[Strategy, Assignment | None] = {
@@ -242,7 +242,7 @@ def compare_group(reference: Reference, session: Any, world: World, group: str) 
     return Tally(shares, refused, partitions)
 
 
-def test_whole_plans_are_the_references_own(reference: Reference, worlds: list[World]) -> None:
+def test_whole_plans_are_the_references_own(reference: ScalaConsumer, worlds: list[World]) -> None:
     """On 200 random registries every member's share, under both strategies, is what the release computes."""
 
     def compare_world(world: World) -> list[Tally]:
@@ -252,14 +252,14 @@ def test_whole_plans_are_the_references_own(reference: Reference, worlds: list[W
         finally:
             session.close()
 
-    with ThreadPoolExecutor(WORLDS) as pool:  # the reference reads node by node, and mostly waits
+    with ThreadPoolExecutor(WORLDS) as pool:  # the Scala consumer reads node by node, and mostly waits
         tallies = [tally for found in pool.map(compare_world, worlds) for tally in found]
     assert sum(tally.shares for tally in tallies) > 1000
     assert sum(tally.partitions for tally in tallies) > 4_000
     assert (sum(tally.refused for tally in tallies) > 100) == (reference.release == "0.8.2.2")
 
 
-def test_equal_hash_codes_are_a_tie(reference: Reference, zookeeper: Sandbox) -> None:
+def test_equal_hash_codes_are_a_tie(reference: ScalaConsumer, zookeeper: Sandbox) -> None:
     """Where hash codes are equal (Aa and BB) the plans agree but for who owns which of the tied partitions."""
     partitions = {"Aa": (0, 1, 2), "BB": (0, 1, 2), "C": (0, 1)}
     world = World(f"/{fresh_name('ties')}", partitions)
@@ -347,7 +347,7 @@ def odd_registrations(zookeeper: Sandbox) -> str:
     return odd
 
 
-def test_registrations_are_read_as_the_reference_reads_them(reference: Reference, odd_registrations: str) -> None:
+def test_registrations_are_read_as_the_reference_reads_them(reference: ScalaConsumer, odd_registrations: str) -> None:
     """What a release reads is what is decoded and resolved; what stops every release is malformed, and nothing else."""
     session = reference.connect(odd_registrations)
     newest = reference.release == "1.1.1"
@@ -370,7 +370,7 @@ def test_registrations_are_read_as_the_reference_reads_them(reference: Reference
 
 
 @pytest.mark.parametrize("reference", ["1.1.1"], indirect=True)
-def test_registrations_are_written_as_the_reference_writes_them(reference: Reference) -> None:
+def test_registrations_are_written_as_the_reference_writes_them(reference: ScalaConsumer) -> None:
     """Byte for byte what 1.1.1's encoder makes of the same keys in its order."""
     empty = getattr(reference.jvm.scala.collection.immutable, "Map$EmptyMap$").__getattr__("MODULE$")
     for registration in (
@@ -388,7 +388,7 @@ def test_registrations_are_written_as_the_reference_writes_them(reference: Refer
         )
 
 
-def test_filters_take_the_topics_that_the_reference_takes(reference: Reference) -> None:
+def test_filters_take_the_topics_that_the_reference_takes(reference: ScalaConsumer) -> None:
     """White lists and black lists, with their normalisation and the internal topics of each release."""
     names = [*STEMS, "a", "b", "t-111", "__consumer_offsets", "__transaction_state", "A.B"]
     raw = [*FILTERS, "", " a . b ", '"t"', "'\"t,T'\"", "\t'a.b'\n", "a.b|", "a||b", "'a\",\"b'", ",".join(STEMS)]

@@ -1,4 +1,4 @@
-"""The ledger: what was handed out, and what of it counts as consumed."""
+"""The ledger: what was delivered, and what of it counts as consumed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def run(partition: TopicPartition, first: int, next_: int, start: int = 0) -> Ru
 
 
 def test_consumed_follows_marks_not_positions() -> None:
-    """What is handed out counts when its reader comes back, not before."""
+    """What is delivered counts when its reader comes back, not before."""
     ledger = Ledger()
-    ledger.grant(1, {A: 5, B: 0})
-    ledger.hand_out([run(A, 5, 9)])
+    ledger.assign(1, {A: 5, B: 0})
+    ledger.deliver([run(A, 5, 9)])
     assert ledger.positions == {A: 9, B: 0}
     assert ledger.consumed() == {A: 5, B: 0}
     ledger.mark()
@@ -29,23 +29,23 @@ def test_consumed_follows_marks_not_positions() -> None:
 def test_a_part_of_a_batch_counts_and_leaves_the_rest_in_hand() -> None:
     """Marking up to an offset keeps the batch in hand: a fence still waits for its reader."""
     ledger = Ledger()
-    ledger.grant(1, {A: 0})
-    ledger.hand_out([run(A, 0, 10)])
+    ledger.assign(1, {A: 0})
+    ledger.deliver([run(A, 0, 10)])
     ledger.mark({A: 4})
-    assert ledger.busy
+    assert ledger.has_batch
     assert ledger.consumed() == {A: 4}
 
 
 def test_a_late_mark_of_an_abandoned_batch_does_not_count() -> None:
     """What a rebalance did not wait for is read again by its next owner, so that it must not be committed here."""
     ledger = Ledger()
-    ledger.grant(1, {A: 0})
-    ledger.hand_out([run(A, 0, 10)])
+    ledger.assign(1, {A: 0})
+    ledger.deliver([run(A, 0, 10)])
     ledger.fence()
     ledger.abandon()
     ledger.mark()
     assert ledger.consumed() == {A: 0}
-    ledger.grant(2, {A: 0})
+    ledger.assign(2, {A: 0})
     ledger.mark()
     assert ledger.consumed() == {A: 0}
 
@@ -53,18 +53,18 @@ def test_a_late_mark_of_an_abandoned_batch_does_not_count() -> None:
 def test_what_was_consumed_outlives_the_fence() -> None:
     """A batch in hand at the fence may be finished, and counts in the commit before the release."""
     ledger = Ledger()
-    ledger.grant(1, {A: 0})
-    ledger.hand_out([run(A, 0, 10)])
+    ledger.assign(1, {A: 0})
+    ledger.deliver([run(A, 0, 10)])
     ledger.fence()
     assert ledger.trim([run(A, 10, 20)]) == []
     ledger.mark()
     assert ledger.consumed() == {A: 10}
 
 
-def test_offsets_that_were_handed_out_before_are_dropped() -> None:
-    """Messages that fall back behind the position are counted as repeated, and not handed out."""
+def test_offsets_that_were_delivered_before_are_dropped() -> None:
+    """Messages that fall back behind the position are counted as repeated, and not delivered."""
     ledger = Ledger()
-    ledger.grant(1, {A: 100})
+    ledger.assign(1, {A: 100})
     assert ledger.trim([run(A, 90, 100), run(B, 0, 5)]) == []
     assert ledger.repeated == 10
     whole = run(A, 95, 105)
@@ -74,9 +74,9 @@ def test_offsets_that_were_handed_out_before_are_dropped() -> None:
 def test_a_reset_moves_position_and_commit() -> None:
     """The offset that a reset chose reaches the store even if nothing is read there."""
     ledger = Ledger()
-    ledger.grant(1, {A: 1000})
-    ledger.jump(A, 10)
-    ledger.jump(B, 10)
+    ledger.assign(1, {A: 1000})
+    ledger.seek(A, 10)
+    ledger.seek(B, 10)
     assert ledger.positions == {A: 10}
     assert ledger.consumed() == {A: 10}
 
@@ -84,9 +84,9 @@ def test_a_reset_moves_position_and_commit() -> None:
 def test_more_partitions_join_a_generation() -> None:
     """Partitions whose start was not known at the grant are read, and committed, like the others."""
     ledger = Ledger()
-    ledger.grant(1, {A: 1})
-    ledger.hand_out([run(A, 1, 3)])
-    ledger.extend({B: 7})
+    ledger.assign(1, {A: 1})
+    ledger.deliver([run(A, 1, 3)])
+    ledger.assign_more({B: 7})
     ledger.mark()
     assert ledger.positions == {A: 3, B: 7}
     assert ledger.consumed() == {A: 3, B: 7}
@@ -96,17 +96,17 @@ STEPS = st.tuples(st.sampled_from(["out", "mark", "fence", "abandon", "grant"]),
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_nothing_counts_that_was_not_handed_out(steps: list[tuple[str, int]]) -> None:
-    """Whatever the order of events: consumed offsets never lie behind the grant's, nor before what was handed out."""
+def test_nothing_counts_that_was_not_delivered(steps: list[tuple[str, int]]) -> None:
+    """Whatever the order of events: consumed offsets never lie behind the grant's, nor before what was delivered."""
     ledger = Ledger()
-    ledger.grant(1, {A: 0})
+    ledger.assign(1, {A: 0})
     generation, start, furthest = 1, 0, 0
     for step, number in steps:
         match step:
-            case "out" if ledger.generation is not None and not ledger.busy:
+            case "out" if ledger.generation is not None and not ledger.has_batch:
                 position = ledger.positions[A]
                 runs = ledger.trim([run(A, position, position + number)])
-                ledger.hand_out(runs)
+                ledger.deliver(runs)
                 furthest = max(furthest, position + number)
             case "mark":
                 ledger.mark()
@@ -116,5 +116,5 @@ def test_nothing_counts_that_was_not_handed_out(steps: list[tuple[str, int]]) ->
                 ledger.abandon()
             case "grant":
                 generation, start = generation + 1, ledger.consumed()[A]
-                ledger.grant(generation, {A: start})
+                ledger.assign(generation, {A: start})
         assert start <= ledger.consumed()[A] <= furthest

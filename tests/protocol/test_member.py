@@ -185,7 +185,7 @@ def test_ten_events_cause_one_rebalance() -> None:
 
 
 def test_our_id_deleted_by_hand_is_made_again() -> None:
-    """The reference keeps its owner nodes then and reads nothing; we register again."""
+    """The Scala consumer keeps its owner nodes then and reads nothing; we register again."""
     world, member = settled_member()
     world.delete(znodes.member_id(GROUP, "m1"))
     world.come_to_rest(2.0)
@@ -229,8 +229,8 @@ def test_what_is_in_the_way_is_waited_for_and_followed_by_a_quick_retry() -> Non
 
 
 def test_who_cannot_get_its_share_leaves_loudly() -> None:
-    """After ``max_retries`` attempts, and the time the reference would have taken, the member is gone from the group,
-    with an error that names what was in the way."""
+    """After ``max_retries`` attempts, and the time the Scala consumer would have taken, the member is gone from the
+    group, with an error that names what was in the way."""
     world = World(1)
     path = znodes.owner(GROUP, T[0])
     world.write(path, b"x-0", ephemeral=True)
@@ -244,8 +244,8 @@ def test_who_cannot_get_its_share_leaves_loudly() -> None:
 
 @pytest.mark.parametrize("retries", [1, 2, 4, 7])
 def test_as_many_attempts_as_were_asked_for(retries: int) -> None:
-    """``rebalance.max.retries`` attempts, as in the reference, and its patience: a pause after the last one, too, in
-    which the member goes on as soon as what is in the way is gone."""
+    """``rebalance.max.retries`` attempts, as in the Scala consumer, and its patience: a pause after the last one, too,
+    in which the member goes on as soon as what is in the way is gone."""
     path = znodes.owner(GROUP, T[0])
     for gone in (False, True):
         world = World(1)

@@ -234,7 +234,7 @@ def test_a_rebalance_waits_for_readers_but_not_for_ever() -> None:
     world, member = settled_member()
     every(T, world, 5)
     world.run(0.03)
-    assert world.clock.run(2.0, lambda: member.reader.ledger.busy)
+    assert world.clock.run(2.0, lambda: member.reader.ledger.has_batch)
     member.reader.stuck = True
     world.join("m2")
     world.run(5.0)

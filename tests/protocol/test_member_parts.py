@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from zkgroup.protocol.member.acquisition import LONGEST_PAUSE, MIN_RETRY_PAUSE, RebalanceRetries
 from zkgroup.protocol.member.member_context import Timers
-from zkgroup.protocol.member.owned_znodes import Holdings
-from zkgroup.protocol.member.rebalance_retries import EARLIEST_RETRY, LONGEST_PAUSE, Attempts
+from zkgroup.protocol.member.owned_znodes import OwnedZnodes
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -14,110 +14,110 @@ ME = ConsumerThreadId("me", 0)
 SHARE = {A: ME, B: ME}
 
 
-def watched() -> Holdings:
+def watched() -> OwnedZnodes:
     """Holdings of two partitions, both seen to be ours and watched."""
-    holdings = Holdings()
+    holdings = OwnedZnodes()
     holdings.claim(SHARE)
     holdings.claimed(SHARE)
-    assert holdings.look() == SHARE
-    holdings.looked(kept=True)
+    assert holdings.begin_check() == SHARE
+    holdings.end_check(kept=True)
     return holdings
 
 
 def test_only_what_was_watched_and_did_not_change_is_surely_ours() -> None:
     """Freshly claimed nodes are not watched yet: they are looked at before they are deleted."""
-    holdings = Holdings()
+    holdings = OwnedZnodes()
     holdings.claim(SHARE)
     holdings.claimed(SHARE)
-    assert holdings.let_go() == ([A, B], set())
-    assert watched().let_go() == ([A, B], {A, B})
+    assert holdings.release() == ([A, B], set())
+    assert watched().release() == ([A, B], {A, B})
 
 
 def test_a_doubt_is_kept_until_it_was_looked_at() -> None:
     """A change that is told while its node is being looked at needs another look."""
     holdings = watched()
-    holdings.doubt([A, TopicPartition("other", 0)])
-    assert holdings.look() == {A: ME}
-    holdings.doubt([A])
-    holdings.looked(kept=True)
-    assert holdings.doubtful
-    assert holdings.let_go() == ([A, B], {B})
+    holdings.mark_unverified([A, TopicPartition("other", 0)])
+    assert holdings.begin_check() == {A: ME}
+    holdings.mark_unverified([A])
+    holdings.end_check(kept=True)
+    assert holdings.has_unverified
+    assert holdings.release() == ([A, B], {B})
 
 
 def test_what_is_being_looked_at_is_not_sure() -> None:
     """A release in the middle of a look trusts nothing that is being looked at."""
     holdings = watched()
-    holdings.doubt_all()
-    holdings.look()
-    assert holdings.let_go()[1] == set()
+    holdings.mark_all_unverified()
+    holdings.begin_check()
+    assert holdings.release()[1] == set()
 
 
 def test_a_look_that_found_a_loss_leaves_all_it_looked_at_in_doubt() -> None:
     """Where one owner node was changed by others, none of those looked at is deleted blindly."""
     holdings = watched()
-    holdings.doubt_all()
-    holdings.look()
-    holdings.looked(kept=False)
-    assert holdings.let_go() == ([A, B], set())
+    holdings.mark_all_unverified()
+    holdings.begin_check()
+    holdings.end_check(kept=False)
+    assert holdings.release() == ([A, B], set())
 
 
 def test_a_release_that_is_begun_again_is_sure_of_nothing() -> None:
     """After an interruption nobody knows which of the deletes were applied."""
     holdings = watched()
-    assert holdings.let_go()[1] == {A, B}
+    assert holdings.release()[1] == {A, B}
     assert holdings.share == {}
-    assert holdings.let_go() == ([A, B], set())
+    assert holdings.release() == ([A, B], set())
 
 
 def test_attempts_are_used_up_by_number_and_time() -> None:
     """Retries that something triggers come early; they do not count for more than the time they took."""
-    attempts = Attempts(4, 2.0)
-    attempts.begin(100.0)
+    retries = RebalanceRetries(4, 2.0)
+    retries.begin(100.0)
     for _ in range(6):
-        attempts.failed()
-    assert not attempts.used_up(107.9)
-    assert attempts.used_up(108.0)
-    attempts.begin(200.0)
-    attempts.failed()
-    assert not attempts.used_up(300.0)
+        retries.failed()
+    assert not retries.exhausted(107.9)
+    assert retries.exhausted(108.0)
+    retries.begin(200.0)
+    retries.failed()
+    assert not retries.exhausted(300.0)
 
 
 def test_after_the_last_attempt_only_a_change_brings_another() -> None:
     """Attempts at 0, 2, 4 and 6 s: no fifth is due by time, but 2 s of patience are left. Attempts that came early
     leave room for others."""
-    attempts = Attempts(4, 2.0)
-    attempts.begin(100.0)
+    retries = RebalanceRetries(4, 2.0)
+    retries.begin(100.0)
     for at in (100.0, 102.0, 104.0):
-        attempts.failed()
-        assert not attempts.is_last(at)
-    attempts.failed()
-    assert (attempts.is_last(106.0), attempts.patience(106.0)) == (True, 2.0)
-    assert not attempts.is_last(101.0)
-    assert (attempts.is_last(109.0), attempts.patience(109.0)) == (True, 0.0)
+        retries.failed()
+        assert not retries.is_last(at)
+    retries.failed()
+    assert (retries.is_last(106.0), retries.patience(106.0)) == (True, 2.0)
+    assert not retries.is_last(101.0)
+    assert (retries.is_last(109.0), retries.patience(109.0)) == (True, 0.0)
 
 
 def test_pauses_grow_for_one_that_keeps_trying() -> None:
     """The configured back-off first, then doubled up to half a minute; early retries double from 50 ms."""
-    attempts = Attempts(2, 2.0)
-    attempts.begin(0.0)
+    retries = RebalanceRetries(2, 2.0)
+    retries.begin(0.0)
     pauses, early = [], []
     for _ in range(9):
-        attempts.failed()
-        pauses.append(attempts.pause(100.0))
-        early.append(attempts.early_pause())
+        retries.failed()
+        pauses.append(retries.pause(100.0))
+        early.append(retries.early_pause())
     assert pauses == [2.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
-    assert early[:3] == [EARLIEST_RETRY, 2 * EARLIEST_RETRY, 4 * EARLIEST_RETRY]
+    assert early[:3] == [MIN_RETRY_PAUSE, 2 * MIN_RETRY_PAUSE, 4 * MIN_RETRY_PAUSE]
     assert early[-1] == 2.0
 
 
 def test_blockers_are_of_one_attempt() -> None:
     """What was in the way of an earlier attempt may be our own node by now."""
-    attempts = Attempts(4, 2.0)
-    attempts.blockers = {"/a", "/b"}
-    attempts.keep(["/b", "/c"])
-    assert attempts.blockers == {"/b"}
-    attempts.failed()
-    assert attempts.blockers == set()
+    retries = RebalanceRetries(4, 2.0)
+    retries.blockers = {"/a", "/b"}
+    retries.keep(["/b", "/c"])
+    assert retries.blockers == {"/b"}
+    retries.failed()
+    assert retries.blockers == set()
 
 
 def test_timers_go_off_once_and_may_be_hastened_or_cancelled() -> None:

@@ -111,7 +111,7 @@ def test_the_table_in_the_words_is_the_table_in_the_code() -> None:
     lines = re.findall(r"^    ([A-Z_]+) +\S.*$", member.__doc__ or "", re.MULTILINE)
     assert lines == [phase.name for phase in Phase]
     always = {Phase.CONNECTING, Phase.CLOSED}
-    leaving = {Phase.QUIETING, Phase.RELEASING}
+    leaving = {Phase.PAUSING, Phase.RELEASING}
     for phase in Phase:
         (line,) = re.findall(rf"^    {phase.name} .*$", member.__doc__ or "", re.MULTILINE)
         named = {Phase[word] for word in re.findall(r"[A-Z_]{4,}", line) if word in Phase.__members__} - {phase}

@@ -40,7 +40,7 @@ def test_a_lost_connection_alone_costs_nothing() -> None:
     assert [world.offset(partition) for partition in T] == [50] * 4
 
 
-def test_past_the_lease_nothing_is_handed_out_or_committed() -> None:
+def test_past_the_lease_nothing_is_delivered_or_committed() -> None:
     """A member that is cut off stops by itself before its share can be another's; what it reads until then counts once
     it is back in time."""
     world, member = settled_member()
@@ -211,7 +211,7 @@ def test_leaving_takes_no_longer_than_its_limit(how: str) -> None:
             member.listener_delay = 1000.0
         case _:
             every(T, world, 10)
-            assert world.clock.run(2.0, lambda: member.reader.ledger.busy)
+            assert world.clock.run(2.0, lambda: member.reader.ledger.has_batch)
             member.reader.stuck = True
     member.leave()
     world.run(4.1)
@@ -300,7 +300,7 @@ def test_after_the_end_nothing_happens() -> None:
     world, member = settled_member()
     member.leave()
     world.run(1.0)
-    for event in (ev.Tick(), ev.Start(), ev.Leave(), ev.Quieted(1, {}), ev.Answered(1, {}), ev.Reply(1, (), 0.0)):
+    for event in (ev.Tick(), ev.Start(), ev.Leave(), ev.Paused(1, {}), ev.Answered(1, {}), ev.Reply(1, (), 0.0)):
         assert member.member.handle(event, world.clock.now) == []
     assert member.member.wake_at == float("inf")
 
@@ -324,14 +324,14 @@ def test_what_waited_to_be_committed_to_kafka_is_not_sent_under_the_next_session
     world.come_to_rest()
     world.read_all()
     epoch = member.member.epoch
-    assert member.member.believes_in(epoch, world.clock.now)
+    assert member.member.holds_lease(epoch, world.clock.now)
     member._asked_at = world.clock.now + 3.0  # brokers are slow
     member.commit(1)
     world.run(0.1)
     world.end_early(member)
     world.run(2.0)
     assert member.member.lease.holds(world.clock.now)
-    assert not member.member.believes_in(epoch, world.clock.now)
+    assert not member.member.holds_lease(epoch, world.clock.now)
     world.run(2.0)
     assert not world.brokers.stored
 

@@ -130,7 +130,7 @@ def test_owners_are_identified(owner: str, members: set[str], expected: OwnerIde
 
 @given(st.sets(LEGAL, min_size=1), st.integers(0, 200), st.data())
 def test_every_thread_of_a_member_is_found(members: set[str], index: int, data: st.DataObject) -> None:
-    """What a reference member writes names itself and its thread, whatever the others are called."""
+    """What a Scala consumers writes names itself and its thread, whatever the others are called."""
     member = data.draw(st.sampled_from(sorted(members)))
     assert identify_owner(str(ConsumerThreadId(member, index)), members) == OwnerIdentity(member, index)
 

@@ -106,7 +106,7 @@ def test_partitions_are_in_numeric_order_and_topics_may_be_missing() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"{oops", b"{}", b'{"version":1}', b"\xff"])
 def test_a_topic_whose_node_is_damaged_keeps_nobody_from_the_others(damage: bytes) -> None:
-    """As for the reference it has no partitions, and its node is watched; what is wrong with it is told."""
+    """As for the Scala consumer it has no partitions, and its node is watched; what is wrong with it is told."""
     shop = Shop()
     shop.register()
     shop.make("/brokers/topics/bad", damage)
@@ -169,7 +169,7 @@ def test_who_subscribes_to_nothing_is_no_member() -> None:
 
 
 def test_a_bad_id_node_fails_the_attempt_and_is_named() -> None:
-    """What stops the reference stops us as well, but we say which node it is."""
+    """What stops the Scala consumer stops us as well, but we say which node it is."""
     shop = Shop()
     shop.register()
     shop.make("/consumers/g/ids/x", b"no json")
@@ -178,8 +178,8 @@ def test_a_bad_id_node_fails_the_attempt_and_is_named() -> None:
 
 
 def test_an_expression_that_java_refuses_takes_nothing() -> None:
-    """No member of the reference can rebalance while such a filter is registered, so nobody's plan can differ from one
-    without it: we go on, and tell whose it is."""
+    """No member of the Scala consumer can rebalance while such a filter is registered, so nobody's plan can differ from
+    one without it: we go on, and tell whose it is."""
     shop = Shop()
     shop.register()
     before = shop.read()
@@ -197,7 +197,7 @@ def test_an_expression_that_java_refuses_takes_nothing() -> None:
     ids=["not translated", "too much work"],
 )
 def test_an_expression_that_only_java_can_read_fails_the_attempt(expression: str, why: str) -> None:
-    """Members of the reference plan with what it takes, and we cannot know that: no plan is better than another one.
+    """Scala consumers plan with what it takes, and we cannot know that: no plan is better than another one.
     Who registered it is named."""
     shop = Shop()
     shop.make("/brokers/topics/" + "t" * 240, b'{"version":1,"partitions":{"0":[1]}}')

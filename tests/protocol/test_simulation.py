@@ -90,7 +90,7 @@ def test_a_million_faults_break_no_invariant() -> None:
 
 def test_scenarios_cover_what_they_should() -> None:
     """Among a thousand seeds: 2 to 16 members, 1 to 64 partitions, every store, strategy, kind of subscription and of
-    fault, members of the reference, orderly groups."""
+    fault, Scala consumers, orderly groups."""
     all_of_them = [scenario(seed) for seed in range(1000)]
     assert {2, 16} <= {found.members for found in all_of_them} <= set(range(2, 17))
     assert {1, 64} <= {sum(found.topics) for found in all_of_them} <= set(range(1, 65))

@@ -134,7 +134,7 @@ def test_registrations_survive_the_round_trip(registration: Registration) -> Non
     ],
 )
 def test_what_would_stop_the_group_is_never_written(bad: Registration) -> None:
-    """A registration that reference members cannot read is refused at the source."""
+    """A registration that Scala consumers cannot read is refused at the source."""
     with pytest.raises(ValueError, match=r".+"):
         encode_registration(bad)
 
@@ -205,7 +205,7 @@ def test_what_would_stop_the_group_is_never_written(bad: Registration) -> None:
     ],
 )
 def test_what_others_write_is_read_and_its_defect_named(data: bytes, expected: Registration, defect: str) -> None:
-    """The leniencies of the reference's readers, each with the name of what is wrong."""
+    """The leniencies of the Scala consumer's readers, each with the name of what is wrong."""
     assert decode_registration(PATH, data) == expected
     assert any(defect in found for found in registration_defects(data))
 
@@ -243,7 +243,7 @@ def test_harmless_registrations_have_no_defects() -> None:
     ],
 )
 def test_what_stops_every_member_is_malformed(data: bytes | None) -> None:
-    """A node that makes every reference member's rebalance fail is named as such, with what to do."""
+    """A node that makes every Scala consumers's rebalance fail is named as such, with what to do."""
     with pytest.raises(MalformedZnodeError) as caught:
         decode_registration(PATH, data)
     assert PATH in str(caught.value)

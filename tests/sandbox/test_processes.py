@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from support import wait_until
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.child_watchdog.watchdog_script import is_paused, start_token
 from zkgroup.sandbox.owned_processes import ProcessId, current_process, spawn
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.sandbox.owned_processes import spawn
 folder = Path(sys.argv[1])
-guard = Guard()
+guard = Watchdog()
 guard.start()
-guard.say(f"rm {folder}")
+guard.send(f"rm {folder}")
 ready = ["sh", "-c", "echo ready; exec sleep 600"]
 child = spawn(ready, folder=folder, log=folder / "log", guard=guard, output=folder / "output")
 while (folder / "output").read_text() != "ready\\n":
@@ -69,7 +69,7 @@ def test_a_child_that_holds_the_pipe_changes_nothing(tmp_path: Path) -> None:
 
 def test_released_processes_live_on(tmp_path: Path) -> None:
     """A guard that is released ends nothing."""
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     child = spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log", guard=guard)
     guard.close(release=True)
@@ -82,7 +82,7 @@ def test_secrets_are_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A password in the environment is for zkgroup: neither a server nor the guard is given it; the rest they are."""
     monkeypatch.setenv("ZKGROUP_SASL_PASSWORD", "hush")
     monkeypatch.setenv("NOT_ZKGROUP", "told")
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     try:
         assert guard._process is not None
@@ -99,7 +99,7 @@ def test_secrets_are_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_ended_process_is_forgotten(tmp_path: Path) -> None:
     """A process that was stopped is none of the guard's business: a later one may have got its id."""
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     child = spawn(["true"], folder=tmp_path, log=tmp_path / "log", guard=guard)
     assert child.wait(10)
@@ -142,7 +142,7 @@ def test_paused_process_can_be_asked_to_end(tmp_path: Path) -> None:
 
 def test_output_and_errors_go_to_their_files(tmp_path: Path) -> None:
     """With and without a guard, output goes to its file and errors to the log, and both are appended to."""
-    guard = Guard()
+    guard = Watchdog()
     guard.start()
     for watcher in (None, guard):
         shown = ["sh", "-c", "echo out; echo err >&2"]

@@ -60,7 +60,7 @@ class Total:
             f" in {took:,.0f} s; {len(self.violations)} violations"
         )
         table = "\n".join(["| fault | times |", "|---|---:|", *rows])
-        return f"{head}\n\n{table}\n\nAlso: {counts}.\nBroken by members of the reference, and counted only: {wrongs}."
+        return f"{head}\n\n{table}\n\nAlso: {counts}.\nBroken by Scala consumers, and counted only: {wrongs}."
 
 
 def run_seeds(seeds: Iterable[int], faults: int, jobs: int, minutes: float = math.inf) -> Total:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sim.invariants import GROUP, TIMEOUT, Violation
 from sim.member import SimMember
-from sim.reference import Reference
+from sim.scala_consumer import ScalaConsumer
 from sim.scenario import Fault, Kind, Scenario
 from sim.world import World
 from zkgroup.protocol import znodes
@@ -19,7 +19,7 @@ MOST_MEMBERS = 16
 MOST_PARTITIONS = 64
 #: The phases of a rebalance.
 REBALANCING = (
-    Phase.QUIETING,
+    Phase.PAUSING,
     Phase.COMMITTING,
     Phase.NOTIFYING,
     Phase.RELEASING,
@@ -57,7 +57,7 @@ class Faults:
             "other topics": self._other_topics,
             "burst": self._burst,
         }
-        self._hits: dict[str, Callable[[Fault, SimMember | Reference], None]] = {
+        self._hits: dict[str, Callable[[Fault, SimMember | ScalaConsumer], None]] = {
             "kill": self._kill,
             "restart": self._restart,
             "leave": lambda fault, member: self._leave(member),
@@ -120,8 +120,8 @@ class Faults:
 
     def _start(self, name: str, registration: Registration, kind: Kind) -> None:
         world, scenario = self.world, self.scenario
-        if kind.reference:
-            member: SimMember | Reference = world.join_reference(
+        if kind.scala:
+            member: SimMember | ScalaConsumer = world.join_scala_consumer(
                 name, registration, commit_interval=scenario.commit_interval
             )
         else:
@@ -147,16 +147,16 @@ class Faults:
         kind = Kind(listener_takes=member.listener_delay, listener_commits=member.listener_commits)
         self._start(member.name, member.registration, kind)
 
-    def _leave(self, member: SimMember | Reference) -> None:
+    def _leave(self, member: SimMember | ScalaConsumer) -> None:
         self.asked[member.name] = None
         self.world.report("leave", who=member.name)
         member.leave()
 
-    def _kill(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _kill(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         self.world.report("kill", who=member.name)
         member.kill()
 
-    def _restart(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _restart(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         """Killed, and started again under the same id at once."""
         self.world.report("restart under the same id", who=member.name)
         member.kill()
@@ -177,7 +177,7 @@ class Faults:
 
         step(4)
 
-    def _pause(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _pause(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         """Half to two and a half time-outs; every other time while an answer is under way, which is read afterwards."""
         length = TIMEOUT * (0.5 + fault.length * 0.8)
         clock = self.world.clock
@@ -194,7 +194,7 @@ class Faults:
 
         pause(1.2 if fault.target % 2 else 0.0)
 
-    def _cut(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _cut(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         if not member.up:
             return
         self._trouble("one cut off", member, TIMEOUT * fault.length)
@@ -214,7 +214,7 @@ class Faults:
         self.world.report("all cut off", self.world.clock.now + TIMEOUT * fault.length)
         self.world.clock.after(TIMEOUT * fault.length, heal)
 
-    def _trouble(self, what: str, member: SimMember | Reference, length: float) -> None:
+    def _trouble(self, what: str, member: SimMember | ScalaConsumer, length: float) -> None:
         """A fault that may keep a member from hearing at once what happens to its session."""
         until = self.world.clock.now + length
         self.world.trouble(member.name, until)
@@ -222,32 +222,32 @@ class Faults:
 
     # ------------------------------------------------------------ sessions
 
-    def _reset(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _reset(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         if member.session is not None and member.session.connected:
             self.world.report("connection reset", who=member.name)
             member.session.reset()
 
-    def _lose(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _lose(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         if member.session is not None:
             member.session.lose("request" if fault.kind == "lose request" else "reply")
 
-    def _slow(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _slow(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         length = fault.length * TIMEOUT / 2
         self.world.trouble(member.name, self.world.clock.now + length)
         member.slow(self.world.clock.now + length)
         self._slowed[member.name] = self.world.clock.now + length
 
-    def _late(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _late(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         if fault.target % 3:
             member.late(self.world.clock.now + fault.length * TIMEOUT)
         else:
             member.deaf(self.world.clock.now + fault.length)
 
-    def _expire(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _expire(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         if self.world.end_early(member):
             self.world.report("early expiry", who=member.name)
 
-    def _expire_twice(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _expire_twice(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         """The second time in the middle of the rebalance that the first has caused, its own or a peer's."""
         self._expire(fault, member)
         world = self.world
@@ -263,7 +263,7 @@ class Faults:
 
         look(400)
 
-    def _follow(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _follow(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         """Some members' server lags behind, or is cut off from its leader."""
         cut_off, world = fault.kind == "follower cut off", self.world
         length = TIMEOUT * min(fault.length, 1.5)
@@ -288,13 +288,13 @@ class Faults:
 
     # ------------------------------------------------------------ readers, commits
 
-    def _stick(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _stick(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         reader = member.reader
         reader.stuck = True
         self.world.report("stuck reader", self.world.clock.now + 2 * fault.length, member.name)
         self.world.clock.after(2 * fault.length, lambda: setattr(reader, "stuck", False))
 
-    def _commit(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _commit(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         if isinstance(member, SimMember):
             self._tokens += 1
             self.counts["commits asked for"] += 1
@@ -302,18 +302,18 @@ class Faults:
 
     # ------------------------------------------------------------ by somebody's hand
 
-    def _delete_owner(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _delete_owner(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         owned = sorted(member.member.share) if isinstance(member, SimMember) else []
         if owned:
             self.world.report("owner node deleted by hand", who=member.name)
             self.world.delete(znodes.owner(GROUP, owned[fault.target % len(owned)]))
 
-    def _delete_id(self, fault: Fault, member: SimMember | Reference) -> None:
-        if isinstance(member, SimMember):  # one of the reference would stay away for good
+    def _delete_id(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
+        if isinstance(member, SimMember):  # a Scala consumer would stay away for good
             self.world.report("id deleted by hand", who=member.name)
             self.world.delete(znodes.member_id(GROUP, member.name))
 
-    def _replace(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _replace(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         """Killed, and started again under the same id; whoever does that deletes the id that is in the way."""
         if isinstance(member, SimMember):
             self.world.report("id deleted for a restart", who=member.name)
@@ -321,7 +321,7 @@ class Faults:
             self.world.delete(znodes.member_id(GROUP, member.name))
             self._start_again(member)
 
-    def _rob(self, fault: Fault, member: SimMember | Reference) -> None:
+    def _rob(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         """Somebody takes a member for dead that is away, or only hears late of what was done to it."""
         if not isinstance(member, SimMember) or not member.up:
             return

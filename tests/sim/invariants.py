@@ -1,4 +1,4 @@
-"""What must always hold of a group, checked at every change in ZooKeeper and at every batch that is handed out."""
+"""What must always hold of a group, checked at every change in ZooKeeper and at every batch that is delivered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.brokers import Brokers
 from sim.clock import Clock
 from sim.ensemble import SimServer
 from sim.member import SimMember
-from sim.reference import Reference
+from sim.scala_consumer import ScalaConsumer
 from sim.zookeeper import Change
 from zkgroup.protocol import znodes
 from zkgroup.protocol.ledger import Run
@@ -35,14 +35,14 @@ class Invariants:
     1. A commit to ZooKeeper is accepted from the partition's owner alone; after an owner node was deleted by hand, or
        a session was ended early, from the former owner until its successor's first.
     2. Offsets never go back, nor past what was delivered.
-    3. No record is lost: nothing is handed out beyond what was read before (``lossless``).
-    4. A batch is handed out by the partition's owner alone. One whose session was ended early hands out one batch a
+    3. No record is lost: nothing is delivered beyond what was read before (``lossless``).
+    4. A batch is delivered by the partition's owner alone. One whose session was ended early delivers one batch a
        partition more, if it can be told; past its lease nothing.
-    5. Nothing is handed out that was committed before.
+    5. Nothing is delivered that was committed before.
     6. Nobody deletes what is another's.
     9. Nobody begins a write for a session past its lease, as far as its client was told of it: sync and reads are none.
 
-    Members of the reference promise none of this: what they break is counted, in ``wrongs``.
+    Scala consumers promise none of this: what they break is counted, in ``wrongs``.
     """
 
     clock: Clock
@@ -51,7 +51,7 @@ class Invariants:
     brokers: Brokers
 
     def __init__(self, *, lossless: bool) -> None:
-        self.members: list[SimMember | Reference] = []
+        self.members: list[SimMember | ScalaConsumer] = []
         self.done: dict[TopicPartition, set[int]] = {}
         self.handed: dict[TopicPartition, int] = {}
         self.early: dict[int, float] = {}  # sessions that were ended early, and when
@@ -62,7 +62,7 @@ class Invariants:
         self.spans_of_trouble: dict[str, float] = {}  # member → until when it may not be told at once
         self.lossless = lossless
         self._after_end: Counter[tuple[int, TopicPartition]] = Counter()
-        self._by_session: dict[int, SimMember | Reference] = {}
+        self._by_session: dict[int, SimMember | ScalaConsumer] = {}
         self._jumps: Counter[TopicPartition] = Counter()  # how often an offset may go back, as readers have
         self._made_again: set[TopicPartition] = set()
         self._upto: dict[TopicPartition, int] = {}  # everything below was read
@@ -80,13 +80,13 @@ class Invariants:
         node = self.server.apply(self.operator, Get(znodes.offset(GROUP, partition)))
         return znodes.decode_offset("", node.data) if isinstance(node, Node) else None
 
-    def _wrong(self, member: SimMember | Reference | None, what: str, details: str) -> None:
-        """An invariant is broken: by a member of ours, that is the end; of the reference, it is counted."""
+    def _wrong(self, member: SimMember | ScalaConsumer | None, what: str, details: str) -> None:
+        """An invariant is broken: by a member of ours, that is the end; of the Scala consumer, it is counted."""
         if member is None or member.ours:
             raise Violation(f"{what}: {details}", self.clock.now)
         self.wrongs[what] += 1
 
-    def _of_session(self, session: int) -> SimMember | Reference | None:
+    def _of_session(self, session: int) -> SimMember | ScalaConsumer | None:
         if session not in self._by_session:
             for member in self.members:
                 if member.session is not None and member.session.id:
@@ -102,50 +102,50 @@ class Invariants:
             what = ", ".join(f"{type(op).__name__} {op.path}" for op in ops[:3])
             self._wrong(member, "write past the lease", f"{member.name} sends {what}, {over:.2f} s past it")
 
-    def _handed_out(self, member: SimMember | Reference, run: Run) -> None:
+    def _delivered(self, member: SimMember | ScalaConsumer, run: Run) -> None:
         session = member.session.id if member.session is not None else 0
         p = run.partition
-        self.note(f"{member.name} hands out {p} {run.first}-{run.next}")
+        self.note(f"{member.name} delivers {p} {run.first}-{run.next}")
         node = self.server.nodes.get(znodes.owner(GROUP, p))
         mine = node is not None and node.owner == session
         if not mine and session in self.early:
             self._check_after_the_end(member, session, run)
         elif not mine and (session, p) not in self.robbed:
             owner = "which nobody owns" if node is None else f"which is {node.data.decode()}'s"
-            self._wrong(member, "overlapping delivery", f"{member.name} hands out {run}, {owner}")
+            self._wrong(member, "overlapping delivery", f"{member.name} delivers {run}, {owner}")
         if self.lossless:
             self._check_delivery(member, run, mine=mine, session=session)
         self.handed[p] = max(self.handed.get(p, 0), run.next)
 
-    def _check_after_the_end(self, member: SimMember | Reference, session: int, run: Run) -> None:
-        """The session was ended early: who can be told hands out one batch, who cannot, nothing past the lease."""
+    def _check_after_the_end(self, member: SimMember | ScalaConsumer, session: int, run: Run) -> None:
+        """The session was ended early: who can be told delivers one batch, who cannot, nothing past the lease."""
         ended = self.early[session]
         past = self.clock.now - ended
         if past >= TIMEOUT / 2:
-            self._wrong(member, "delivery past the lease", f"{member.name} hands out {run} {past:.1f} s after its end")
+            self._wrong(member, "delivery past the lease", f"{member.name} delivers {run} {past:.1f} s after its end")
         if self.spans_of_trouble.get(member.name, 0.0) < ended:
             self._after_end[session, run.partition] += 1
             if self._after_end[session, run.partition] > 1:
-                self._wrong(member, "more than one batch after an early end", f"{member.name} hands out {run}")
+                self._wrong(member, "more than one batch after an early end", f"{member.name} delivers {run}")
 
-    def _check_delivery(self, member: SimMember | Reference, run: Run, *, mine: bool, session: int) -> None:
+    def _check_delivery(self, member: SimMember | ScalaConsumer, run: Run, *, mine: bool, session: int) -> None:
         upto = self._upto.get(run.partition, 0)
         if run.first > upto:
-            self._wrong(member, "records lost", f"{member.name} hands out {run}, and {upto} was not read yet")
+            self._wrong(member, "records lost", f"{member.name} delivers {run}, and {upto} was not read yet")
         writer = self._last_writer.get(run.partition)
         robbed = writer is not None and writer != session  # the former owner has committed once more
         if not mine or robbed or run.partition in self._made_again:
             return
         stored = self.committed(run.partition)
         if stored is not None and run.first < stored:
-            self._wrong(member, "committed records delivered again", f"{member.name} hands out {run}, below {stored}")
+            self._wrong(member, "committed records delivered again", f"{member.name} delivers {run}, below {stored}")
 
     def committed(self, partition: TopicPartition) -> int | None:
         """The offset that the group has committed, in whatever store counts."""
         found = [o for o in (self.offset(partition), self._in_kafka.get(partition)) if o is not None]
         return max(found, default=None)
 
-    def _consumed(self, _member: SimMember | Reference, run: Run) -> None:
+    def _consumed(self, _member: SimMember | ScalaConsumer, run: Run) -> None:
         done = self.done.setdefault(run.partition, set())
         offsets = range(run.first, run.next)
         self.repeated += sum(offset in done for offset in offsets)
@@ -200,7 +200,7 @@ class Invariants:
             and self.server.sent_at < change.before.ctime / 1000
         )
 
-    def _note_change(self, change: Change, actor: SimMember | Reference | None) -> None:
+    def _note_change(self, change: Change, actor: SimMember | ScalaConsumer | None) -> None:
         kind = "deletes" if change.after is None else "creates" if change.before is None else "writes"
         who = actor.name if actor is not None else f"session {change.session:#x}" if change.session else "the server"
         data = b"" if change.after is None else change.after.data
@@ -254,7 +254,7 @@ class Invariants:
                 self._wrong(member, "commit to Kafka that ZooKeeper has refused", f"{value} for {partition}")
 
     def _check_value(
-        self, member: SimMember | Reference | None, value: int, partition: TopicPartition, before: int
+        self, member: SimMember | ScalaConsumer | None, value: int, partition: TopicPartition, before: int
     ) -> None:
         if value < before and self._jumps[partition]:
             self._jumps[partition] -= 1

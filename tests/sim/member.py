@@ -46,7 +46,7 @@ class SimMember(SimProcess):
         settings: MemberSettings,
         *,
         sending: Callable[[SimMember, Sequence[Op]], None] = lambda member, ops: None,
-        handed_out: Callable[[SimMember, Run], None] = lambda member, run: None,
+        delivered: Callable[[SimMember, Run], None] = lambda member, run: None,
         consumed: Callable[[SimMember, Run], None] = lambda member, run: None,
         jumped: Callable[[TopicPartition, int], None] = lambda partition, offset: None,
         committed: Callable[[SimMember, int, Mapping[TopicPartition, int]], None] = lambda *told: None,
@@ -58,7 +58,7 @@ class SimMember(SimProcess):
         self.asked: set[int] = set()
         self.committed: dict[int, Exception | None] = {}
         self.notices: list[tuple[str, tuple[TopicPartition, ...]]] = []
-        self.grants: list[ev.Grant] = []
+        self.grants: list[ev.Assign] = []
         self.listener_delay = 0.0
         self.listener_commits = False  # it commits, and waits for that
         self._sending = sending
@@ -73,7 +73,7 @@ class SimMember(SimProcess):
             random,
             brokers,
             lambda: self.member.lease.holds(clock.now),
-            lambda run: handed_out(self, run),
+            lambda run: delivered(self, run),
             lambda run: consumed(self, run),
             jumped,
         )
@@ -88,7 +88,7 @@ class SimMember(SimProcess):
 
     def commit(self, token: int) -> None:
         self.asked.add(token)
-        self.post(ev.CommitAsked(token))
+        self.post(ev.CommitRequested(token))
 
     def _woken(self) -> None:
         self._handle(ev.Tick())
@@ -123,7 +123,7 @@ class SimMember(SimProcess):
 
     def _handle(self, event: ev.Event) -> None:
         if self.finished:
-            if isinstance(event, ev.CommitAsked):
+            if isinstance(event, ev.CommitRequested):
                 self.committed[event.token] = self.error
             return
         for action in self.member.handle(event, self._clock.now):
@@ -160,22 +160,22 @@ class SimMember(SimProcess):
                 assert self.session is not None, "sent without a session"
                 self._sending(self, ops)  # the driver looks at the lease once more: here no time has gone by
                 self.session.submit(ops, lambda results: self.post(ev.Reply(request, results, sent_at)))
-            case ev.Quiet(generation, abandon):
-                self.reader.quiet(
-                    lambda: self.post(ev.Quieted(generation, self.reader.ledger.consumed())), abandon=abandon
+            case ev.Pause(generation, abandon):
+                self.reader.pause(
+                    lambda: self.post(ev.Paused(generation, self.reader.ledger.consumed())), abandon=abandon
                 )
-            case ev.Grant(generation, share):
+            case ev.Assign(generation, share):
                 self.grants.append(action)
-                self.reader.grant(generation, {partition: offset for partition, (_, offset) in share.items()})
-            case ev.Extend(generation, share):
-                self.reader.extend(generation, {partition: offset for partition, (_, offset) in share.items()})
+                self.reader.assign(generation, {partition: offset for partition, (_, offset) in share.items()})
+            case ev.AssignMore(generation, share):
+                self.reader.assign_more(generation, {partition: offset for partition, (_, offset) in share.items()})
             case ev.Collect():
                 self.post(ev.Collected(self.member.generation, self.reader.ledger.consumed()))
-            case ev.LookUp(request, partitions, reset):
+            case ev.ListOffsets(request, partitions, reset):
                 self._ask(request, lambda: self._brokers.look_up(partitions, reset))
-            case ev.FetchKafka(request, partitions):
+            case ev.FetchKafkaOffsets(request, partitions):
                 self._ask(request, lambda: self._brokers.fetch(partitions))
-            case ev.CommitKafka(request, offsets):
+            case ev.CommitKafkaOffsets(request, offsets):
                 epoch, session = self.member.epoch, self.member.session_id
                 self._ask(request, lambda: self._commit_kafka(offsets, epoch, session))
             case ev.Notify(request, what, threads):
@@ -202,7 +202,7 @@ class SimMember(SimProcess):
         token = -request
         self.asked.add(token)
         self._listening[token] = request
-        self.post(ev.CommitAsked(token, request))
+        self.post(ev.CommitRequested(token, request))
 
     def _ask(self, request: int, work: Callable[[], dict[TopicPartition, int | None]]) -> None:
         def answer() -> ev.Event:
@@ -223,7 +223,7 @@ class SimMember(SimProcess):
         self, offsets: Mapping[TopicPartition, int], epoch: int, session: int
     ) -> dict[TopicPartition, int | None]:
         # As late as the driver looks.
-        if not self.member.believes_in(epoch, self._clock.now):
+        if not self.member.holds_lease(epoch, self._clock.now):
             raise CommitError("the lease on the session ran out before the commit to Kafka")
         self._brokers.commit(offsets)
         self._committed(self, session, offsets)

@@ -8,11 +8,11 @@ from sim.mutant import Patch, mutant
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.member import Phase, member_machine, offset_loading, owned_share
-from zkgroup.protocol.member.acquisition import Acquiring
+from zkgroup.protocol.member.acquisition import Acquisition
 from zkgroup.protocol.member.commits import Commits, _Commit
-from zkgroup.protocol.member.offset_loading import Loading
-from zkgroup.protocol.member.release import Releasing
-from zkgroup.protocol.offset_versions import Loaded, OffsetBook
+from zkgroup.protocol.member.offset_loading import OffsetLoading
+from zkgroup.protocol.member.release import Release
+from zkgroup.protocol.offset_versions import LoadedOffsets, OffsetVersions
 from zkgroup.protocol.operations import SetData
 
 # ---------------------------------------------------------------- offsets
@@ -20,59 +20,59 @@ from zkgroup.protocol.operations import SetData
 
 @mutant
 def no_compare_and_set(patch: Patch) -> None:
-    """Writes offsets whatever they are by now (reference)."""
-    operation = OffsetBook._operation
+    """Writes offsets whatever they are by now (Scala consumer)."""
+    operation = OffsetVersions._operation
 
-    def unconditional(self: OffsetBook, partition: Any, offset: int) -> Any:
+    def unconditional(self: OffsetVersions, partition: Any, offset: int) -> Any:
         op = operation(self, partition, offset)
         return SetData(op.path, op.data) if isinstance(op, SetData) else op
 
-    patch.setattr(OffsetBook, "_operation", unconditional)
+    patch.setattr(OffsetVersions, "_operation", unconditional)
 
 
 @mutant
 def forgets_unknown_outcomes(patch: Patch) -> None:
     """Takes a write whose reply was lost for one that did not happen, and its own write for a stranger's."""
-    commit = OffsetBook.commit
+    commit = OffsetVersions.commit
 
-    def forgetful(self: OffsetBook, wanted: Any, session_id: int) -> Any:
+    def forgetful(self: OffsetVersions, wanted: Any, session_id: int) -> Any:
         for entry in self._entries.values():
             entry.sent = None
         return (yield from commit(self, wanted, session_id))
 
-    patch.setattr(OffsetBook, "commit", forgetful)
+    patch.setattr(OffsetVersions, "commit", forgetful)
 
 
 @mutant
 def reads_offsets_before_it_claims(patch: Patch) -> None:
-    """The former owner may commit in between (reference)."""
-    claim, load = Acquiring._claim, OffsetBook.load
+    """The former owner may commit in between (Scala consumer)."""
+    claim, load = Acquisition._claim, OffsetVersions.load
 
-    def first_load(self: Acquiring) -> None:
-        g = self._ground
-        share = self.plan.of(g.settings.consumer_id)
+    def first_load(self: Acquisition) -> None:
+        ctx = self._context
+        share = self.plan.of(ctx.settings.consumer_id)
 
-        def loaded(found: Loaded) -> None:
-            g.book.__dict__["early"] = found
+        def loaded(found: LoadedOffsets) -> None:
+            ctx.offset_versions.__dict__["early"] = found
             claim(self)
 
-        if g.settings.uses_zookeeper:
-            g.book.__dict__.pop("early", None)
-            g.talk.run(lambda: load(g.book, sorted(share)), loaded, self._load_failed)
+        if ctx.settings.uses_zookeeper:
+            ctx.offset_versions.__dict__.pop("early", None)
+            ctx.zookeeper.run(lambda: load(ctx.offset_versions, sorted(share)), loaded, self._load_failed)
         else:
             claim(self)
 
-    def cached(self: OffsetBook, partitions: Any) -> Any:
+    def cached(self: OffsetVersions, partitions: Any) -> Any:
         early = self.__dict__.pop("early", None)
         return (yield from load(self, partitions)) if early is None else early
 
-    patch.setattr(Acquiring, "_claim", first_load)
-    patch.setattr(OffsetBook, "load", cached)
+    patch.setattr(Acquisition, "_claim", first_load)
+    patch.setattr(OffsetVersions, "load", cached)
 
 
 @mutant
 def commits_what_is_in_hand(patch: Patch) -> None:
-    """Takes handed out for consumed (KAFKA-5327)."""
+    """Takes delivered for consumed (KAFKA-5327)."""
     patch.setattr(Ledger, "consumed", lambda self: dict(self._consumed) | dict(self._positions))
 
 
@@ -86,15 +86,15 @@ def commits_one_too_few(patch: Patch) -> None:
 def commits_after_the_release(patch: Patch) -> None:
     """Gives up its share first, without a commit."""
 
-    def quieted(self: Releasing, event: ev.Quieted) -> None:
-        g = self._ground
-        if g.phase is Phase.QUIETING and event.generation == g.generation:
-            g.timers.cancel("quiet")
-            g.granted = False
-            g.enter(Phase.COMMITTING)
+    def paused(self: Release, event: ev.Paused) -> None:
+        ctx = self._context
+        if ctx.phase is Phase.PAUSING and event.generation == ctx.generation:
+            ctx.timers.cancel("quiet")
+            ctx.assigned = False
+            ctx.enter(Phase.COMMITTING)
             self._committed(None)
 
-    patch.setattr(Releasing, "quieted", quieted)
+    patch.setattr(Release, "paused", paused)
 
 
 @mutant
@@ -112,9 +112,9 @@ def kafka_whatever_zookeeper_says(patch: Patch) -> None:
     """In dual mode commits to Kafka though ZooKeeper has shown that the partition is another's."""
 
     def to_kafka(self: Any, foreign: Any) -> None:
-        g = self._ground
-        if g.settings.uses_kafka and self._consumed:
-            g.request(lambda request: ev.CommitKafka(request, self._consumed), self._answered)
+        ctx = self._context
+        if ctx.settings.uses_kafka and self._consumed:
+            ctx.request(lambda request: ev.CommitKafkaOffsets(request, self._consumed), self._answered)
         else:
             self._ended(None)
 
@@ -124,18 +124,19 @@ def kafka_whatever_zookeeper_says(patch: Patch) -> None:
 @mutant
 def starts_at_the_end(patch: Patch) -> None:
     """Where nothing is stored, begins with what comes next, whatever was asked for."""
-    look_up = Loading._look_up
+    look_up = OffsetLoading._list_offsets
 
-    def at_the_end(self: Loading, *rest: Any) -> None:
-        g = self._ground
-        request = g.request
-        g.request = lambda action, then: request(  # type: ignore[method-assign]
-            lambda n: ev.LookUp(n, a.partitions, "largest") if isinstance(a := action(n), ev.LookUp) else a, then
+    def at_the_end(self: OffsetLoading, *rest: Any) -> None:
+        ctx = self._context
+        request = ctx.request
+        ctx.request = lambda action, then: request(  # type: ignore[method-assign]
+            lambda n: ev.ListOffsets(n, a.partitions, "largest") if isinstance(a := action(n), ev.ListOffsets) else a,
+            then,
         )
         look_up(self, *rest)
-        g.request = request  # type: ignore[method-assign]
+        ctx.request = request  # type: ignore[method-assign]
 
-    patch.setattr(Loading, "_look_up", at_the_end)
+    patch.setattr(OffsetLoading, "_list_offsets", at_the_end)
 
 
 # ---------------------------------------------------------------- streams and commits
@@ -151,39 +152,39 @@ def no_fence(patch: Patch) -> None:
 def late_marks_count(patch: Patch) -> None:
     """A batch that the rebalance did not wait for counts as consumed when its reader comes back."""
     patch.setattr(Ledger, "abandon", lambda self: None)
-    grant = Ledger.grant
+    assign = Ledger.assign
 
     def keep(self: Ledger, generation: int, share: Any) -> None:
-        handed = self._handed
-        grant(self, generation, share)
-        self._handed = handed
+        delivered = self._delivered
+        assign(self, generation, share)
+        self._delivered = delivered
 
-    patch.setattr(Ledger, "grant", keep)
+    patch.setattr(Ledger, "assign", keep)
 
 
 @mutant
 def does_not_wait_for_streams(patch: Patch) -> None:
     """Releases while the batch in hand is still being worked on."""
-    patch.setattr(member_machine.Ground, "quiet", lambda self: self.abandon_at_once())
+    patch.setattr(member_machine.MemberContext, "pause_streams", lambda self: self.abandon_at_once())
 
     def at_once(self: Any) -> None:
         self.generation += 1
-        self.do(ev.Quiet(self.generation, abandon=True))
+        self.do(ev.Pause(self.generation, abandon=True))
 
-    patch.setattr(member_machine.Ground, "abandon_at_once", at_once, raising=False)
+    patch.setattr(member_machine.MemberContext, "abandon_at_once", at_once, raising=False)
 
 
 @mutant
 def forgets_who_waits_for_a_commit(patch: Patch) -> None:
     """A commit that was asked for is forgotten when a rebalance comes in between."""
 
-    def dropped(self: Commits) -> None:
+    def requeue(self: Commits) -> None:
         self._serving = []
 
-    patch.setattr(Commits, "dropped", dropped)
+    patch.setattr(Commits, "requeue", requeue)
 
 
 @mutant
 def forgets_what_is_held_back(patch: Patch) -> None:
     """A partition without a leader is not asked for again."""
-    patch.setattr(owned_share.Owning, "_time_to_ask", lambda self: None)
+    patch.setattr(owned_share.OwnedShare, "_on_load_time", lambda self: None)

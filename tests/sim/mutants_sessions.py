@@ -9,12 +9,12 @@ from sim.mutant import Patch, mutant
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import lease, procedures, session_requests, znodes
 from zkgroup.protocol.member import Member, Phase, acquisition, member_machine, registration, release
-from zkgroup.protocol.member.acquisition import Acquiring
+from zkgroup.protocol.member.acquisition import Acquisition
 from zkgroup.protocol.member.commits import _Commit
-from zkgroup.protocol.member.owned_share import Owning
-from zkgroup.protocol.member.owned_znodes import Holdings
+from zkgroup.protocol.member.owned_share import OwnedShare
+from zkgroup.protocol.member.owned_znodes import OwnedZnodes
 from zkgroup.protocol.operations import Children, Delete, Exists, Get, Node, Sync
-from zkgroup.protocol.registry_cache import Known
+from zkgroup.protocol.registry_cache import RegistryCache
 
 # ---------------------------------------------------------------- the lease
 
@@ -28,12 +28,12 @@ def no_lease(patch: Patch) -> None:
 @mutant
 def lease_from_the_reply(patch: Patch) -> None:
     """Counts the lease from the reply, not from when the request was sent."""
-    reply = session_requests.Conversation.reply
+    reply = session_requests.SessionRequests.reply
 
-    def late(self: session_requests.Conversation, event: ev.Reply) -> None:
+    def late(self: session_requests.SessionRequests, event: ev.Reply) -> None:
         reply(self, ev.Reply(event.request, event.results, self.now))
 
-    patch.setattr(session_requests.Conversation, "reply", late)
+    patch.setattr(session_requests.SessionRequests, "reply", late)
 
 
 @mutant
@@ -41,7 +41,9 @@ def lease_from_reads(patch: Patch) -> None:
     """Asks with a read whether its session lives: a follower that is cut off from its leader answers that."""
     patch.setattr(lease, "_PROOFS", (*lease._PROOFS, Get, Children, Exists))
     patch.setattr(
-        session_requests.Conversation, "_sync", lambda self: self._send((Exists(znodes.consumers()),), lambda _: None)
+        session_requests.SessionRequests,
+        "_sync",
+        lambda self: self._send((Exists(znodes.consumers()),), lambda _: None),
     )
 
 
@@ -60,36 +62,36 @@ def lease_of_a_whole_timeout(patch: Patch) -> None:
 def writes_past_the_lease(patch: Patch) -> None:
     """Hands nothing out past its lease, and writes: what it was about to do when it was stopped, when it goes on."""
 
-    def ask(self: session_requests.Conversation, ops: Any, then: Any) -> None:
+    def ask(self: session_requests.SessionRequests, ops: Any, then: Any) -> None:
         if self.connected:
             self._send(ops, then)
         else:
             self._interrupt()
 
-    patch.setattr(session_requests.Conversation, "_ask", ask)
+    patch.setattr(session_requests.SessionRequests, "_ask", ask)
 
 
 @mutant
 def commits_to_kafka_past_the_lease(patch: Patch) -> None:
     """Does not look at the lease before a commit to Kafka, which has no compare-and-set."""
-    patch.setattr(Member, "believes_in", lambda self, epoch, now: True)
+    patch.setattr(Member, "holds_lease", lambda self, epoch, now: True)
     patch.setattr(_Commit, "_to_kafka", _to_kafka_without_lease)
 
 
 def _to_kafka_without_lease(self: Any, foreign: Any) -> None:
-    g = self._ground
-    owned = {p: offset for p, offset in self._consumed.items() if p in g.holdings.share}
-    if not g.settings.uses_kafka or not owned:
+    ctx = self._context
+    owned = {p: offset for p, offset in self._consumed.items() if p in ctx.owned.share}
+    if not ctx.settings.uses_kafka or not owned:
         self._ended(None)
     else:
-        g.request(lambda request: ev.CommitKafka(request, owned), self._answered)
+        ctx.request(lambda request: ev.CommitKafkaOffsets(request, owned), self._answered)
 
 
 @mutant
 def commits_to_kafka_under_the_next_session(patch: Patch) -> None:
     """Asks whether the lease holds, and not whose: a commit that waited is sent under the next session. (Ours, found by
     the simulation.)"""
-    patch.setattr(Member, "believes_in", lambda self, epoch, now: self.lease.holds(now))
+    patch.setattr(Member, "holds_lease", lambda self, epoch, now: self.lease.holds(now))
 
 
 # ---------------------------------------------------------------- owner nodes
@@ -108,8 +110,8 @@ def deletes_without_looking(patch: Patch) -> None:
 @mutant
 def sure_of_everything(patch: Patch) -> None:
     """Believes that what it claimed once is its own still, and deletes it without a look."""
-    let_go = Holdings.let_go
-    patch.setattr(Holdings, "let_go", lambda self: (lambda share: (let_go(self)[0], share))(set(self.share)))
+    release = OwnedZnodes.release
+    patch.setattr(OwnedZnodes, "release", lambda self: (lambda share: (release(self)[0], share))(set(self.share)))
 
 
 @mutant
@@ -133,18 +135,18 @@ def claims_by_value(patch: Patch) -> None:
 def ignores_conflicts(patch: Patch) -> None:
     """Reads what it could not claim (pykafka #204, #273)."""
 
-    def failed(self: Acquiring, error: Exception) -> None:
-        self._claimed(self.plan.of(self._ground.settings.consumer_id))
+    def failed(self: Acquisition, error: Exception) -> None:
+        self._claimed(self.plan.of(self._context.settings.consumer_id))
 
-    patch.setattr(Acquiring, "_claim_failed", failed)
+    patch.setattr(Acquisition, "_claim_failed", failed)
 
 
 @mutant
 def no_rollback(patch: Patch) -> None:
     """Keeps what a failed attempt has claimed (KAFKA-256)."""
 
-    def keep(ground: Any) -> Iterator[Any]:
-        ground.holdings.let_go()
+    def keep(context: Any) -> Iterator[Any]:
+        context.owned.release()
         yield (Sync(),)
 
     patch.setattr(acquisition, "release_all", keep)
@@ -156,21 +158,21 @@ def keeps_its_share_after_an_expiry(patch: Patch) -> None:
     forget = Member._forget
 
     def keep(self: Member) -> None:
-        share, granted = self._ground.holdings.share, self._ground.granted
+        share, granted = self._context.owned.share, self._context.assigned
         forget(self)
-        self._ground.holdings.share, self._ground.granted = share, granted
+        self._context.owned.share, self._context.assigned = share, granted
 
     patch.setattr(Member, "_forget", keep)
-    patch.setattr(member_machine.Ground, "abandon", lambda self: None)
+    patch.setattr(member_machine.MemberContext, "abandon_batches", lambda self: None)
 
 
 @mutant
 def ignores_owner_nodes(patch: Patch) -> None:
-    """Does not watch what it owns: a node deleted by hand is never missed (reference)."""
+    """Does not watch what it owns: a node deleted by hand is never missed (Scala consumer)."""
     changed = Member._changed
 
     def blind(self: Member, path: str) -> None:
-        if "/owners/" not in path or path in self._acquiring.attempts.blockers:
+        if "/owners/" not in path or path in self._acquisition.retries.blockers:
             changed(self, path)
 
     patch.setattr(Member, "_changed", blind)
@@ -181,18 +183,18 @@ def leaves_without_releasing(patch: Patch) -> None:
     """Neither deletes its nodes nor ends its session when it leaves (KAFKA-4228, pykafka #565, kazoo #732)."""
 
     def gone(self: Member) -> None:
-        self._ground.enter(Phase.UNREGISTERING)
+        self._context.enter(Phase.UNREGISTERING)
         self._finish(self.error)
 
     patch.setattr(Member, "_unregister", gone)
     patch.setattr(release, "release_all", _release_nothing)
 
 
-def _release_nothing(ground: Any) -> Iterator[Any]:
-    if ground.leaving:
+def _release_nothing(context: Any) -> Iterator[Any]:
+    if context.leaving:
         yield (Sync(),)
         return
-    yield from acquisition.release_all(ground)
+    yield from acquisition.release_all(context)
 
 
 # ---------------------------------------------------------------- sessions and watches
@@ -205,23 +207,23 @@ def trusts_lost_watches(patch: Patch) -> None:
 
     def unverified(self: Member, session_id: int, timeout: float, server: str) -> None:
         connected(self, session_id, timeout, server)
-        self._ground.unsure = False
+        self._context.group_unverified = False
 
     patch.setattr(Member, "_connected", unverified)
-    patch.setattr(Holdings, "doubt_all", lambda self: None)
+    patch.setattr(OwnedZnodes, "mark_all_unverified", lambda self: None)
 
 
 @mutant
 def sends_again_in_the_next_session(patch: Patch) -> None:
-    """What was under way in one session is done in the next (ZkClient, and so the reference)."""
+    """What was under way in one session is done in the next (ZkClient, and so the Scala consumer)."""
 
-    def end(self: session_requests.Conversation) -> None:
+    def end(self: session_requests.SessionRequests) -> None:
         self.connected = False
         self.lease.end()
         self._interrupt()
 
-    patch.setattr(session_requests.Conversation, "end", end)
-    patch.setattr(member_machine.Ground, "drop", lambda self: self._answers.clear())
+    patch.setattr(session_requests.SessionRequests, "end", end)
+    patch.setattr(member_machine.MemberContext, "drop", lambda self: self._answers.clear())
 
 
 @mutant
@@ -241,9 +243,9 @@ def ignores_new_partitions(patch: Patch) -> None:
 @mutant
 def watches_once(patch: Patch) -> None:
     """Takes a watch for one that stays: it is not set again after it was told."""
-    reading = Acquiring.reading
+    reading = Acquisition.read_group
 
-    def once(self: Acquiring) -> Any:
+    def once(self: Acquisition) -> Any:
         procedure = reading(self)
         watched = self.__dict__.setdefault("watched_once", [])
         results = None
@@ -259,38 +261,38 @@ def watches_once(patch: Patch) -> None:
             watched += [op.path for op in ops if isinstance(op, Children) and op.watch]
             results = yield ops
 
-    patch.setattr(Acquiring, "reading", once)
+    patch.setattr(Acquisition, "read_group", once)
 
 
 @mutant
 def forgets_events_of_a_rebalance(patch: Patch) -> None:
     """An event that comes while it rebalances is taken for one that the rebalance has dealt with."""
-    begin = Owning.begin
+    begin = OwnedShare.begin
 
-    def forgetful(self: Owning, held: Any) -> None:
-        self._ground.dirty, self._ground.unsure = "", False
+    def forgetful(self: OwnedShare, held: Any) -> None:
+        self._context.rebalance_reason, self._context.group_unverified = "", False
         begin(self, held)
 
-    patch.setattr(Owning, "begin", forgetful)
+    patch.setattr(OwnedShare, "begin", forgetful)
 
 
 @mutant
 def gives_up_silently(patch: Patch) -> None:
     """After its attempts it stays registered, blocks its share, and reads nothing (KAFKA-4228, every release)."""
 
-    def back_off(self: Acquiring, error: Exception) -> None:
-        g = self._ground
-        g.enter(Phase.BACKING_OFF)
-        if self.attempts.count < 4:
-            g.timers.set("retry", g.now + g.settings.backoff, self._retry)
+    def back_off(self: Acquisition, error: Exception) -> None:
+        ctx = self._context
+        ctx.enter(Phase.BACKING_OFF)
+        if self.retries.count < 4:
+            ctx.timers.set("retry", ctx.now + ctx.settings.backoff, self._retry)
 
-    patch.setattr(Acquiring, "_back_off", back_off)
-    patch.setattr(Acquiring, "retry_soon", lambda self: None)
+    patch.setattr(Acquisition, "_back_off", back_off)
+    patch.setattr(Acquisition, "retry_soon", lambda self: None)
 
 
 @mutant
 def impatient_with_its_former_self(patch: Patch) -> None:
-    """Does not wait for its former session's id node to go: leaves at once (reference, from 0.9)."""
+    """Does not wait for its former session's id node to go: leaves at once (Scala consumer, from 0.9)."""
     patch.setattr(registration, "PATIENCE", 0.0)
 
 
@@ -300,13 +302,13 @@ def impatient_with_its_former_self(patch: Patch) -> None:
 @mutant
 def believes_what_has_changed(patch: Patch) -> None:
     """Goes on knowing nodes of which a watch has told."""
-    patch.setattr(Known, "changed", lambda self, path: None)
+    patch.setattr(RegistryCache, "changed", lambda self, path: None)
 
 
 @mutant
 def knows_over_connections(patch: Patch) -> None:
     """Goes on knowing what it watched over a connection that was lost, and its watches with it."""
-    patch.setattr(Known, "forget", lambda self: None)
+    patch.setattr(RegistryCache, "forget", lambda self: None)
 
 
 @mutant
@@ -315,7 +317,7 @@ def deaf_while_it_looks_for_brokers(patch: Patch) -> None:
     changed = Member._changed
 
     def deaf(self: Member, path: str) -> None:
-        if self.phase is not Phase.LOOKING or path != znodes.broker_ids():
+        if self.phase is not Phase.CHECKING_BROKERS or path != znodes.broker_ids():
             changed(self, path)
 
     patch.setattr(Member, "_changed", deaf)

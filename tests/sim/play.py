@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sim.faults import BACKOFF, Faults
 from sim.invariants import GROUP, TIMEOUT, Violation
 from sim.member import SimMember
-from sim.reference import Reference
+from sim.scala_consumer import ScalaConsumer
 from sim.scenario import Scenario
 from sim.world import World
 from zkgroup.protocol import offset_versions, procedures, znodes
@@ -130,7 +130,7 @@ class Play:
         self._faults.over = True
         calm = world.clock.now
         if self.scenario.mixed:
-            self._calm_the_reference()
+            self._calm_scala_consumers()
         elif not world.clock.run(BOUND, world.owned_by_plan):
             raise Violation(f"no rest within {BOUND:g} s: {world.describe()}", world.clock.now)
         rested = world.clock.now
@@ -170,8 +170,8 @@ class Play:
         if foreign and not (self.scenario.mixed or world.by_former_owners):
             raise Violation(f"takes its own write for somebody else's: {member.name}", world.clock.now)
 
-    def _calm_the_reference(self) -> None:
-        """Members of the reference may sit there and own nothing until something changes: a nudge, and in the end a
+    def _calm_scala_consumers(self) -> None:
+        """Scala consumers may sit there and own nothing until something changes: a nudge, and in the end a
         restart, is what an operator would do."""
         world = self.world
         for _ in range(3):
@@ -184,7 +184,7 @@ class Play:
             world.run(0.5)
             world.server.apply(world.operator, Delete(path))
         for member in world.live:
-            if isinstance(member, Reference):
-                self.counts["references restarted"] += 1
+            if isinstance(member, ScalaConsumer):
+                self.counts["Scala consumers restarted"] += 1
                 member.kill()
         world.run(TIMEOUT + TICK + 1.0)

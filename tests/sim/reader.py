@@ -10,12 +10,12 @@ from sim.clock import Clock
 from zkgroup.protocol.ledger import Ledger, Run
 from zkgroup.protocol.names import TopicPartition
 
-BATCH = 7  # the most that is handed out at once
+BATCH = 7  # the most that is delivered at once
 PACE = 0.05  # seconds for a batch, on the average
 
 
 class SimReader:
-    """``handed_out`` and ``consumed`` are told of each batch: when the reader gets it, and when it is done with it."""
+    """``delivered`` and ``consumed`` are told of each batch: when the reader gets it, and when it is done with it."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class SimReader:
         random: Random,
         brokers: Brokers,
         may_deliver: Callable[[], bool],
-        handed_out: Callable[[Run], None],
+        delivered: Callable[[Run], None],
         consumed: Callable[[Run], None],
         jumped: Callable[[TopicPartition, int], None] = lambda partition, offset: None,
     ) -> None:
@@ -31,7 +31,7 @@ class SimReader:
         self._random = random
         self._brokers = brokers
         self._may_deliver = may_deliver
-        self._handed_out = handed_out
+        self._delivered = delivered
         self._done_with = consumed
         self._jumped = jumped
         self.ledger = Ledger()
@@ -41,26 +41,26 @@ class SimReader:
         self.frozen = False
         self.dead = False
         self._in_hand: list[Run] = []
-        self._quiet: Callable[[], None] | None = None
+        self._on_paused: Callable[[], None] | None = None
         self._turn = 0
         clock.after(PACE, self._step)
 
-    def quiet(self, done: Callable[[], None], *, abandon: bool) -> None:
+    def pause(self, done: Callable[[], None], *, abandon: bool) -> None:
         self.ledger.fence()
         if abandon:
             self.ledger.abandon()
-        if self.ledger.busy:
-            self._quiet = done
+        if self.ledger.has_batch:
+            self._on_paused = done
         else:
-            self._quiet = None
+            self._on_paused = None
             done()
 
-    def grant(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
-        self.ledger.grant(generation, share)
+    def assign(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+        self.ledger.assign(generation, share)
 
-    def extend(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+    def assign_more(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
         if self.ledger.generation == generation:
-            self.ledger.extend(share)
+            self.ledger.assign_more(share)
 
     def _step(self) -> None:
         if self.dead:
@@ -78,8 +78,8 @@ class SimReader:
         for run in in_hand:
             self._done_with(run)
         self.ledger.mark()
-        if self._quiet is not None:
-            done, self._quiet = self._quiet, None
+        if self._on_paused is not None:
+            done, self._on_paused = self._on_paused, None
             done()
 
     def _take(self) -> None:
@@ -92,14 +92,14 @@ class SimReader:
                 continue
             if first > end:
                 # Out of range: the topic was made again. As auto.offset.reset=smallest would have it.
-                self.ledger.jump(partition, 0)
+                self.ledger.seek(partition, 0)
                 self._jumped(partition, 0)
                 return
             last = min(first + self.batch, end)
             runs = self.ledger.trim([Run(partition, 0, last - first, first, last)])
-            self.ledger.hand_out(runs)
+            self.ledger.deliver(runs)
             self._in_hand = runs
             self._turn += offset + 1
             for run in runs:
-                self._handed_out(run)
+                self._delivered(run)
             return

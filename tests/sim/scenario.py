@@ -67,7 +67,7 @@ Store = Literal["zookeeper", "kafka", "dual"]
 class Kind:
     """A kind of member. ``subscription``: a pattern, and topics by their numbers, or a filter."""
 
-    reference: bool = False
+    scala: bool = False
     subscription: Literal["all", "first", "white", "black"] = "all"
     streams: int = 1
     listener_takes: float = 0.0
@@ -114,8 +114,8 @@ class Scenario:
 
     @property
     def mixed(self) -> bool:
-        """Whether members of the reference are among ours."""
-        return any(kind.reference for kind in self.kinds)
+        """Whether Scala consumers are among ours."""
+        return any(kind.scala for kind in self.kinds)
 
     @property
     def orderly(self) -> bool:
@@ -168,7 +168,7 @@ def scenario(seed: int) -> Scenario:
 
 def _kind(random: Random, *, mixed: bool, alike: bool) -> Kind:
     return Kind(
-        reference=mixed and random.random() < 0.5,
+        scala=mixed and random.random() < 0.5,
         subscription="all" if alike else random.choice(("all", "all", "first", "white", "black")),
         streams=1 if alike else random.choice((1, 1, 2, 3)),
         listener_takes=0.0 if mixed else random.choice((0.0, 0.0, 0.0, 0.3)),

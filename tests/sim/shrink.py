@@ -121,10 +121,10 @@ def _thinned(lines: Sequence[str], names: Sequence[str]) -> Iterator[str]:
     last: dict[str, str] = {}
     for line in lines:
         text = line.partition(" ")[2]
-        deeds = " hands out " in text or any(f" {verb} /" in text for verb in ("creates", "writes", "deletes"))
-        if deeds and " hands out " in text:
+        deeds = " delivers " in text or any(f" {verb} /" in text for verb in ("creates", "writes", "deletes"))
+        if deeds and " delivers " in text:
             # Of a row of batches of one member the first and the last tell enough; here, the first.
-            who, _, what = text.partition(" hands out ")
+            who, _, what = text.partition(" delivers ")
             partition = what.split(" ")[0]
             if (names and f" {partition} " not in names) or last.get(partition) == who:
                 continue
@@ -148,7 +148,7 @@ def _sentence(line: str) -> str:
         (r"/consumers/g/owners/(\S+)/(\d+)", r"the owner node of \1-\2"),
         (r"/consumers/g/offsets/(\S+)/(\d+) ?", r"the offset of \1-\2: "),
         (r"/consumers/g/ids/(\S+).*", r"the id node of \1"),
-        (r"(hands out \S+) (\d+)-(\d+)", r"\1 from offset \2, and so on"),
+        (r"(delivers \S+) (\d+)-(\d+)", r"\1 from offset \2, and so on"),
     )
     for pattern, replacement in words:
         text = re.sub(pattern, replacement, text)

@@ -13,7 +13,7 @@ from sim.clock import Clock
 from sim.ensemble import SimServer
 from sim.invariants import GROUP, TIMEOUT, Invariants
 from sim.member import SimMember
-from sim.reference import Reference
+from sim.scala_consumer import ScalaConsumer
 from sim.wire import Report
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Strategy, assign, resolve
@@ -104,7 +104,7 @@ class World(Invariants):
             self.brokers,
             self.settings(name, **options),
             sending=self._sending,
-            handed_out=self._handed_out,
+            delivered=self._delivered,
             consumed=self._consumed,
             jumped=self._jumped,
             committed=self._committed_to_kafka,
@@ -117,9 +117,9 @@ class World(Invariants):
         member.start()
         return member
 
-    def join_reference(self, name: str, registration: Registration, **options: Any) -> Reference:
-        """A new member of the reference, started."""
-        member = Reference(
+    def join_scala_consumer(self, name: str, registration: Registration, **options: Any) -> ScalaConsumer:
+        """A new member of the Scala consumer, started."""
+        member = ScalaConsumer(
             self.clock,
             self.random,
             self.server,
@@ -129,7 +129,7 @@ class World(Invariants):
             registration,
             self.strategy,
             TIMEOUT,
-            handed_out=self._handed_out,
+            delivered=self._delivered,
             consumed=self._consumed,
             jumped=self._jumped,
             report=self._reporter(name),
@@ -151,7 +151,7 @@ class World(Invariants):
         self.spans_of_trouble[name] = max(until, self.spans_of_trouble.get(name, 0.0))
 
     @property
-    def live(self) -> list[SimMember | Reference]:
+    def live(self) -> list[SimMember | ScalaConsumer]:
         return [member for member in self.members if not member.finished]
 
     def run(self, seconds: float) -> None:
@@ -170,7 +170,7 @@ class World(Invariants):
         if path in self.server.nodes:
             self.server.apply(self.operator, Delete(path))
 
-    def end_early(self, member: SimMember | Reference) -> bool:
+    def end_early(self, member: SimMember | ScalaConsumer) -> bool:
         """Somebody ends a member's session on the server."""
         if member.session is None or member.session.id not in self.server.sessions:
             return False

@@ -1,16 +1,16 @@
-"""The guard: a small process that ends servers whose owner has died. Runs as a script, on the standard library alone.
+"""The watchdog: a small process that ends servers whose owner has died. A script on the standard library alone.
 
 It reads lines from its standard input, a pipe whose other end the owner holds:
 
-    +PID      end this process when the pipe ends (each server says so itself, before it becomes a server)
+    +PID      end this process when the pipe ends (each server sends its own, before it becomes a server)
     -PID      forget it
     rm PATH   remove this folder when the pipe ends
-    unlock PATH  remove this lock's file after that, unless somebody holds it
-    release   leave everything as it is, and go
+    unlock PATH  remove this lock's file after that, unless another process holds it
+    release   leave everything as it is, and end
 
 The kernel closes the pipe however the owner dies, SIGKILL included; no other way is as quick and portable. (Linux's
-parent-death signal fires when the parent's *thread* ends.) Where a child of the owner's still holds the pipe, the guard
-notices within a second that it was given another parent. Its argument is the owner's process id.
+parent-death signal fires when the parent's *thread* ends.) Where a child of the owner still holds the pipe, the
+watchdog notices within a second that it has another parent. Its argument is the owner's process id.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from pathlib import Path
 
 
 def start_token(pid: int) -> str | None:
-    """What tells a process from a later one with the same id: when it started. None: no process, or a zombie."""
-    state, started = _look(pid)
+    """The start time of a process, which distinguishes it from a later one with its id. None: no process, or a
+    zombie."""
+    state, started = _state(pid)
     return None if state in ("Z", "X") else started
 
 
 def is_paused(pid: int) -> bool:
     """Whether the process is stopped by a signal."""
-    return _look(pid)[0] == "T"
+    return _state(pid)[0] == "T"
 
 
-def _look(pid: int) -> tuple[str | None, str | None]:
+def _state(pid: int) -> tuple[str | None, str | None]:
     if sys.platform != "linux":
-        return _look_by_ps(pid)
+        return _state_by_ps(pid)
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -49,7 +50,7 @@ def _look(pid: int) -> tuple[str | None, str | None]:
     return fields[0], fields[19]
 
 
-def _look_by_ps(pid: int) -> tuple[str | None, str | None]:
+def _state_by_ps(pid: int) -> tuple[str | None, str | None]:
     shown = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=False
     )
@@ -58,13 +59,13 @@ def _look_by_ps(pid: int) -> tuple[str | None, str | None]:
 
 
 def main() -> None:
-    """Listen until the owner is gone, then end what is left."""
+    """Read until the owner is gone, then end the remaining processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     owner = int(sys.argv[1])
     processes: dict[int, str | None] = {}
     folders: list[str] = []
     locks: list[str] = []
-    for word in _words(owner):
+    for word in _lines(owner):
         if word == "release":
             return
         if word.startswith("+"):
@@ -86,13 +87,13 @@ def main() -> None:
 
 
 def _remove_lock(path: Path) -> None:
-    """Who waits for it looks, once it has it, whether the file is still the one at this path."""
+    """A process that waits for the lock checks, once it has it, that the file is still the one at this path."""
     with contextlib.suppress(OSError), path.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
 
 
-def _words(owner: int) -> Iterator[str]:
+def _lines(owner: int) -> Iterator[str]:
     """The lines of the pipe, until it ends or the owner is gone: a child of the owner's may hold the pipe open."""
     rest = b""
     while True:

@@ -1,6 +1,6 @@
-"""The only doors to the outside: ZooKeeper and Kafka."""
+"""The clients of ZooKeeper and Kafka. Nothing else opens a connection to either."""
 
 import logging
 
-# As libraries do: what nobody listens to is not printed.
+# As libraries do: without a handler nothing is printed.
 logging.getLogger("zkgroup").addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""TLS: what is trusted and shown, made of PEM files; connections of our own."""
+"""TLS: contexts from PEM files, connections, and the reasons of failed hand-shakes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.settings_file import is_encrypted
 from zkgroup.errors import UsageError
 
-_AFTERWARDS = 0.3  # seconds for a server to say that it does not like a certificate
+_AFTERWARDS = 0.3  # seconds for a server to refuse a certificate after the hand-shake
 
 
-def context_of(tls: TlsSettings, what: str) -> ssl.SSLContext:
-    """What is trusted, and what is shown to the server. ``what`` names the files' purpose, for messages.
+def ssl_context(tls: TlsSettings, what: str) -> ssl.SSLContext:
+    """A context with the authorities to trust and the client's certificate. ``what``: the files' purpose, for messages.
 
     Unlike kazoo's own (2.11), it trusts the system's authorities only where none is named. Raises ``UsageError`` for
     files that cannot be read or used.
@@ -36,7 +36,7 @@ def context_of(tls: TlsSettings, what: str) -> ssl.SSLContext:
             context.load_verify_locations(tls.ca_file)
         except OSError as error:
             raise UsageError(
-                f"{what}: {tls.ca_file} holds no certificates ({_said(error)})", "name a PEM file"
+                f"{what}: {tls.ca_file} holds no certificates ({_reason(error)})", "name a PEM file"
             ) from None
     if tls.certificate_file is not None:
         key = tls.key_file or tls.certificate_file
@@ -52,7 +52,7 @@ def context_of(tls: TlsSettings, what: str) -> ssl.SSLContext:
 
 
 def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
-    text = _said(error)
+    text = _reason(error)
     if "KEY_VALUES_MISMATCH" in text:
         return "do not belong together", "name the key of this very certificate"
     if isinstance(error, ssl.SSLError | ValueError) and is_encrypted(tls.key_file or tls.certificate_file or ""):
@@ -62,7 +62,7 @@ def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
     return f"cannot be used ({text})", "name PEM files"
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return error.reason or "not PEM"
     return getattr(error, "strerror", None) or type(error).__name__
@@ -81,8 +81,9 @@ def connect(context: ssl.SSLContext, address: tuple[str, int], hostname: str, ti
         raise
 
 
-def verdict(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> OSError | None:
-    """What a hand-shake fails of; None if it does not. With TLS 1.3 a client's certificate is judged afterwards."""
+def handshake_error(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> OSError | None:
+    """The error of a hand-shake; None if it succeeds. With TLS 1.3 the server checks the client's certificate after
+    it."""
     try:
         with connect(context, address, hostname, timeout) as connection:
             connection.settimeout(_AFTERWARDS)
@@ -95,7 +96,7 @@ def verdict(context: ssl.SSLContext, address: tuple[str, int], hostname: str, ti
 
 
 def speaks_tls(address: tuple[str, int], timeout: float) -> bool:
-    """Whether a server answers a hand-shake with anything of TLS, if only with a refusal."""
+    """Whether a server speaks TLS, even if it refuses the hand-shake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -109,14 +110,16 @@ def speaks_tls(address: tuple[str, int], timeout: float) -> bool:
 
 
 def is_no_tls(reason: str) -> bool:
-    """Whether what came in answer was not of TLS. ``reason``: of an ``SSLError``."""
+    """Whether the answer was not TLS. ``reason``: of an ``SSLError``."""
     return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
 
 
-def names_shown(tls: TlsSettings, what: str, address: tuple[str, int], hostname: str, timeout: float) -> list[str]:
-    """The hosts that a server's certificate is for, where it is trusted but for that; none where they cannot be had."""
+def certificate_names(
+    tls: TlsSettings, what: str, address: tuple[str, int], hostname: str, timeout: float
+) -> list[str]:
+    """The hosts of a server's certificate, if it is trusted otherwise; none if it cannot be read."""
     try:
-        context = context_of(dataclasses.replace(tls, check_hostname=False), what)
+        context = ssl_context(dataclasses.replace(tls, check_hostname=False), what)
         with connect(context, address, hostname, timeout) as connection:
             shown = connection.getpeercert() or {}
     except (OSError, UsageError):
@@ -127,8 +130,8 @@ def names_shown(tls: TlsSettings, what: str, address: tuple[str, int], hostname:
 def certificate_refused(
     error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str, names: Callable[[], Sequence[str]]
 ) -> tuple[str, str]:
-    """A server's certificate that is not taken: message and remedy. ``ca``, ``no_check``: the options to name;
-    ``names`` finds out which hosts it is for, if it is for another."""
+    """Message and remedy for a server's certificate that is refused here. ``ca``, ``no_check``: the options to name;
+    ``names`` returns the hosts of the certificate."""
     # X509_V_ERR_* of OpenSSL, 1.0 to 3.
     match error.verify_code:
         case 10:
@@ -149,13 +152,13 @@ def certificate_refused(
 
 
 def alert(reason: str) -> str:
-    """A refusal of the other side's, in its words. ``reason``: of an ``SSLError``, empty where it said nothing."""
+    """A server's refusal as text. ``reason``: of an ``SSLError``, empty where there is none."""
     words = reason.replace("_", " ").lower()
     return f"TLS alert: {words.partition('alert ')[2] or words}" if words else "it ends the connection without a word"
 
 
 def has_expired(certificate_file: str) -> bool:
-    """Whether the first certificate of a PEM file has; False where that cannot be read."""
+    """Whether the first certificate of a PEM file has expired; False where it cannot be read."""
     try:
         text = Path(certificate_file).read_text("ascii", "replace")
         begin = text.index(ssl.PEM_HEADER)
@@ -186,7 +189,7 @@ def _not_after(der: bytes) -> datetime.datetime:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, beginning and end of the content of what begins at ``at``."""
+    """Tag, and begin and end of the content, of the element at ``at``."""
     length, begin = der[at + 1], at + 2
     if length & 0x80:
         size = length & 0x7F

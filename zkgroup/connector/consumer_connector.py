@@ -218,7 +218,7 @@ class ConsumerConnector(Closing):
                 "close() inside a rebalance listener would wait for itself", "call leave() there, and close() outside"
             )
         for stream in self._streams:
-            stream.forsake()
+            stream.release()
         driver.leave()
         driver.join()
         for stream in self._streams:

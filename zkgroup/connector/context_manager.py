@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Closing(ABC):
-    """Closed at the end of its block. What goes wrong then never hides what ended the block."""
+    """Closed at the end of its block. An error of ``close`` never hides the one that ended the block."""
 
     @abstractmethod
     def close(self) -> None:

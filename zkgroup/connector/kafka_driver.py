@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_membership import Membership, OutdatedError
+from zkgroup.clients.kafka.group_membership import GroupMembership, OutdatedError
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector.member_driver import MemberDriver, Statistics
 from zkgroup.connector.rebalance_listener import Rebalance
@@ -68,7 +68,7 @@ class KafkaDriver(MemberDriver):
         self._strategies = strategies
         self._properties = properties
         self._on_rebalance = on_rebalance
-        self._membership: Membership | None = None
+        self._membership: GroupMembership | None = None
         self._requests: queue.SimpleQueue[int] = queue.SimpleQueue()  # commits that other threads wait for
         # Set by a signal's handler, too: plain attributes, which take no lock.
         self._leaving = self._at_once = False
@@ -136,7 +136,7 @@ class KafkaDriver(MemberDriver):
     def _subscribe(self) -> None:
         self._began = time.monotonic()
         self._slow_at = self._began + SLOW_JOIN
-        self._membership = Membership(
+        self._membership = GroupMembership(
             self._brokers(),
             self.group,
             strategies=self._strategies,
@@ -170,7 +170,7 @@ class KafkaDriver(MemberDriver):
                 self.group,
             )
 
-    def _select_topics(self, topic_filter: TopicFilter, membership: Membership) -> None:
+    def _select_topics(self, topic_filter: TopicFilter, membership: GroupMembership) -> None:
         """Subscribe to the topics that the filter selects now. Filters are Java's expressions, not librdkafka's."""
         try:
             existing = membership.topics(BROKER_TIMEOUT)
@@ -201,7 +201,7 @@ class KafkaDriver(MemberDriver):
         if not share:
             self._assign({})
 
-    def _load_offsets(self, membership: Membership) -> None:
+    def _load_offsets(self, membership: GroupMembership) -> None:
         """Find out where to start in partitions that are not read yet, and start."""
         try:
             committed = membership.offsets(self._waiting, BROKER_TIMEOUT)
@@ -236,7 +236,7 @@ class KafkaDriver(MemberDriver):
             if partition in starts:
                 shares[streams[turn % len(streams)]][partition] = starts[partition]
         for feed, part in zip(self._feeds, shares, strict=True):
-            (feed.extend if self._assigned else feed.grant)(self._counters.rebalances, part)
+            (feed.assign_more if self._assigned else feed.assign)(self._counters.rebalances, part)
         if self._assigned:
             return
         self._assigned = True
@@ -262,12 +262,12 @@ class KafkaDriver(MemberDriver):
         """Pause the streams, and wait until their readers have no batch in hand, for ``quiesce_timeout_ms`` at most."""
         paused = [threading.Event() for _ in self._feeds]
         for feed, event in zip(self._feeds, paused, strict=True):
-            feed.quiet(event.set, abandon=abandon)
+            feed.pause(event.set, abandon=abandon)
         deadline = time.monotonic() + self._config.quiesce_timeout_ms / 1000
         for feed, event in zip(self._feeds, paused, strict=True):
             while not event.wait(min(POLL, max(0.0, deadline - time.monotonic()))):
                 if self._at_once or time.monotonic() >= deadline:
-                    feed.quiet(event.set, abandon=True)
+                    feed.pause(event.set, abandon=True)
 
     def _release(self) -> None:
         """Finish, commit, give up the share. The membership leaves the group when it is closed."""

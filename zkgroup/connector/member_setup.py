@@ -1,4 +1,4 @@
-"""From a configuration to what a member is: its ZooKeeper, and the settings of its machine. Pure."""
+"""From a configuration to a member's ZooKeeper and the settings of its state machine. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _DEFAULTS = ZooKeeperSettings("")
 
 
 def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) -> ZooKeeperSettings:
-    """Where ZooKeeper is and how long it is waited for: as ``given``, and what that leaves at its default as the
-    configuration says.
+    """ZooKeeper's address and time-outs: those of ``given``, and those of the configuration where it has defaults.
 
-    Raises UsageError where both say something that is not the same, or neither names a ZooKeeper.
+    Raises UsageError where the two contradict each other, or neither names a ZooKeeper.
     """
     session = config.zookeeper_session_timeout_ms / 1000
     connecting = config.zookeeper_connection_timeout_ms / 1000
@@ -35,7 +34,7 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
         named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
         if not named.same_as(meant):
             raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
-    # What the configuration leaves at its default (of one, the other's value) it does not say.
+    # A default of the configuration counts as not set; the connection time-out's is the session time-out.
     return replace(
         given,
         session_timeout=_one(
@@ -54,7 +53,7 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
 
 
 def _one(field: str, configured: float | None, given: float, default: float) -> float:
-    """Seconds, out of two places."""
+    """The seconds of two settings that must not contradict each other."""
     if configured is None:
         return given
     if given not in (default, configured):
@@ -68,7 +67,7 @@ def _one(field: str, configured: float | None, given: float, default: float) -> 
 def member_settings(
     config: ConsumerConfig, consumer_id: str, registration: Registration, zookeeper: ZooKeeperSettings
 ) -> MemberSettings:
-    """What the machine is told. Raises UsageError for a release that has no such members."""
+    """The settings of the state machine. Raises UsageError for a release that has no such members."""
     return MemberSettings(
         group=config.group_id,
         consumer_id=consumer_id,
@@ -87,7 +86,7 @@ def member_settings(
         keep_trying=config.keep_trying,
         session_timeout=zookeeper.session_timeout,
         connect_timeout=zookeeper.connect_timeout,
-        quiet_timeout=config.quiesce_timeout_ms / 1000,
+        quiesce_timeout=config.quiesce_timeout_ms / 1000,
         commit_retries=config.offsets_commit_max_retries,
         commit_backoff=config.offsets_channel_backoff_ms / 1000,
     )

@@ -1,4 +1,4 @@
-"""Batches of messages, single messages out of them, and how far a reader has come in one."""
+"""Batches, single messages, and the position of an iteration within a batch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages, at least one, and the runs of one partition each that they consist of. It has a length, and can be
-    walked over."""
+    """At least one message. ``runs`` cut them by partition. A batch has a length and can be iterated."""
 
     messages: Sequence[Message]
     runs: list[Run]
@@ -30,8 +29,8 @@ class Batch:
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
 
-    def upto(self, count: int) -> dict[TopicPartition, int]:
-        """The next offset of each partition when the first ``count`` messages are consumed."""
+    def offsets_before(self, count: int) -> dict[TopicPartition, int]:
+        """The next offset of each partition once the first ``count`` messages are consumed."""
         offsets: dict[TopicPartition, int] = {}
         for run in self.runs:
             if run.stop <= count:
@@ -40,7 +39,7 @@ class Batch:
                 offsets[run.partition] = offset_of(self.messages[count - 1]) + 1
         return offsets
 
-    def behind(self, count: int) -> Batch:
+    def after(self, count: int) -> Batch:
         """The batch without its first ``count`` messages."""
         runs = [
             Run(
@@ -56,8 +55,8 @@ class Batch:
         return Batch(self.messages[count:], runs)
 
 
-def without(messages: Sequence[Message], runs: Sequence[Run], positions: Mapping[TopicPartition, int]) -> Batch:
-    """Of messages only those in ``runs``, and of these only what lies at or behind the positions."""
+def trimmed(messages: Sequence[Message], runs: Sequence[Run], positions: Mapping[TopicPartition, int]) -> Batch:
+    """The messages in ``runs`` whose offsets are at the positions of their partitions, or after them."""
     kept: list[Message] = []
     kept_runs: list[Run] = []
     for run in runs:
@@ -72,8 +71,7 @@ def without(messages: Sequence[Message], runs: Sequence[Run], positions: Mapping
 
 @dataclass(slots=True)
 class Cursor:
-    """How far an iteration has come in a batch: ``given`` messages were handed on, and the reader has come back for
-    more after ``done`` of them."""
+    """The position of an iteration within a batch: ``given`` messages were delivered, ``done`` of them are consumed."""
 
     batch: Batch
     given: int = 0
@@ -81,15 +79,15 @@ class Cursor:
 
     @property
     def at_end(self) -> bool:
-        """Whether there is nothing more to hand on."""
+        """Whether all messages were delivered."""
         return self.given == len(self.batch.messages)
 
 
 class DecodingError(ZkgroupError):
-    """A decoder has raised at a message; what it raised is the ``__cause__``.
+    """A decoder has raised at a message; its exception is the ``__cause__``.
 
-    ``partition`` and ``offset`` tell which message, ``part`` whether it was its "key" or its "value"; ``raw`` is the
-    message as it came: ``raw.key()``, ``raw.value()`` (bytes or None), ``raw.headers()``.
+    ``partition`` and ``offset`` name the message. ``part`` is "key" or "value". ``raw`` is the undecoded message:
+    ``raw.key()``, ``raw.value()`` (bytes or None), ``raw.headers()``.
     """
 
     def __init__(self, part: str, message: Message, error: Exception) -> None:
@@ -100,7 +98,7 @@ class DecodingError(ZkgroupError):
         super().__init__(
             f"the {part} of {self.partition} at offset {self.offset} cannot be decoded: "
             f"{type(error).__name__}: {str(error)[:200]}",
-            "put the message aside, and call messages() again, which goes on behind it",
+            "save the message, and call messages() again, which goes on after it",
         )
 
 

@@ -1,4 +1,4 @@
-"""Where reading starts: earliest, latest, an offset, so many from the end, a time."""
+"""Where reading starts: earliest, latest, an offset, the last N messages, a time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """A place in a partition. ``value``: an offset, how many messages before the end, or milliseconds since 1970.
+    """A position in a partition. ``value``: an offset, a number of messages before the end, or milliseconds since 1970.
 
-    ``reset``: where to start instead if an offset lies outside the log; without it that is an error.
+    ``reset``: where to start instead if the offset is outside the log; without it that is an error.
     """
 
     kind: Literal["earliest", "latest", "offset", "tail", "time"]
@@ -63,7 +63,7 @@ def parse_start(text: str, reset: Reset | None = None) -> StartAt:
             # Negative numbers have meanings of their own to brokers.
             return StartAt("time", max(0, (moment - _EPOCH) // timedelta(milliseconds=1)))
     raise UsageError(
-        f"{text[:80]!r} is no place to start at", "write earliest, latest, N, -N, or @TIME such as @2024-05-01T12:00"
+        f"{text[:80]!r} is no position to start at", "write earliest, latest, N, -N, or @TIME such as @2024-05-01T12:00"
     )
 
 
@@ -72,36 +72,36 @@ def resolve_start(
 ) -> dict[TopicPartition, int]:
     """The offset in each partition.
 
-    Raises OffsetOutOfRangeError for a given one outside the log, UnreachableError, NotFoundError, or what else keeps a
-    partition from being asked.
+    Raises OffsetOutOfRangeError for an offset outside the log, UnreachableError, NotFoundError, or the error of a
+    partition whose log offsets cannot be read.
     """
-    return _places(settings, log_ranges(settings, list(partitions), timeout), start, timeout)
+    return _offsets(settings, log_ranges(settings, list(partitions), timeout), start, timeout)
 
 
 def resolve_known(
     settings: KafkaSettings, partitions: Iterable[TopicPartition], start: StartAt, timeout: float
 ) -> dict[TopicPartition, int | None]:
-    """As ``resolve_start``, but None for a partition that cannot be asked now: no leader, or not created yet.
+    """As ``resolve_start``, but None for a partition without a leader, or one that is not created yet.
 
-    Raises UnreachableError where no partition can be asked at all.
+    Raises UnreachableError where no broker answers.
     """
     answers = log_offsets(settings, partitions, timeout)
     known = {partition: answer for partition, answer in answers.items() if isinstance(answer, LogRange)}
-    return dict.fromkeys(answers) | _places(settings, known, start, timeout)
+    return dict.fromkeys(answers) | _offsets(settings, known, start, timeout)
 
 
-def _places(
+def _offsets(
     settings: KafkaSettings, ranges: Mapping[TopicPartition, LogRange], start: StartAt, timeout: float
 ) -> dict[TopicPartition, int]:
     if start.kind == "time":
         return offsets_since(settings, {p: (log.start, log.end) for p, log in ranges.items()}, start.value, timeout)
-    return {partition: _place(start, partition, log) for partition, log in ranges.items()}
+    return {partition: _offset(start, partition, log) for partition, log in ranges.items()}
 
 
 def log_ranges(
     settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float, *, read_committed: bool = False
 ) -> dict[TopicPartition, LogRange]:
-    """As ``log_offsets``, but the first partition that cannot be asked raises its error."""
+    """As ``log_offsets``, but raises the first error of a partition."""
     ranges: dict[TopicPartition, LogRange] = {}
     for partition, answer in log_offsets(settings, partitions, timeout, read_committed=read_committed).items():
         if not isinstance(answer, LogRange):
@@ -113,7 +113,7 @@ def log_ranges(
 def log_ends(
     settings: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float
 ) -> dict[TopicPartition, int]:
-    """Where reading ends now: before transactions that are open, unless librdkafka is told to read those, too.
+    """Where reading ends now: before open transactions, unless ``isolation.level`` says otherwise.
 
     Raises as ``log_ranges``.
     """
@@ -121,7 +121,7 @@ def log_ends(
     return {p: log.end for p, log in log_ranges(settings, partitions, timeout, read_committed=committed).items()}
 
 
-def _place(start: StartAt, partition: TopicPartition, log: LogRange) -> int:
+def _offset(start: StartAt, partition: TopicPartition, log: LogRange) -> int:
     match start.kind:
         case "earliest":
             return log.start

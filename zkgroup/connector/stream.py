@@ -1,4 +1,4 @@
-"""What a consumer thread reads: batches, and single messages out of batches."""
+"""A stream of a member: its reader gets batches, or single messages out of batches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from zkgroup.clients.kafka.client import KafkaSettings, Message
 from zkgroup.clients.kafka.fetcher import Fetched, offset_of, partition_of, topic_of
 from zkgroup.clients.kafka.message_headers import Headers, mended
 from zkgroup.config import ConsumerConfig, librdkafka_properties
-from zkgroup.connector.reader_turns import Turns
-from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, without
-from zkgroup.connector.stream_reader import Reading, out_of_range
+from zkgroup.connector.reader_turns import ReaderTurns
+from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, trimmed
+from zkgroup.connector.stream_reader import StreamReader, out_of_range
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.names import TopicPartition
 
@@ -23,17 +23,17 @@ __all__ = ["Batch", "DecodingError", "Feed", "Record", "Stream", "StreamStatisti
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: The longest a reader is out of reach inside librdkafka.
+#: The longest time in seconds that a reader stays inside librdkafka.
 SLICE: Final = 0.1
-#: How long a reader that owns nothing sleeps; it is woken when that changes.
+#: How long a reader without partitions sleeps, in seconds; an assignment wakes it.
 IDLE: Final = 1.0
-#: How often a reader whose lease has run out looks whether it is renewed.
+#: Seconds between two checks whether a lease that has run out is renewed.
 LEASE_POLL: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStatistics:
-    """What one stream has done. ``repeated`` were dropped because they had been handed out before."""
+    """The counters of one stream. ``repeated``: messages that were dropped because they were delivered before."""
 
     messages: int
     batches: int
@@ -45,12 +45,13 @@ class StreamStatistics:
 class Stream(Generic[K, V]):
     """One stream of a member. Read it from one thread at a time: by ``batch()``, or by iterating messages.
 
-    What was handed out counts as consumed when the reader comes back for more, or says ``mark()``. Another thread may
-    read on when the first has ended, has left its loop, or has marked its batch; before that it gets a UsageError,
-    since what the first has in hand would count as consumed.
+    A delivered batch counts as consumed when the reader asks for the next one, or calls ``mark()``. Another thread may
+    read on when the first has ended, has left its loop, or has marked its batch. Before that it gets a UsageError: the
+    batch that the first has in hand would count as consumed.
 
-    Everything here is guarded by one lock, but for the fetcher, which belongs to the reader's thread (``Reading``).
-    ``_orders`` counts what the member has said (through ``Feed``); the reader follows when it comes by.
+    One lock guards everything here but the fetcher, which belongs to the reader's thread (``StreamReader``).
+    ``_assignment_version`` counts the changes of the assignment, which the member makes through ``Feed``; the reader
+    takes them up with its next fetch.
     """
 
     def __init__(
@@ -74,56 +75,56 @@ class Stream(Generic[K, V]):
         self._decode_key = key_decoder
         self._decode_value = value_decoder
         options = {"sharers": sharers, "report_ends": report_ends, "native": native, **properties}
-        self._reading = Reading(settings, self._position, self._jump, reset, options)
+        self._reader = StreamReader(settings, self._position, self._seek, reset, options)
         self._cond = threading.Condition()
         self._ledger = Ledger()
-        self._orders = 0
-        self._quiet: Callable[[], None] | None = None
+        self._assignment_version = 0
+        self._on_paused: Callable[[], None] | None = None
         self._cursor: Cursor | None = None
-        self._turns = Turns()
+        self._turns = ReaderTurns()
         self._ended = False
         self._error: Exception | None = None
         self._ends: dict[TopicPartition, int] = {}
         self._messages = self._batches = self._resets = 0
 
-    # ------------------------------------------------------------ for both sides
+    # ------------------------------------------------------------ for the reader and the member
 
-    def _give_back(self) -> None:
+    def _return_batch(self) -> None:
         self._mark_cursor()
         self._cursor = None
         self._ledger.abandon()
 
     def _mark_cursor(self) -> None:
-        if self._cursor is not None and self._ledger.busy:
-            self._ledger.mark(self._cursor.batch.upto(self._cursor.done))
+        if self._cursor is not None and self._ledger.has_batch:
+            self._ledger.mark(self._cursor.batch.offsets_before(self._cursor.done))
 
-    def _tell_quiet(self) -> None:
-        if self._quiet is not None and not self._ledger.busy:
-            done, self._quiet = self._quiet, None
+    def _report_paused(self) -> None:
+        if self._on_paused is not None and not self._ledger.has_batch:
+            done, self._on_paused = self._on_paused, None
             done()
 
-    # ------------------------------------------------------------ what can be seen
+    # ------------------------------------------------------------ its state
 
     @property
     def ended(self) -> bool:
-        """Whether the member has left: nothing more will come."""
+        """Whether the member has left: no message will follow."""
         return self._ended
 
     @property
     def ends(self) -> Mapping[TopicPartition, int]:
-        """Partitions that were read to their end at least once in this generation, and the offset there.
-        Told only by streams that were asked to."""
+        """Partitions that were read to their end at least once in this generation, and the offset there. Only with
+        ``report_ends``."""
         with self._cond:
             return dict(self._ends)
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset to hand out, for each partition that this stream holds now."""
+        """The next offset to deliver, for each partition that is assigned now."""
         with self._cond:
             return dict(self._ledger.positions)
 
     def statistics(self) -> StreamStatistics:
-        """A look at the counters."""
+        """The counters now."""
         with self._cond:
             return StreamStatistics(
                 self._messages, self._batches, self._ledger.repeated, self._resets, len(self._ledger.positions)
@@ -131,16 +132,16 @@ class Stream(Generic[K, V]):
 
     # ------------------------------------------------------------ the reader's side
 
-    def forsake(self) -> None:
-        """The calling thread will not read on. If it is the reader, what it has in hand does not count as consumed, and
-        a rebalance need not wait for it."""
+    def release(self) -> None:
+        """The calling thread will not read on. If it is the reader, its batch does not count as consumed, and a
+        rebalance need not wait for it."""
         with self._cond:
             if self._turns.mine:
-                self._give_back()
-                self._tell_quiet()
+                self._return_batch()
+                self._report_paused()
 
     def mark(self) -> None:
-        """All that was handed out is done with: it counts as consumed."""
+        """All that was delivered counts as consumed."""
         with self._cond:
             cursor = self._cursor
             if cursor is None or cursor.at_end:
@@ -148,22 +149,22 @@ class Stream(Generic[K, V]):
                 self._ledger.mark()
             else:
                 cursor.done = cursor.given
-                if self._quiet is not None:
-                    self._give_back()
-            self._tell_quiet()
+                if self._on_paused is not None:
+                    self._return_batch()
+            self._report_paused()
 
     def mark_first(self, batch: Batch, count: int) -> None:
-        """The first ``count`` messages of the batch in hand are done with, and the reader does not want the rest."""
+        """The first ``count`` messages of the batch in hand count as consumed; the rest is read again."""
         with self._cond:
-            if self._ledger.busy:
-                self._ledger.mark(batch.upto(count))
+            if self._ledger.has_batch:
+                self._ledger.mark(batch.offsets_before(count))
                 self._ledger.abandon()
-            self._tell_quiet()
+            self._report_paused()
 
     def batch(self, timeout: float | None = None) -> Batch | None:
-        """The next batch; what was handed out before counts as consumed now. None after ``timeout`` seconds without a
-        message, and when the member has left (then ``ended`` is true). Without ``timeout`` it is
-        ``consumer_timeout_ms`` of the configuration that counts: for ever, unless that is set.
+        """The next batch; the one before counts as consumed now. None after ``timeout`` seconds without a message, and
+        when the member has left (then ``ended`` is true). ``timeout`` is ``consumer_timeout_ms`` of the configuration
+        by default: for ever, unless that is set.
 
         Raises the error that made the member leave.
         """
@@ -171,7 +172,7 @@ class Stream(Generic[K, V]):
 
     def _next_batch(self, timeout: float | None, iterator: object | None) -> Batch | None:
         with self._cond:
-            self._turns.begin(iterator, in_hand=self._ledger.busy and self._cursor is None)
+            self._turns.begin(iterator, in_hand=self._ledger.has_batch and self._cursor is None)
         try:
             return self._wait_for_batch(self._timeout if timeout is None else timeout)
         finally:
@@ -186,13 +187,17 @@ class Stream(Generic[K, V]):
         while True:
             with self._cond:
                 self._check_ended()
-                if not self._ledger.positions and self._reading.follows == self._orders:
+                if not self._ledger.positions and self._reader.assignment_version == self._assignment_version:
                     self._cond.wait(min(wait * IDLE / SLICE, max(0.0, deadline - time.monotonic())))
                     self._check_ended()
                 if self._ended:
                     return None
-                orders, generation, share = self._orders, self._ledger.generation, dict(self._ledger.positions)
-            if (batch := self._fetch(orders, generation, share, wait)) is not None:
+                assignment_version, generation, share = (
+                    self._assignment_version,
+                    self._ledger.generation,
+                    dict(self._ledger.positions),
+                )
+            if (batch := self._fetch(assignment_version, generation, share, wait)) is not None:
                 return batch
             wait = min(SLICE, deadline - time.monotonic())
             if wait <= 0:
@@ -203,18 +208,18 @@ class Stream(Generic[K, V]):
             raise self._error
 
     def _fetch(
-        self, orders: int, generation: int | None, share: Mapping[TopicPartition, int], timeout: float
+        self, assignment_version: int, generation: int | None, share: Mapping[TopicPartition, int], timeout: float
     ) -> Batch | None:
         try:
-            fetched = self._reading.fetch(orders, generation, share, timeout)
+            fetched = self._reader.fetch(assignment_version, generation, share, timeout)
         except Exception as error:
             self._failed(error)
             raise
-        return self._hand_out(generation, fetched) if fetched.messages or fetched.ends else None
+        return self._deliver(generation, fetched) if fetched.messages or fetched.ends else None
 
-    def _hand_out(self, generation: int | None, fetched: Fetched) -> Batch | None:
+    def _deliver(self, generation: int | None, fetched: Fetched) -> Batch | None:
         with self._cond:
-            # Past the lease nothing may be handed out: the session, and with it our share, may be somebody else's.
+            # Past the lease nothing may be delivered: the session may be over, and others may own our share.
             while not self._may_deliver() and self._ledger.generation == generation and not self._ended:
                 self._cond.wait(LEASE_POLL)
             if self._ledger.generation != generation or self._ended:
@@ -226,8 +231,8 @@ class Stream(Generic[K, V]):
                 return None
             batch = Batch(fetched.messages, fetched.runs)
             if len(runs) != len(fetched.runs) or any(run.first < positions[run.partition] for run in runs):
-                batch = without(fetched.messages, runs, positions)
-            self._ledger.hand_out(batch.runs)
+                batch = trimmed(fetched.messages, runs, positions)
+            self._ledger.deliver(batch.runs)
             self._batches += 1
             self._messages += len(batch.messages)
             return batch
@@ -236,25 +241,26 @@ class Stream(Generic[K, V]):
         with self._cond:
             return self._ledger.positions.get(partition) if self._ledger.generation == generation else None
 
-    def _jump(self, generation: int | None, partition: TopicPartition, offset: int) -> bool:
+    def _seek(self, generation: int | None, partition: TopicPartition, offset: int) -> bool:
         with self._cond:
             if self._ledger.generation != generation:
                 return False
-            self._ledger.jump(partition, offset)
+            self._ledger.seek(partition, offset)
             self._resets += 1
             return True
 
     # ------------------------------------------------------------ single messages
 
     def messages(self, timeout: float | None = None) -> Iterator[Record[K, V]]:
-        """Iterate single messages. Ends when the member has left, or after ``timeout`` seconds without a message (if
-        that is not given, ``consumer_timeout_ms``, where the reference raises ConsumerTimeoutException); it may be
-        called again then, and after a ``break``, and goes on where it was. A message counts as consumed when the
-        next one is asked for.
+        """Iterate single messages. A message counts as consumed when the next one is asked for.
 
-        Where a decoder raises, that is a DecodingError here, which names the message and carries it as it came. The
-        iteration is over; calling this again goes on behind that message, which counts as consumed then (or with
-        ``mark()``): put it aside before. Who closes the connector instead leaves it to be read again.
+        The iteration ends when the member has left, or after ``timeout`` seconds without a message. ``timeout`` is
+        ``consumer_timeout_ms`` by default, where the Scala consumer raises ConsumerTimeoutException. Called again, also
+        after a ``break``, it goes on with the next message.
+
+        A decoder that raises ends the iteration with a DecodingError, which carries the message. Called again, it goes
+        on after that message, which counts as consumed then (or with ``mark()``): save it before. If the connector is
+        closed instead, the message is read again.
         """
         iterator = object()
         try:
@@ -266,9 +272,9 @@ class Stream(Generic[K, V]):
                     yield self._record(message)
                     cursor.done = cursor.given
                 with self._cond:
-                    # Of a batch that was cut off by a rebalance only what was iterated counts.
+                    # Of a batch that a rebalance has cut off only the iterated messages count.
                     if self._cursor is cursor and not cursor.at_end:
-                        self._give_back()
+                        self._return_batch()
         finally:
             with self._cond:
                 self._turns.leave(iterator)
@@ -278,7 +284,7 @@ class Stream(Generic[K, V]):
     def _next_cursor(self, timeout: float | None, iterator: object) -> Cursor | None:
         with self._cond:
             cursor = self._cursor
-            if cursor is not None and self._ledger.busy and not cursor.at_end:
+            if cursor is not None and self._ledger.has_batch and not cursor.at_end:
                 self._turns.begin(iterator, in_hand=False)
                 self._turns.end()
                 cursor.done = cursor.given
@@ -291,25 +297,25 @@ class Stream(Generic[K, V]):
             return self._cursor
 
     def _rest(self) -> Batch | None:
-        """What an iteration that was broken off has left of its batch."""
+        """The rest of a batch whose iteration was broken off."""
         with self._cond:
             cursor, self._cursor = self._cursor, None
-            if cursor is None or not self._ledger.busy:
+            if cursor is None or not self._ledger.has_batch:
                 return None
-            self._ledger.mark(cursor.batch.upto(cursor.done))
+            self._ledger.mark(cursor.batch.offsets_before(cursor.done))
         if self._may_go_on():
-            return cursor.batch.behind(cursor.given)
+            return cursor.batch.after(cursor.given)
         with self._cond:
             self._ledger.abandon()
-            self._tell_quiet()
+            self._report_paused()
             return None
 
     def _may_go_on(self) -> bool:
-        """Whether the next message of the batch in hand may be handed on. Waits for the lease, if need be."""
-        if self._quiet is None and self._ledger.busy and self._may_deliver():
+        """Whether the next message of the batch in hand may be delivered. Waits for the lease, if it has run out."""
+        if self._on_paused is None and self._ledger.has_batch and self._may_deliver():
             return True
         with self._cond:
-            while self._ledger.busy and self._quiet is None and not self._ended:
+            while self._ledger.has_batch and self._on_paused is None and not self._ended:
                 if self._may_deliver():
                     return True
                 self._cond.wait(LEASE_POLL)
@@ -377,63 +383,63 @@ def make_streams(
 
 
 class Feed:
-    """The other side of a stream, for who owns it: which partitions it reads, and when it stops."""
+    """The member's side of a stream: assigns partitions to it, pauses it, ends it."""
 
     def __init__(self, stream: Stream[Any, Any]) -> None:
         self._stream = stream
 
-    def quiet(self, done: Callable[[], None], *, abandon: bool) -> None:
-        """Hand out nothing more of this generation. ``done`` is called, once, when the reader has nothing in hand;
-        with ``abandon`` at once."""
+    def pause(self, done: Callable[[], None], *, abandon: bool) -> None:
+        """Deliver nothing more of this generation. ``done`` is called once, when the reader has no batch in hand; with
+        ``abandon`` at once: the batch in hand does not count as consumed."""
         s = self._stream
         with s._cond:
-            s._orders += 1
+            s._assignment_version += 1
             s._ledger.fence()
             if abandon:
-                s._give_back()
-            if not s._ledger.busy:
-                s._quiet = None
+                s._return_batch()
+            if not s._ledger.has_batch:
+                s._on_paused = None
                 done()
             else:
-                s._quiet = done
+                s._on_paused = done
             s._cond.notify_all()
 
-    def grant(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+    def assign(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets."""
         s = self._stream
         with s._cond:
-            s._orders += 1
-            s._ledger.grant(generation, share)
+            s._assignment_version += 1
+            s._ledger.assign(generation, share)
             s._ends = {}
             s._cond.notify_all()
 
-    def extend(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions as well, if ``generation`` is still the one that is granted."""
+    def assign_more(self, generation: int, share: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions as well, if ``generation`` is still the current one."""
         s = self._stream
         with s._cond:
             if share and s._ledger.generation == generation:
-                s._orders += 1
-                s._ledger.extend(share)
+                s._assignment_version += 1
+                s._ledger.assign_more(share)
                 s._cond.notify_all()
 
     def consumed(self) -> Mapping[TopicPartition, int]:
-        """The next offset of every partition of the generation that was granted last."""
+        """The next offset to consume of every partition of the last generation."""
         s = self._stream
         with s._cond:
             s._mark_cursor()
             return s._ledger.consumed()
 
     def end(self, error: Exception | None) -> None:
-        """The member has left: readers stop, with ``error`` if there is one."""
+        """End the stream: the member has left. Its reader gets ``error``, if there is one."""
         s = self._stream
         with s._cond:
-            s._orders += 1
+            s._assignment_version += 1
             s._ledger.fence()
             s._ledger.abandon()
             s._ended, s._error = True, error
             s._cond.notify_all()
 
     def close(self) -> None:
-        """Free the fetcher. The reader, if it is inside, comes out within a slice."""
+        """Free the fetcher. A reader that is inside returns within ``SLICE`` seconds."""
         s = self._stream
-        s._reading.close()
+        s._reader.close()

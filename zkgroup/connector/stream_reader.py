@@ -1,4 +1,4 @@
-"""The reader's side of a stream: its fetcher, and partitions that cannot be read on."""
+"""The reader's side of a stream: its fetcher, partitions out of range, and brokers that are away."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ from zkgroup.protocol.names import TopicPartition
 log = logging.getLogger(__name__)
 
 BROKER_TIMEOUT: Final = 5.0
-#: How long to leave the brokers alone after they did not answer.
+#: Seconds until brokers that did not answer are asked again.
 PAUSE: Final = 0.5
-#: How long to wait before looking what is wrong with a partition: a leader that has not caught up soon will have.
-FIRST_LOOK: Final = 0.1
-#: How long nothing may come after connections to brokers have failed, before they are asked by a new client: seconds,
-#: doubled as long as nothing comes, which may be since nothing is sent.
+#: Seconds until a partition out of range is checked: a leader that has not caught up soon will have.
+FIRST_CHECK: Final = 0.1
+#: Seconds without a message, after connections to brokers have failed, until a new client replaces the fetcher's.
+#: Doubled as long as no message comes, since the topic may be idle.
 SILENCE: Final = 10.0
-LONGEST_SILENCE: Final = 300.0
-#: How often to look whether brokers that are all gone have come back at other addresses.
+MAX_SILENCE: Final = 300.0
+#: Seconds between two checks whether brokers that are all away have come back at other addresses.
 ADDRESS_CHECK: Final = 5.0
 
 _OUT_OF_RANGE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-#: What librdkafka's log has told already.
+#: Reported by librdkafka's log already.
 _LOGGED: Final = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._TIMED_OUT)
 _FORBIDDEN: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
-class Reading:
-    """Follows a stream's orders and fetches. Used by the reader's thread alone, but for ``close``.
+class StreamReader:
+    """Fetches what is assigned to a stream. Only the reader's thread uses it, but for ``close``.
 
-    ``position`` tells where the stream is in a partition (None: it is not its any more), ``jump`` moves it (False:
-    the same). ``follows`` is the order that the fetcher carries out now.
+    ``position`` returns the stream's next offset in a partition, None if it is not assigned any more. ``seek`` moves
+    it, and returns False in that case. ``assignment_version`` is the assignment that the fetcher reads.
     """
 
     def __init__(
         self,
         settings: Callable[[], KafkaSettings],
         position: Callable[[int | None, TopicPartition], int | None],
-        jump: Callable[[int | None, TopicPartition, int], bool],
+        seek: Callable[[int | None, TopicPartition, int], bool],
         reset: Literal["smallest", "largest"] | None,
         options: Mapping[str, Any],
     ) -> None:
         self._settings = settings
         self._position = position
-        self._jump = jump
+        self._seek = seek
         self._reset = reset
         self._options = dict(options)
-        self._lock = threading.Lock()  # held while the reader is inside the fetcher
+        self._lock = threading.Lock()  # held by the reader while it is inside the fetcher
         self._closed = threading.Event()
         self._fetcher: MessageReader | None = None
-        self.follows = 0
+        self.assignment_version = 0
         self._generation: int | None = None
         self._retry_at = 0.0
-        self._look_at: dict[TopicPartition, float] = {}  # partitions out of range, and when to see to them
+        self._check_at: dict[TopicPartition, float] = {}  # partitions out of range, and when to check them
         self._errors: list[tuple[TopicPartition | None, KafkaError]] = []
         self._bootstrap = ""
         self._all_down = False
-        self._told = False  # that brokers are away; once, until they are back
-        self._away = False  # that none could even be asked: who is back then is told here
+        self._warned = False  # that brokers are away; once, until they answer again
+        self._away = False  # no broker answered a request; librdkafka does not log that they are back
         self._checked_at = 0.0
-        self._failed = False  # a connection to a broker, of this fetcher
-        self._heard_at = 0.0  # when something came last, or a connection failed
+        self._failed = False  # a connection of this fetcher to a broker
+        self._received_at = 0.0  # when a message came last, or a connection failed
         self._patience = SILENCE
 
     def close(self) -> None:
-        """Free the fetcher. The reader, if it is inside, comes out within a slice."""
+        """Free the fetcher. A reader that is inside returns when its fetch ends."""
         self._closed.set()
         with self._lock:
             self._drop_fetcher()
@@ -84,11 +84,11 @@ class Reading:
             self._fetcher = None
 
     def fetch(
-        self, orders: int, generation: int | None, share: Mapping[TopicPartition, int], timeout: float
+        self, version: int, generation: int | None, share: Mapping[TopicPartition, int], timeout: float
     ) -> Fetched:
-        """What has come in of ``share``, waiting at most ``timeout`` seconds. ``orders`` counts the stream's orders.
+        """The next batch of ``share``, after at most ``timeout`` seconds. ``version`` is the assignment's.
 
-        Brokers that are away are waited for. Raises ZkgroupError where that would be of no use.
+        Brokers that are away are waited for. Raises ZkgroupError where waiting is of no use.
         """
         if (left := self._retry_at - time.monotonic()) > 0:
             self._closed.wait(min(left, timeout))
@@ -97,10 +97,10 @@ class Reading:
             if self._closed.is_set():
                 return Fetched()
             try:
-                self._follow(orders, generation, share)
+                self._follow(version, generation, share)
                 if not share or self._fetcher is None:
                     return Fetched()
-                self._see_to_errors(self._fetcher)
+                self._handle_errors(self._fetcher)
                 if (self._all_down and self._addresses_changed()) or self._is_silent():
                     self._drop_fetcher()
                     return Fetched()
@@ -108,37 +108,37 @@ class Reading:
             except UnreachableError as error:
                 self._retry_at = time.monotonic() + PAUSE
                 self._away = True
-                self._tell_away(str(error))
+                self._warn(str(error))
                 return Fetched()
-        # What came before an error is handed out before the error is seen to: it may move the position.
+        # Messages from before an error are delivered before the error is handled: that may move the position.
         self._errors += fetched.errors
         if fetched.messages:
-            self._heard_at, self._patience = time.monotonic(), SILENCE
+            self._received_at, self._patience = time.monotonic(), SILENCE
         if fetched.messages or fetched.ends:
-            self._all_down = self._told = False
+            self._all_down = self._warned = False
             if self._away:
                 self._away = False
                 log.warning("brokers answer again")
         return fetched
 
     def _is_silent(self) -> bool:
-        """Whether a connection has failed and nothing has come for long. librdkafka (2.16) connects again, and was seen
-        never to fetch again where partitions were assigned while the broker was away."""
-        if not self._failed or time.monotonic() - self._heard_at <= self._patience:
+        """Whether a connection has failed and no message has come for long. librdkafka (2.16) connects again, but was
+        seen never to fetch again where partitions were assigned while the broker was away."""
+        if not self._failed or time.monotonic() - self._received_at <= self._patience:
             return False
-        self._patience = min(LONGEST_SILENCE, 2 * self._patience)
+        self._patience = min(MAX_SILENCE, 2 * self._patience)
         return True
 
-    def _follow(self, orders: int, generation: int | None, share: Mapping[TopicPartition, int]) -> None:
-        if self._failed and orders != self.follows and generation != self._generation:
+    def _follow(self, version: int, generation: int | None, share: Mapping[TopicPartition, int]) -> None:
+        if self._failed and version != self.assignment_version and generation != self._generation:
             self._drop_fetcher()  # see _is_silent
         if self._fetcher is None and share:
             settings = self._settings()
-            self._failed, self._heard_at = False, time.monotonic()
+            self._failed, self._received_at = False, time.monotonic()
             self._fetcher = open_reader(settings, **self._options)
             self._bootstrap, self._all_down = settings.bootstrap, False
-            self.follows, self._generation = -1, None
-        if orders == self.follows:
+            self.assignment_version, self._generation = -1, None
+        if version == self.assignment_version:
             return
         if self._fetcher is not None:
             if generation is not None and generation == self._generation:
@@ -146,40 +146,40 @@ class Reading:
             else:
                 self._fetcher.assign(share)
                 self._errors.clear()
-                self._look_at.clear()
-        self.follows, self._generation = orders, generation
+                self._check_at.clear()
+        self.assignment_version, self._generation = version, generation
 
     # ------------------------------------------------------------ errors
 
-    def _see_to_errors(self, fetcher: MessageReader) -> None:
+    def _handle_errors(self, fetcher: MessageReader) -> None:
         now = time.monotonic()
         errors, self._errors = self._errors, []
         for partition, error in errors:
             code = error.code()
             if partition is None and code in (*_LOGGED, KafkaError._ALL_BROKERS_DOWN):
-                self._failed, self._heard_at = True, now
+                self._failed, self._received_at = True, now
             if partition is not None and code in _OUT_OF_RANGE:
-                self._look_at[partition] = now + FIRST_LOOK
+                self._check_at[partition] = now + FIRST_CHECK
             elif code in _FORBIDDEN:
                 raise ZkgroupError(f"not authorised to read {partition}: {error.str()}", "ask for read access")
             elif error.fatal():
                 raise ZkgroupError(f"librdkafka cannot go on: {error.str()}")
             elif code == KafkaError._ALL_BROKERS_DOWN:
                 self._all_down = True
-                self._tell_away(f"no broker can be reached: {error.str()}")
+                self._warn(f"no broker can be reached: {error.str()}")
             elif partition is not None or code not in _LOGGED:
                 # Leader changes mend themselves; a deleted topic makes the member rebalance.
                 log.warning("%s: %s", partition or "brokers", error.str())
-        for partition in [partition for partition, at in self._look_at.items() if at <= now]:
+        for partition in [partition for partition, at in self._check_at.items() if at <= now]:
             self._out_of_range(fetcher, partition)
 
-    def _tell_away(self, text: str) -> None:
-        if not self._told:
-            self._told = True
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
             log.warning("%s", text)
 
     def _addresses_changed(self) -> bool:
-        """Whether all brokers that librdkafka knows are gone, and others have come: it would never hear of those."""
+        """Whether all brokers that librdkafka knows are gone, and others are registered: it never learns of those."""
         now = time.monotonic()
         if now - self._checked_at < ADDRESS_CHECK:
             return False
@@ -189,34 +189,34 @@ class Reading:
     def _out_of_range(self, fetcher: MessageReader, partition: TopicPartition) -> None:
         position = self._position(self._generation, partition)
         if position is None:
-            self._look_at.pop(partition, None)
+            self._check_at.pop(partition, None)
             return
         found = log_offsets(self._settings(), [partition], BROKER_TIMEOUT)[partition]
         if not isinstance(found, LogRange):
             log.warning("%s is out of range at %d, and %s", partition, position, found)
-            self._look_at[partition] = time.monotonic() + PAUSE
+            self._check_at[partition] = time.monotonic() + PAUSE
             return
-        self._look_at.pop(partition, None)
+        self._check_at.pop(partition, None)
         if found.start <= position <= found.end:
-            fetcher.go_on_at(partition, position)
+            fetcher.seek(partition, position)
             return
         if self._position(self._generation, partition) is None:
-            return  # taken from us meanwhile
+            return  # revoked meanwhile
         error = out_of_range(partition, position, found)
         if self._reset is None:
             raise error
         offset = found.start if self._reset == "smallest" else found.end
-        if self._jump(self._generation, partition, offset):
+        if self._seek(self._generation, partition, offset):
             log.warning("%s; going on at %d", error.message, offset)
-            fetcher.go_on_at(partition, offset)
+            fetcher.seek(partition, offset)
 
 
 def out_of_range(partition: TopicPartition, position: int, log_range: LogRange) -> OffsetOutOfRangeError:
-    """The error that says what a reset would lose or repeat."""
+    """The error that says how many offsets a reset would skip or repeat."""
     if position < log_range.start:
         what = f"the log starts at {log_range.start}, so {log_range.start - position} offsets are gone already"
     else:
-        what = f"the log ends at {log_range.end}: it was truncated, or the topic made again"
+        what = f"the log ends at {log_range.end}: it was truncated, or the topic recreated"
     return OffsetOutOfRangeError(
         f"offset {position} of {partition} is out of range: {what}",
         "choose where to go on with auto.offset.reset=smallest|largest, or set the offset with reset-offsets",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
-from zkgroup.clients.zookeeper import Session, Trouble, ZooKeeperSettings
+from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.connector.blocking_calls import Worker
 from zkgroup.connector.member_driver import MemberDriver, Statistics
@@ -32,9 +32,9 @@ from zkgroup.protocol.operations import Code, Failure, Op, Result, SessionEvent,
 
 log = logging.getLogger(__name__)
 
-#: How long the brokers may take to answer, and ZooKeeper to be asked for them.
+#: How long the brokers may take to answer, and ZooKeeper to list them, in seconds.
 BROKER_TIMEOUT: Final = 5.0
-#: How long sessions may take to close, in all.
+#: How long sessions may take to close, in seconds, all together.
 CLOSE_TIMEOUT: Final = 3.0
 
 _Partitions = Mapping[TopicPartition, ConsumerThreadId]
@@ -129,7 +129,7 @@ class ZooKeeperDriver(MemberDriver):
         self.post(ev.StreamFailed(error))
 
     def _begin_commit(self, token: int) -> None:
-        self.post(ev.CommitAsked(token, self._listener_request()))
+        self.post(ev.CommitRequested(token, self._listener_request()))
 
     @property
     def in_callback(self) -> bool:
@@ -141,10 +141,10 @@ class ZooKeeperDriver(MemberDriver):
         return call[1] if call is not None and call[0] == threading.get_ident() else None
 
     def read(self, ops: Sequence[Op]) -> list[Result]:
-        """Read from ZooKeeper under the member's session, from another thread than the member's."""
+        """Read from ZooKeeper under the member's session, on another thread than the member's."""
         session = self._session
         if session is None:
-            raise UnreachableError("no ZooKeeper session", "it is being opened again")
+            raise UnreachableError("no ZooKeeper session", "wait: it is being opened again")
         box: queue.SimpleQueue[list[Result]] = queue.SimpleQueue()
         session.submit(ops, box.put)
         try:
@@ -179,7 +179,7 @@ class ZooKeeperDriver(MemberDriver):
             if event.generation == self._fence:
                 self._unpaused.discard(event.index)
                 if not self._unpaused:
-                    self._events.put(ev.Quieted(event.generation, self._consumed()))
+                    self._events.put(ev.Paused(event.generation, self._consumed()))
             return
         for action in member.handle(event, self._clock()):
             self._perform(action)
@@ -194,25 +194,25 @@ class ZooKeeperDriver(MemberDriver):
                 self._close_session()
             case ev.Send(request, _, ops):
                 self._send(request, ops)
-            case ev.Quiet(generation, abandon):
-                self._quiet(generation, abandon=abandon)
-            case ev.Grant(generation, share):
+            case ev.Pause(generation, abandon):
+                self._pause(generation, abandon=abandon)
+            case ev.Assign(generation, share):
                 for feed, part in zip(self._feeds, self._deal(share), strict=True):
-                    feed.grant(generation, part)
-            case ev.Extend(generation, share):
+                    feed.assign(generation, part)
+            case ev.AssignMore(generation, share):
                 for feed, part in zip(self._feeds, self._deal(share), strict=True):
-                    feed.extend(generation, part)
+                    feed.assign_more(generation, part)
             case ev.Collect():
                 self._events.put(ev.Collected(self.member.generation, self._consumed()))
-            case ev.LookUp(request, partitions, reset):
-                self._ask_brokers(request, lambda: self._look_up(partitions, reset))
-            case ev.FetchKafka(request, partitions):
+            case ev.ListOffsets(request, partitions, reset):
+                self._ask_brokers(request, lambda: self._list_offsets(partitions, reset))
+            case ev.FetchKafkaOffsets(request, partitions):
                 self._ask_brokers(request, lambda: self._fetch_kafka(partitions))
-            case ev.CommitKafka(request, offsets):
+            case ev.CommitKafkaOffsets(request, offsets):
                 epoch = self.member.epoch
                 self._ask_brokers(request, lambda: self._commit_kafka(offsets, epoch))
-            case ev.Notify(request, what, threads):
-                self._notify(request, what, threads)
+            case ev.Notify(request, method, threads):
+                self._notify(request, method, threads)
             case ev.Committed(token, error):
                 self._end_commit(token, error)
             case ev.Log(level, text):
@@ -223,23 +223,23 @@ class ZooKeeperDriver(MemberDriver):
     # ------------------------------------------------------------ sessions
 
     def _open(self, epoch: int) -> None:
-        def hear(event: SessionEvent) -> None:
+        def on_event(event: SessionEvent) -> None:
             self._events.put(ev.FromSession(epoch, event))
 
-        reported: set[Trouble] = set()
+        reported: set[ConnectionFailure] = set()
 
-        def fail(trouble: Trouble) -> None:
-            if trouble not in reported:  # each attempt meets it again
-                reported.add(trouble)
-                log.warning("%s", trouble.error())
+        def on_failure(failure: ConnectionFailure) -> None:
+            if failure not in reported:  # it comes with each attempt
+                reported.add(failure)
+                log.warning("%s", failure.error())
 
-        self._session = Session(self._zookeeper, hear, fail)
+        self._session = Session(self._zookeeper, on_event, on_failure)
         self._session.start()
 
     def _send(self, request: int, ops: tuple[Op, ...]) -> None:
         assert self._session is not None
         sent_at = self._clock()
-        # Who was stopped since that was decided, or waited for who reads its log, begins no write past its lease.
+        # The process may have been stopped since the decision, or have waited for its log: no write past the lease.
         if not self.member.lease.holds(sent_at) and writes(ops):
             unsent = Failure(Code.CONNECTION_LOSS, "not sent: the lease on the session ran out")
             self._events.put(ev.Reply(request, [unsent] * len(ops), sent_at))
@@ -260,7 +260,7 @@ class ZooKeeperDriver(MemberDriver):
 
     # ------------------------------------------------------------ streams
 
-    def _quiet(self, generation: int, *, abandon: bool) -> None:
+    def _pause(self, generation: int, *, abandon: bool) -> None:
         self._fence = generation
         self._unpaused = set(range(len(self._feeds)))
 
@@ -268,7 +268,7 @@ class ZooKeeperDriver(MemberDriver):
             return lambda: self._events.put(_StreamPaused(generation, index))
 
         for index, feed in enumerate(self._feeds):
-            feed.quiet(stopped(index), abandon=abandon)
+            feed.pause(stopped(index), abandon=abandon)
 
     def _deal(
         self, share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
@@ -292,14 +292,14 @@ class ZooKeeperDriver(MemberDriver):
             except ZkgroupError as error:
                 answer = ev.Answered(request, {}, error)
             except Exception as error:
-                log.exception("asking the brokers has failed")
+                log.exception("a request to the brokers has failed")
                 answer = ev.Answered(request, {}, error)
             self._events.put(answer)
 
         self._broker_worker.submit(run)
 
     def _notify(
-        self, request: int, what: Literal["before_releasing", "before_starting"], partitions: _Partitions
+        self, request: int, method: Literal["before_releasing", "before_starting"], partitions: _Partitions
     ) -> None:
         listener = self._listener
         if listener is None:
@@ -309,10 +309,10 @@ class ZooKeeperDriver(MemberDriver):
         def run() -> None:
             self._listener_call = threading.get_ident(), request
             try:
-                getattr(listener, what)(partitions)
+                getattr(listener, method)(partitions)
             except Exception:
-                # As in the reference, a listener's own failure does not keep the member from its group.
-                log.exception("the rebalance listener failed in %s", what)
+                # As with the Scala consumer, a failing listener does not keep the member from its group.
+                log.exception("the rebalance listener failed in %s", method)
             finally:
                 self._listener_call = None
             self._events.put(ev.Answered(request, {}))
@@ -339,8 +339,8 @@ class ZooKeeperDriver(MemberDriver):
 
     def _commit_kafka(self, offsets: Mapping[TopicPartition, int], epoch: int) -> None:
         offset_store = self._group_offsets()
-        # Kafka has no compare-and-set: look as late as possible whether the share is still ours.
-        if not self.member.believes_in(epoch, self._clock()):
+        # Kafka has no compare-and-set: check as late as possible that the share is still ours.
+        if not self.member.holds_lease(epoch, self._clock()):
             raise CommitError("the lease on the session ran out before the commit to Kafka")
         try:
             offset_store.commit(offsets, BROKER_TIMEOUT)
@@ -348,12 +348,12 @@ class ZooKeeperDriver(MemberDriver):
             self._drop_offsets()
             raise
 
-    def _look_up(
+    def _list_offsets(
         self, partitions: Sequence[TopicPartition], reset: Literal["smallest", "largest"]
     ) -> Mapping[TopicPartition, int | None]:
         start = self._start_at or StartAt.after_reset(reset)
         try:
             return resolve_known(self._brokers.settings(), partitions, start, BROKER_TIMEOUT)
         except OffsetOutOfRangeError as error:
-            self.post(ev.StreamFailed(error))  # the offset was asked for: trying again does not help
+            self.post(ev.StreamFailed(error))  # the user gave the offset: trying again does not help
             raise

@@ -1,1 +1,1 @@
-"""The registry and the protocol as the reference defines them. Pure: no I/O, no clock, no threads."""
+"""The registry and the protocol, as the Scala consumer defines them. Pure: no I/O, no clock, no threads."""

@@ -1,4 +1,4 @@
-"""Access lists of znodes, from the words that people write."""
+"""Access lists of znodes, parsed from settings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from zkgroup.errors import UsageError
 from zkgroup.protocol.operations import OPEN, Acl
 
 EVERYTHING: Final = 31
-#: For the credentials of whoever makes the node, all of them: ZooKeeper puts them in place of ``auth``.
+#: All permissions for the credentials of the creator: ZooKeeper puts them in place of ``auth``.
 CREATOR: Final[tuple[Acl, ...]] = (Acl("auth", "", EVERYTHING),)
-#: What the reference gives its nodes (0.9 to 1.1.1) where it has credentials, and what brokers do with
+#: The Scala consumer (0.9 to 1.1.1) gives this to its nodes where it has credentials, and so do brokers with
 #: ``zookeeper.set.acl``.
 CREATOR_READ_WORLD: Final[tuple[Acl, ...]] = (*CREATOR, Acl("world", "anyone", 1))
 NAMED: Final = {"open": OPEN, "creator": CREATOR, "creator-read-world": CREATOR_READ_WORLD}

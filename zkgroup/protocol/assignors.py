@@ -1,8 +1,8 @@
-"""Who owns what: the reference's two assignment strategies, in the variant of each release.
+"""The Scala consumer's two assignors, in the variant of each release.
 
 ``range`` and ``roundrobin`` give the plans of ``kafka.consumer.RangeAssignor`` and ``RoundRobinAssignor`` (Kafka 0.8.2
-to 1.1.1; before 0.8.2 range was built in and the only one). Every member computes the whole plan alone, and all must
-come to the same one, so every order below is part of the protocol.
+to 1.1.1; before 0.8.2 range was built in and the only one). Every member computes the plan of the whole
+group by itself, and all must get the same one: every order below is part of the protocol.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Strategy = Literal["range", "roundrobin"]
 #: "1.1" (1.0 and 1.1): hashes ``topic-partition``, refuses nothing.
 Compat = Literal["0.8.2", "0.10.2", "1.1"]
 
-#: More consumer threads than this in one group are a mistake in a registration, and would only eat the memory:
-#: roundrobin, which goes round all of them, is not computed then; range needs no more threads than partitions.
+#: More consumer threads than this in one group are a mistake in a registration. roundrobin, which goes round all of
+#: them, is refused then; range needs no more threads than partitions.
 MAX_THREADS: Final = 1_000_000
 
 
@@ -43,7 +43,7 @@ def compat_of(release: str) -> Compat:
     version = parse_release(release)
     if not (0, 8, 0) <= version <= (1, 1, 1):
         raise UsageError(
-            f"Kafka {release} has no consumer whose group lives in ZooKeeper and that this plans for",
+            f"Kafka {release} has no consumer with groups in ZooKeeper",
             "give a release from 0.8.0 to 1.1.1",
         )
     if version < (0, 10, 2):
@@ -61,9 +61,9 @@ def strategies_of(release: str) -> tuple[Strategy, ...]:
 class Assignment:
     """A plan for a whole group.
 
-    ``owners`` has every partition of every topic that somebody subscribes to. ``ties`` lists groups of partitions whose
-    hash codes are equal: the reference deals those in the order of a hash table, here they are in order of topic and
-    partition, so that within such a group a reference member may see the owners swapped.
+    ``owners`` has every partition of every subscribed topic. ``ties`` lists groups of partitions with equal hash codes:
+    the Scala consumer deals those in the order of a hash table, this assignor in the order of topic and partition, so
+    that within such a group a Scala consumer may see the owners swapped.
     """
 
     owners: dict[TopicPartition, ConsumerThreadId]
@@ -81,11 +81,11 @@ def resolve(
     exclude_internal: bool = True,
     internal: Collection[str] = INTERNAL_TOPICS,
 ) -> dict[str, int]:
-    """What a registration asks for: topic → streams.
+    """The subscription of a registration: topic → streams.
 
-    A static one is taken as it is, internal topics and topics that do not exist included. Of ``topics``, a filter takes
-    what it matches, each with the registration's streams, and leaves out the internal ones; which those are depends on
-    the reader's release (``names.internal_topics``). Raises UsageError where the expression cannot be read.
+    A static one stays as it is, with internal topics and topics that do not exist. A filter selects from ``topics``,
+    each with the registration's streams, without the internal ones. Which are internal depends on the reader's release
+    (``names.internal_topics``). Raises UsageError where the expression cannot be read.
     """
     return resolve_all({"": registration}, topics, exclude_internal=exclude_internal, internal=internal)[""]
 
@@ -98,10 +98,10 @@ def resolve_all(
     internal: Collection[str] = INTERNAL_TOPICS,
     refused: Callable[[str], object] | None = None,
 ) -> dict[str, dict[str, int]]:
-    """``resolve`` for a whole group, consumer id by consumer id; a filter that several members share is run once.
+    """``resolve`` for a whole group, by consumer id. A filter that several members share is matched once.
 
-    ``refused``, where given, is called with the ids of members whose expression Java refuses, and who then take
-    nothing. UsageError names the member whose expression cannot be read.
+    ``refused``, where given, is called with the ids of members whose expression Java refuses; they select nothing.
+    UsageError names the member whose expression cannot be read.
     """
     names = tuple(topics)
     selected: dict[tuple[str, str], tuple[str, ...] | None] = {}
@@ -111,7 +111,7 @@ def resolve_all(
             resolved[consumer_id] = dict(registration.subscription)
             continue
         ((expression, streams),) = registration.subscription.items()
-        from zkgroup.protocol.topic_filter import TopicFilter  # Java's regular expressions take 20 ms to load
+        from zkgroup.protocol.topic_filter import TopicFilter  # loading the package regex takes 20 ms
 
         key = (registration.pattern, expression)
         if key not in selected:
@@ -153,7 +153,7 @@ def assign(
             return _range_of_many(members, partitions)
         raise AssignmentRefusedError(
             f"the group's members ask for {total} streams",
-            f"look for a registration with a wrong number; roundrobin is planned for at most {MAX_THREADS}",
+            f"find the registration with a wrong number; roundrobin is planned for at most {MAX_THREADS}",
         )
     threads = _threads_by_topic(members)
     if strategy == "range":
@@ -164,7 +164,7 @@ def assign(
 
 
 def count_threads(members: Mapping[str, Mapping[str, int]]) -> int:
-    """How many threads a group has: a member's streams serve all of its topics."""
+    """The number of a group's consumer threads: a member's streams serve all of its topics."""
     return sum(max(topics.values(), default=0) for topics in members.values())
 
 
@@ -187,12 +187,12 @@ def _threads_by_topic(members: Mapping[str, Mapping[str, int]]) -> dict[str, lis
 
 
 def _range_of_many(members: Mapping[str, Mapping[str, int]], partitions: Mapping[str, Sequence[int]]) -> Assignment:
-    """``_range``, without making threads beyond those that get a partition."""
+    """``_range``, without building the threads that get no partition."""
     first: dict[str, list[ConsumerThreadId]] = {}
     for topic in sorted({topic for topics in members.values() for topic in topics}):
         each = [_in_order(name, topics[topic]) for name, topics in members.items() if topic in topics]
         merged = heapq.merge(*each, key=lambda thread: utf16_order(str(thread)))
-        # One more than there are partitions tells that nobody gets two.
+        # One more than there are partitions shows that no thread gets two.
         first[topic] = list(islice(merged, len(set(partitions.get(topic, ()))) + 1))
     return _range(first, partitions)
 

@@ -1,4 +1,4 @@
-"""What brokers write into the registry: themselves, topics, who leads a partition. Read, never written.
+"""The znodes of brokers: registrations, topics, partition leaders. Read, never written.
 
 Layouts are those of Kafka 0.8.0 to 3.9 (``kafka.utils.ZkUtils``, later ``kafka.zk.ZkData``). Every ``decode_*`` takes
 the znode's path (for messages; the broker's also for its id) and its data, and raises nothing but MalformedZnodeError.
@@ -25,7 +25,7 @@ def address(host: str, port: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a broker listens; ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, ``host`` without brackets."""
+    """A listener of a broker. ``protocol`` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, ``host`` without brackets."""
 
     listener: str
     protocol: str
@@ -63,7 +63,7 @@ class TopicRegistration:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who leads a partition; ``leader`` is −1 where nobody does."""
+    """A partition's leader and in-sync replicas; ``leader`` is −1 where there is none."""
 
     leader: int
     leader_epoch: int
@@ -105,9 +105,9 @@ def _endpoint(path: str, entry: object, protocols: Mapping[str, object]) -> Endp
 
 
 class BrokerFault(NamedTuple):
-    """What of a broker's registration makes members of the Scala consumer fail, whoever leads what they read.
-    ``releases``: which of 0.8.2 to 1.1, in words; None for all. ``rebalances``: they get through a rebalance and
-    read nothing; else every rebalance fails, after they have released what they owned."""
+    """The part of a broker's registration that makes Scala consumers fail, whichever broker leads their partitions.
+    ``releases``: which of 0.8.2 to 1.1, as text; None for all. ``rebalances``: a rebalance succeeds and they read
+    nothing; otherwise every rebalance fails, after they have released their share."""
 
     why: str
     releases: str | None
@@ -119,8 +119,8 @@ _PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 
 def broker_fault(data: bytes) -> BrokerFault | None:
-    """The worst for the Scala consumer in a broker's registration, as running members of 0.8.2.2, 0.9.0.1 and 1.1.1
-    show it; None where they read on beside it. They parse *all* registrations, and want PLAINTEXT of each."""
+    """The worst fault for Scala consumers in a broker's registration, as seen with members of 0.8.2.2, 0.9.0.1 and
+    1.1.1; None where they read on. They parse *all* registrations, and need a PLAINTEXT listener of each."""
     try:
         parsed = parse_object("", data)
     except MalformedZnodeError as malformed:
@@ -154,9 +154,7 @@ def _broker_faults(parsed: dict[str, Any]) -> Iterator[BrokerFault]:
     protocols = parsed.get("listener_security_protocol_map")
     known = protocols if isinstance(protocols, dict) else {name: name for name in listeners}
     if missing := [name for name in listeners if known.get(name) not in _PROTOCOLS]:
-        yield BrokerFault(
-            f"tells no protocol of its listener {excerpt(missing[0])}", "from 0.10.2 on", rebalances=False
-        )
+        yield BrokerFault(f"has no protocol for its listener {excerpt(missing[0])}", "from 0.10.2 on", rebalances=False)
     if "PLAINTEXT" not in {known.get(name, name) for name in listeners}:
         yield BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)
     if named := [name for name in listeners if name not in _PROTOCOLS]:
@@ -168,8 +166,8 @@ def _broker_faults(parsed: dict[str, Any]) -> Iterator[BrokerFault]:
 def partitions_to_read(path: str, data: bytes | None) -> tuple[tuple[int, ...], MalformedZnodeError | None]:
     """A topic's partitions in numeric order, and why there are none where its node is damaged.
 
-    As members of the reference take it (``ZkUtils.getPartitionAssignmentForTopics``; seen with 0.8.2.2 and 1.1.1): what
-    is no JSON, or names no partitions, is a topic without any, and they go on with the others. Raises
+    As Scala consumers read it (``ZkUtils.getPartitionAssignmentForTopics``; seen with 0.8.2.2 and 1.1.1): a node that
+    is no JSON, or names no partitions, is a topic without partitions, and they go on with the others. Raises
     MalformedZnodeError for other damage, on which every attempt of theirs fails.
     """
     try:
@@ -217,7 +215,7 @@ def decode_partition_state(path: str, data: bytes | None) -> PartitionState:
 
 
 def decode_controller(path: str, data: bytes | None) -> int:
-    """Read ``/controller``: the id of the broker that is it (a bare number before 0.8.0's release)."""
+    """Read ``/controller``: the controller's broker id (a bare number before 0.8.0's release)."""
     if data is not None and re.fullmatch(rb"[0-9]{1,10}", data.strip()):
         return int(data)
     broker_id = as_int(parse_object(path, data).get("brokerid"))

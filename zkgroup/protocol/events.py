@@ -1,4 +1,4 @@
-"""What a member's state machine hears (events) and what it asks for (actions). All of it is data."""
+"""The events of a member's state machine, and the actions that it asks for. All of it is data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class FromSession:
-    """Something the session numbered ``epoch`` told. What an older session says is ignored."""
+    """An event of the session numbered ``epoch``. Those of older sessions are ignored."""
 
     epoch: int
     event: SessionEvent
@@ -33,7 +33,7 @@ class FromSession:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The results of ``Send``. ``sent_at`` is when the first operation was handed over, on the machine's clock."""
+    """The results of ``Send``. ``sent_at`` is when the first operation was sent, on the machine's clock."""
 
     request: int
     results: Sequence[Result]
@@ -41,8 +41,8 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Quieted:
-    """All streams have stopped at ``generation``; ``consumed`` is the next offset of every partition they held."""
+class Paused:
+    """All streams are paused at ``generation``; ``consumed`` is the next offset of each partition they read."""
 
     generation: int
     consumed: Mapping[TopicPartition, int]
@@ -50,7 +50,7 @@ class Quieted:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was consumed up to now, of the partitions of ``generation``."""
+    """The next offset of each partition of ``generation``, now."""
 
     generation: int
     consumed: Mapping[TopicPartition, int]
@@ -66,9 +66,9 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAsked:
-    """The user wants a commit now; ``Committed`` with the same token answers. ``during``: the request of the ``Notify``
-    whose listener asks, and waits for it."""
+class CommitRequested:
+    """A caller wants a commit now; ``Committed`` with the same token answers. ``during``: the request of the ``Notify``
+    whose listener is the caller."""
 
     token: int
     during: int | None = None
@@ -83,15 +83,15 @@ class StreamFailed:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Leave the group: commit, release, go. ``at_once``: only go; the end of the session releases what is owned.
-    Without ``commit``: release and go."""
+    """Leave the group: commit, release, unregister. ``at_once``: none of these; the end of the session releases the
+    share. Without ``commit``: release and unregister."""
 
     at_once: bool = False
     commit: bool = True
 
 
 Event: TypeAlias = (
-    Start | Tick | FromSession | Reply | Quieted | Collected | Answered | CommitAsked | StreamFailed | Leave
+    Start | Tick | FromSession | Reply | Paused | Collected | Answered | CommitRequested | StreamFailed | Leave
 )
 
 # ---------------------------------------------------------------- actions
@@ -106,7 +106,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Close the session numbered ``epoch``. Nothing of it is wanted any more."""
+    """Close the session numbered ``epoch``."""
 
     epoch: int
 
@@ -121,25 +121,25 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
-    """Stop all streams: nothing of before ``generation`` is handed out any more. ``Quieted`` answers, once the
-    batches that are being worked on are done. ``abandon``: do not wait for those; they no longer count as consumed."""
+class Pause:
+    """Pause all streams: no message of an older generation is delivered any more. ``Paused`` answers, once no reader
+    has a batch in hand. ``abandon``: do not wait; batches in hand do not count as consumed."""
 
     generation: int
     abandon: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """Start reading: for each partition of the share its thread and the offset to start at."""
+class Assign:
+    """Let the streams read: for each partition of the share its thread and its start offset."""
 
     generation: int
     share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Extend:
-    """Read these partitions as well, in the generation that is granted: where to start in them was not known then."""
+class AssignMore:
+    """Read these partitions as well, in the current generation: their start offsets were not known before."""
 
     generation: int
     share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
@@ -147,13 +147,13 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Ask the streams what is consumed; ``Collected`` answers."""
+    """Ask the streams for their consumed offsets; ``Collected`` answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
-    """Ask the brokers for log start (``smallest``) or log end (``largest``) offsets; ``Answered`` answers, with None
-    for a partition that nobody can tell of now (no leader, not created yet)."""
+class ListOffsets:
+    """Ask the brokers for log start (``smallest``) or log end (``largest``) offsets. ``Answered`` answers, with None
+    for a partition without a leader, or one that is not created yet."""
 
     request: int
     partitions: tuple[TopicPartition, ...]
@@ -161,15 +161,15 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchKafka:
-    """Read the group's offsets kept in Kafka; ``Answered`` answers."""
+class FetchKafkaOffsets:
+    """Read the group's committed offsets in Kafka; ``Answered`` answers."""
 
     request: int
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CommitKafka:
+class CommitKafkaOffsets:
     """Commit offsets to Kafka; ``Answered`` answers."""
 
     request: int
@@ -178,10 +178,10 @@ class CommitKafka:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Call the user's rebalance listener; ``Answered`` answers when it returned."""
+    """Call a method of the rebalance listener; ``Answered`` answers when it has returned."""
 
     request: int
-    what: Literal["before_releasing", "before_starting"]
+    method: Literal["before_releasing", "before_starting"]
     partitions: Mapping[TopicPartition, ConsumerThreadId]
 
 
@@ -195,7 +195,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Something a person may want to read. ``level`` as in the logging module."""
+    """A message for the log. ``level`` as in the logging module."""
 
     level: int
     text: str | Notice
@@ -203,7 +203,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The member has left. ``error`` tells why, if it was not asked to."""
+    """The member has left. ``error`` is the reason, if it was not asked to."""
 
     error: Exception | None
 
@@ -212,13 +212,13 @@ Action: TypeAlias = (
     OpenSession
     | CloseSession
     | Send
-    | Quiet
-    | Grant
-    | Extend
+    | Pause
+    | Assign
+    | AssignMore
     | Collect
-    | LookUp
-    | FetchKafka
-    | CommitKafka
+    | ListOffsets
+    | FetchKafkaOffsets
+    | CommitKafkaOffsets
     | Notify
     | Committed
     | Log

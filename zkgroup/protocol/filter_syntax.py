@@ -1,4 +1,4 @@
-"""What Java and the package ``regex`` read alike of Java's regular expressions; all else is refused.
+"""The regular expressions that Java and the package ``regex`` read alike; all others are refused.
 
 All members of a group must select the same topics: an expression that only looks alike in the two dialects would have
 two members read a topic, or none. So expressions are read here, by a grammar that is small enough to be the same in
@@ -22,7 +22,7 @@ MAX_COUNT: Final = 1000
 
 _COUNT: Final = re.compile(r"\{([0-9]{1,9})(?:,([0-9]{0,9}))?\}", re.ASCII)
 _CLASSES: Final = "dwsDWS"
-_NO_NAME: Final = "\0"  # stands for what no topic has in its name
+_NO_NAME: Final = "\0"  # for characters that no topic has in its name
 
 
 class PatternError(ZkgroupError):
@@ -37,8 +37,8 @@ class PatternError(ZkgroupError):
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """What stands for a part of the expression. ``repeatable``: Java and ``regex`` repeat it alike; ``countable``: also
-    by a count."""
+    """A part of the expression, as ``regex`` takes it. ``repeatable``: Java and ``regex`` repeat it alike;
+    ``countable``: also by a count."""
 
     text: str
     repeatable: bool = True
@@ -77,7 +77,7 @@ class _Reader:
         return self._text.startswith(text, self._at)
 
     def _take(self, text: str) -> bool:
-        """Whether ``text`` comes; it is passed then."""
+        """Whether ``text`` is next; it is skipped then."""
         found = self._has(text)
         self._at += len(text) if found else 0
         return found
@@ -106,7 +106,7 @@ class _Reader:
         return "".join(parts)
 
     def _repetition(self, atom: _Atom) -> str:
-        """How often. For whole names it is all one whether as often as possible, or as seldom."""
+        """The repetition of an atom. Greedy or lazy is the same, as whole names are matched."""
         if self._here not in ("*", "+", "?", "{"):
             return ""
         if self._here == "{":
@@ -122,7 +122,7 @@ class _Reader:
         else:
             count = self._here
         if self._behind or not atom.repeatable or (self._here == "{" and not atom.countable):
-            self._refuse("a place, or what stands in a look-behind, is repeated", "write it without the repetition")
+            self._refuse("an anchor, or a part of a look-behind, is repeated", "write it without the repetition")
         self._at += len(count)
         if self._here == "+":
             self._refuse("a possessive repetition", "leave the second + out")
@@ -178,7 +178,7 @@ class _Reader:
 
     def _escape(self) -> _Atom:
         if not self._here:
-            self._refuse("a backslash stands at the end", java=False)
+            self._refuse("a backslash is at the end", java=False)
         if self._take("Q"):
             end = self._text.find("\\E", self._at)
             quoted = self._text[self._at : end if end >= 0 else len(self._text)]
@@ -236,7 +236,7 @@ class _Reader:
             self._refuse("a - amid a character class", r"write \- for the character")
         if self._take("\\"):
             if not self._here:
-                self._refuse("a backslash stands at the end", java=False)
+                self._refuse("a backslash is at the end", java=False)
             return self._escaped()
         return _literal(self._next())
 

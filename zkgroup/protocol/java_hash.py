@@ -20,7 +20,7 @@ def extend_hash(state: int, text: str) -> int:
 
 
 def signed(state: int) -> int:
-    """The hash code, a signed 32-bit integer, that a state stands for."""
+    """The hash code of a state, a signed 32-bit integer."""
     return state - 0x1_0000_0000 if state & 0x8000_0000 else state
 
 

@@ -1,6 +1,6 @@
 """Names of the protocol: topic partitions, consumers, consumer threads, groups, topics.
 
-Formats and rules are those of the reference consumer (``kafka.consumer.ZookeeperConsumerConnector``, Kafka 0.8.0 to
+Formats and rules are those of the Scala consumer (``kafka.consumer.ZookeeperConsumerConnector``, Kafka 0.8.0 to
 1.1.1) and of ``kafka.common.Topic``.
 """
 
@@ -15,7 +15,7 @@ from zkgroup.errors import UsageError
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
-#: Topics of Kafka's own, as the newest reference member (0.11 and later) knows them.
+#: Topics of Kafka's own, as the newest Scala consumer (0.11 and later) knows them.
 INTERNAL_TOPICS: Final[frozenset[str]] = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 MAX_TOPIC_LENGTH: Final = 249
@@ -43,7 +43,7 @@ def parse_partition(name: str) -> int | None:
 
 
 def spans(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions for people, neighbours together: ``orders-0..3, orders-7, payments-0``."""
+    """Partitions as text, consecutive ones together: ``orders-0..3, orders-7, payments-0``."""
     return ", ".join(span_list(partitions))
 
 
@@ -60,10 +60,10 @@ def span_list(partitions: Iterable[TopicPartition]) -> list[str]:
 
 
 class ConsumerThreadId(NamedTuple):
-    """One stream of one group member: what an owner node names."""
+    """One stream of one group member. Owner nodes name it."""
 
     consumer_id: str
-    index: int  # type: ignore[assignment]  # hides tuple.index(), which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index()
 
     def __str__(self) -> str:
         return f"{self.consumer_id}-{self.index}"
@@ -82,7 +82,7 @@ def utf16_order(text: str) -> bytes:
 
 
 def thread_order(ids: Iterable[ConsumerThreadId]) -> list[ConsumerThreadId]:
-    """Sort thread ids as the reference does: as whole strings, so that ``c-10`` comes before ``c-2``."""
+    """Sort thread ids as the Scala consumer does: as whole strings, so that ``c-10`` comes before ``c-2``."""
     return sorted(ids, key=lambda thread: utf16_order(str(thread)))
 
 
@@ -100,14 +100,15 @@ def make_consumer_id(group: str, *, consumer_id: str | None, host: str, millis: 
                 "use letters, digits, '.', '_' and '-' only",
             )
         return f"{group}_{consumer_id}"
-    # A host name is not the user's to choose: what ZooKeeper or a reader could trip over is replaced.
+    # A host name may have characters that ids must not have.
     safe_host = re.sub(r"[^A-Za-z0-9._-]", "_", host) or "localhost"
     digits = format(uuid_high64 & 0xFFFF_FFFF_FFFF_FFFF, "x")[:8]
     return f"{group}_{safe_host}-{millis}-{digits}"
 
 
 def validate_group_id(group: str) -> str:
-    """Return ``group`` if the reference takes it (``[A-Za-z0-9._-]+``, not ``.`` or ``..``), else raise UsageError."""
+    """Return ``group`` if the Scala consumer takes it (``[A-Za-z0-9._-]+``, not ``.`` or ``..``), else raise
+    UsageError."""
     return _validated("group", group, None)
 
 
@@ -135,12 +136,11 @@ def _validated(what: str, name: str, longest: int | None) -> str:
 
 
 def identify_owner(owner: str, members: Collection[str]) -> OwnerIdentity | None:
-    """Tell which of the registered ``members`` an owner string means, or None.
+    """The registered member that an owner string means, or None.
 
-    Reference members write ``MEMBER-INDEX``; some foreign clients write the bare member id, and ids hold dashes
-    themselves, so that nothing may be cut off blindly. In this order: a member followed by ``-`` and an index; a member
-    as it is; the longest member that the string starts with, up to a character that is no letter or digit. Pass a set
-    or a mapping where there are many members.
+    Scala consumers write ``MEMBER-INDEX``; some foreign clients write the bare member id, and ids may contain dashes.
+    Tried in this order: a member followed by ``-`` and an index; a member as it is; the longest member that the string
+    starts with, up to a character that is no letter or digit. Pass a set or a mapping where there are many members.
     """
     head, dash, tail = owner.rpartition("-")
     if dash and head in members and _THREAD_INDEX.fullmatch(tail) and len(tail) < 10:
@@ -166,7 +166,7 @@ def parse_release(release: str) -> tuple[int, int, int]:
 
 
 def internal_topics(release: str) -> frozenset[str]:
-    """The topics that a reference member of that release leaves out of filters."""
+    """The topics that a Scala consumer of that release leaves out of filters."""
     version = parse_release(release)
     if version < (0, 8, 2):
         return frozenset()
@@ -176,5 +176,5 @@ def internal_topics(release: str) -> frozenset[str]:
 
 
 def session_text(session: int) -> str:
-    """The id of a ZooKeeper session, as servers log it; it is signed where clients are told it."""
+    """The id of a ZooKeeper session, as servers log it; clients get it as a signed number."""
     return f"0x{session & 0xFFFFFFFFFFFFFFFF:x}"

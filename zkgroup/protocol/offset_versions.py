@@ -1,8 +1,8 @@
-"""Offsets kept in ZooKeeper: which version and value of each offset node its owner last saw.
+"""Committed offsets in ZooKeeper: the version and value of each offset node that its owner last saw.
 
-The reference writes offsets unconditionally, so that a zombie can rewind its successor. Here every write is a
-compare-and-set on the version that the owner last saw. A foreign write shows as what it is, and is never overwritten
-blindly: the node is read again, and the owner node after it. If that is still ours, whoever wrote was not its owner.
+The Scala consumer writes offsets unconditionally, so that a zombie can rewind its successor. Here every write is a
+compare-and-set on the version that the owner last saw. A foreign write is detected and never overwritten blindly: the
+offset node is read again, and the owner node after it. If that is still ours, the writer did not own the partition.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from zkgroup.protocol.operations import (
 from zkgroup.shell_commands import group_command
 
 T = TypeVar("T")
-#: A conversation with ZooKeeper: yields operations, is sent their results, returns its outcome. Pure.
+#: A generator that yields operations, is sent their results, and returns its outcome. Pure.
 Procedure: TypeAlias = Generator[tuple[Op, ...], Sequence[Result], T]
 
-#: How often a commit tries to get past foreign writes of the same node before it says so.
+#: How often a commit tries to overtake foreign writes of the same node before it fails.
 ROUNDS: Final = 4
 #: Offsets written in one transaction.
 CHUNK: Final = 250
@@ -49,27 +49,27 @@ class CommitError(ZkgroupError):
 class _Entry:
     version: int | None  # None: there is no node
     value: int | None
-    sent: int | None = None  # a write of this value has an outcome that is not known yet
-    hold: int | None = None  # somebody else moved the offset here: leave it until we are past it
+    sent: int | None = None  # a write of this value whose outcome is not known yet
+    hold: int | None = None  # another client moved the offset here: leave it until we are past it
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignWrite:
-    """Somebody who is not the owner changed an offset node: ``value`` is what it holds now (None: nothing legible)."""
+    """A client that does not own the partition changed its offset node. ``value`` is its content, None if malformed."""
 
     partition: TopicPartition
     value: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """Stored offsets (None where there is none), and the nodes that hold no offset."""
+class LoadedOffsets:
+    """Committed offsets (None where there is no node), and errors of malformed nodes."""
 
     offsets: dict[TopicPartition, int | None] = field(default_factory=dict)
     malformed: dict[TopicPartition, MalformedZnodeError] = field(default_factory=dict)
 
 
-class OffsetBook:
+class OffsetVersions:
     """The offset nodes of the partitions that a member owns."""
 
     def __init__(self, group: str) -> None:
@@ -77,23 +77,23 @@ class OffsetBook:
         self._entries: dict[TopicPartition, _Entry] = {}
 
     def __contains__(self, partition: TopicPartition) -> bool:
-        """Whether the partition was read in as ours, and not found to be somebody else's since."""
+        """Whether the partition's offset was loaded, and the partition was not found to be lost since."""
         return partition in self._entries
 
     def forget(self) -> None:
-        """Nothing is owned any more."""
+        """Forget all: nothing is owned any more."""
         self._entries.clear()
 
-    def load(self, partitions: Iterable[TopicPartition]) -> Procedure[Loaded]:
+    def load(self, partitions: Iterable[TopicPartition]) -> Procedure[LoadedOffsets]:
         """Read the offsets of ``partitions``, which were claimed before. Raises CommitError where one may not be read.
 
-        Those that are malformed are not in the book: nothing will be written there.
+        Malformed nodes are left out: they will not be written.
         """
         wanted = list(partitions)
         if not wanted:
-            return Loaded()
+            return LoadedOffsets()
         results = yield tuple(Get(znodes.offset(self.group, partition)) for partition in wanted)
-        loaded = Loaded()
+        loaded = LoadedOffsets()
         for partition, result in zip(wanted, results, strict=True):
             if isinstance(result, Failure) and result.code is not Code.NO_NODE:
                 raise _refusal(znodes.offset(self.group, partition), result, "read")
@@ -108,11 +108,10 @@ class OffsetBook:
         return loaded
 
     def commit(self, offsets: Mapping[TopicPartition, int], session_id: int) -> Procedure[list[ForeignWrite]]:
-        """Write what differs from what the nodes hold; returns the foreign writes met on the way.
+        """Write the offsets that differ from the nodes'; returns the foreign writes that were found.
 
-        Partitions that are not in the book (not owned, or found to be somebody else's) are left out. May be started
-        again after an interruption: writes whose outcome is unknown are looked up before anything else is written.
-        Raises CommitError.
+        Partitions that are not loaded, or lost, are left out. May begin again after an interruption: writes whose
+        outcome is unknown are checked before anything else is written. Raises CommitError.
         """
         foreign: list[ForeignWrite] = []
         doubtful = [p for p in offsets if p in self._entries and self._entries[p].sent is not None]
@@ -130,14 +129,14 @@ class OffsetBook:
             if not doubtful:
                 return foreign
         raise CommitError(
-            f"offset of {doubtful[0]} in group {self.group} is changed by somebody else again and again",
+            f"offset of {doubtful[0]} in group {self.group} is changed by another client again and again",
             Remedy("find the other writer; see which members there are", group_command("inspect-group", self.group)),
         )
 
     def _write_together(
         self, wanted: Sequence[TopicPartition], offsets: Mapping[TopicPartition, int]
     ) -> Procedure[list[TopicPartition]]:
-        """Write in transactions; returns what was in those that were refused, of which nothing was written."""
+        """Write in transactions; returns the partitions of those that were refused, of which none is written."""
         chunks = [wanted[i : i + CHUNK] for i in range(0, len(wanted), CHUNK)]
         results = yield tuple(Transaction(tuple(self._operation(p, offsets[p]) for p in chunk)) for chunk in chunks)
         refused: list[TopicPartition] = []
@@ -153,7 +152,7 @@ class OffsetBook:
     def _write_singly(
         self, wanted: Sequence[TopicPartition], offsets: Mapping[TopicPartition, int]
     ) -> Procedure[list[TopicPartition]]:
-        """Write one by one; returns those that somebody else has changed. Raises CommitError for other refusals."""
+        """Write one by one; returns those that another client has changed. Raises CommitError for other refusals."""
         if not wanted:
             return []
         results = yield tuple(self._operation(p, offsets[p]) for p in wanted)
@@ -217,7 +216,7 @@ class OffsetBook:
         return foreign
 
     def _changed_by_others(self, partition: TopicPartition, node: Node | None) -> bool:
-        """Take over what a node that is surely ours to write holds now."""
+        """Take over the content of a node whose partition is ours. Whether another client has written it."""
         entry = self._entries[partition]
         sent, entry.sent = entry.sent, None
         before = -1 if entry.version is None else entry.version

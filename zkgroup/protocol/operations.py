@@ -1,7 +1,7 @@
-"""The operations a member asks of ZooKeeper, and what comes back.
+"""ZooKeeper's operations and their results, as data.
 
-They are data, so that the same state machine runs over a real session and over a simulated one. Paths are relative
-to the chroot. A batch is sent in its order, pipelined, and answered by one result per operation, in the same order.
+The same state machine runs over a real session and over a simulated one. Paths are relative to the chroot. A batch is
+sent in its order, pipelined, and answered by one result per operation, in the same order.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Code(enum.Enum):
     OTHER = "failed"
 
 
-#: Refusals that tell that somebody made, changed or deleted what was read before.
+#: Refusals that say that a node was created, changed or deleted since it was read.
 CHANGED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE, Code.NOT_EMPTY, Code.EPHEMERAL)
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What matters of a znode's stat. Times are milliseconds since 1970; ``owner`` is 0 for a persistent node.
+    """A znode's stat. Times are milliseconds since 1970; ``owner`` is 0 for a persistent node.
 
     ``pzxid``: the transaction in which a child came or went last, or else the node itself came; it has no time.
     """
@@ -56,17 +56,17 @@ class Acl:
     permissions: int
 
 
-#: Anyone may do anything, as with the reference.
+#: Anyone may do anything, as the Scala consumer creates its nodes.
 OPEN: tuple[Acl, ...] = (Acl("world", "anyone", 31),)
 
 
-#: The access list of a node about which nothing is said: what the session is told to give, else ``OPEN``.
-UNSAID: tuple[Acl, ...] = ()
+#: The session's own access list for nodes that it creates, by default ``OPEN``.
+DEFAULT_ACL: tuple[Acl, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read data and stat → ``Node``. With ``watch``, the next change of the node is told as an event."""
+    """Read data and stat → ``Node``. With ``watch``, the next change of the node sends an event."""
 
     path: str
     watch: bool = False
@@ -82,7 +82,7 @@ class Children:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """→ ``Stat``, or None where there is no node. With ``watch``, creation, change and deletion are told."""
+    """→ ``Stat``, or None where there is no node. With ``watch``, its creation, change or deletion sends an event."""
 
     path: str
     watch: bool = False
@@ -90,10 +90,10 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class GetAcl:
-    """Read who may do what with a node → ``Acls``.
+    """Read a node's access list → ``Acls``.
 
-    To whom may not administer the node, servers from 3.4.14 and 3.5.5 on show digests as ``USER:x``: what is read then
-    cannot be written back.
+    To a client that may not administer the node, servers from 3.4.14 and 3.5.5 on show digests as ``USER:x``; such a
+    list cannot be written back.
     """
 
     path: str
@@ -106,7 +106,7 @@ class Create:
     path: str
     data: bytes = b""
     ephemeral: bool = False
-    acl: tuple[Acl, ...] = UNSAID
+    acl: tuple[Acl, ...] = DEFAULT_ACL
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Apply all of ``ops`` or none → None, or the ``Failure`` of the first that stood in the way (``index``)."""
+    """Apply all of ``ops`` or none → None, or the ``Failure`` of the first that failed (``index``)."""
 
     ops: tuple[Create | SetData | Delete | Check, ...]
 
@@ -161,7 +161,7 @@ class Transaction:
 
 
 Op: TypeAlias = Get | Children | Exists | GetAcl | Create | Ensure | SetData | Delete | Sync | Transaction
-#: What goes through the leader and its quorum: answered only while the session lives.
+#: Operations that go through the leader and its quorum: answered only while the session lives.
 WRITES = (Create, Ensure, SetData, Delete, Transaction)
 
 
@@ -180,14 +180,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Acls:
-    """Who may do what with a znode, in its order."""
+    """A znode's access list, in its order."""
 
     acl: tuple[Acl, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An operation that did not succeed. ``detail`` is for people; ``index`` is the culprit in a transaction."""
+    """An operation that did not succeed. ``detail`` is text; ``index`` is the failed operation of a transaction."""
 
     code: Code
     detail: str = ""
@@ -195,7 +195,7 @@ class Failure:
 
     @property
     def words(self) -> str:
-        """The reason for people; the detail only where the code does not say it already."""
+        """The reason as text; with the detail where the code does not say it already."""
         return f"{self.code.value} ({self.detail})" if self.code is Code.OTHER and self.detail else self.code.value
 
 
@@ -221,7 +221,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The session is over (expired, or closed by somebody), or ``is_refused``. It never comes back."""
+    """The session is over: expired, closed, or ``is_refused``. It never comes back."""
 
     reason: str
     is_refused: bool = False

@@ -1,7 +1,7 @@
-"""What a member does with ZooKeeper, step by step: register, read the registry, claim, release.
+"""A member's procedures in ZooKeeper: register, read the registry, claim, release.
 
-Each is a generator that yields operations and is sent their results. None of them does I/O, and each may be started
-again from its beginning after the connection was lost in the middle: what it did before does no harm.
+Each is a generator that yields operations and is sent their results. None does I/O. Each may begin again after a lost
+connection: repeating its operations does no harm.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zkgroup.protocol.operations import (
     Stat,
     Transaction,
 )
-from zkgroup.protocol.registry_cache import Known
+from zkgroup.protocol.registry_cache import RegistryCache
 from zkgroup.protocol.znodes import Registration
 from zkgroup.shell_commands import group_command
 
@@ -47,7 +47,7 @@ class OwnIdMissingError(ZkgroupError):
 
 
 class OwnerConflictError(ZkgroupError):
-    """Partitions of our share are owned by somebody else. ``paths`` are the owner nodes in the way."""
+    """Other members own partitions of our share. ``paths`` are their owner nodes."""
 
     def __init__(self, group: str, message: str, paths: tuple[str, ...]) -> None:
         super().__init__(message, Remedy("see which sessions hold them", group_command("owners", group)))
@@ -55,15 +55,15 @@ class OwnerConflictError(ZkgroupError):
 
 
 class RegistryRefusedError(ZkgroupError):
-    """ZooKeeper does not let us do what a member must do."""
+    """ZooKeeper refuses an operation that a member needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What a rebalance is computed from: members → {topic: streams}, and topics → partitions in numeric order.
+    """The input of a rebalance: members → {topic: streams}, and topics → partitions in numeric order.
 
-    Two equal registries give equal plans. ``refused``: members whose filter Java refuses; they take nothing.
-    ``damaged``: why topics have no partitions whose nodes cannot be read.
+    Two equal registries give equal plans. ``refused``: members whose filter Java refuses; they read nothing.
+    ``damaged``: errors of topics whose nodes cannot be read; these have no partitions.
     """
 
     members: Mapping[str, Mapping[str, int]]
@@ -86,7 +86,7 @@ def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Proc
     """
     path = znodes.member_id(group, consumer_id)
     for _ in range(4):
-        # Not Exists: where the node cannot be created yet, that would leave a watch for the attempt that can.
+        # Not Exists: where the node cannot be created yet, that would leave a watch for the next attempt.
         created, node = yield (Create(path, data, ephemeral=True), Get(path, watch=True))
         _check((node,), f"read {path}")
         if isinstance(node, Node):
@@ -110,8 +110,7 @@ def unregister(group: str, consumer_id: str, session_id: int) -> Procedure[None]
 
 
 def any_broker() -> Procedure[bool]:
-    """Whether a broker is registered. If none is, the list is watched; otherwise it is not, since members have no use
-    for the events of brokers that come and go."""
+    """Whether a broker is registered. Only if none is, the list is watched: members need no other events of brokers."""
     path = znodes.broker_ids()
     (listed,) = yield (Children(path),)
     if isinstance(listed, tuple) and listed:
@@ -130,22 +129,22 @@ def read_registry(
     *,
     exclude_internal: bool,
     internal: Collection[str],
-    known: Known | None = None,
+    cache: RegistryCache | None = None,
 ) -> Procedure[Registry]:
     """Read members, subscriptions and partitions, watching what makes us rebalance.
 
-    Watched: the list of members, and each of their nodes; the data of the topics we subscribe to; and the list of
-    topics where a filter, ours or, with roundrobin, anybody's, may take up new ones. range needs the partitions of our
-    own topics only; roundrobin those of every topic that anybody subscribes to. ``known``: nodes that were read before,
-    and have not changed since; without it all are read.
+    Watched are the list of members and each of their nodes, the data of the topics we subscribe to, and the list of
+    topics where a filter may select new ones: our own filter, with roundrobin any member's. range needs the partitions
+    of our own topics only, roundrobin those of every subscribed topic. ``cache``: nodes that were read before; without
+    it all are read.
 
-    A filter of somebody else's that Java refuses takes nothing: members of the reference (all releases) fail every
-    rebalance while it is registered, so that none has a plan that could differ. One that Java can read, and we cannot,
-    is an error: others plan with what it takes.
+    Another member's filter that Java refuses selects nothing: Scala consumers (all releases) fail every rebalance while
+    it is registered, so that none has a plan that could differ. A filter that Java can read, and zkgroup cannot, is an
+    error: the other members plan with the topics that it selects.
 
-    Raises OwnIdMissingError; RegistryReadError where a member vanishes meanwhile (a later attempt finds it settled);
-    MalformedZnodeError for an id node or a topic's that stops the reference, and so us; UsageError for a filter that
-    cannot be read.
+    Raises OwnIdMissingError; RegistryReadError where a member leaves meanwhile (a later attempt may succeed);
+    MalformedZnodeError for an id node or a topic's node that stops Scala consumers; UsageError for a filter that cannot
+    be read.
     """
     listed, topic_list = yield (
         Children(znodes.ids(group), watch=True),
@@ -155,8 +154,8 @@ def read_registry(
     ids = sorted(listed) if isinstance(listed, tuple) else []
     if consumer_id not in ids:
         raise OwnIdMissingError(f"our id {consumer_id} is gone from the group")
-    known = Known() if known is None else known
-    nodes = yield from known.read([Get(znodes.member_id(group, member), watch=True) for member in ids])
+    cache = RegistryCache() if cache is None else cache
+    nodes = yield from cache.read([Get(znodes.member_id(group, member), watch=True) for member in ids])
     _check(nodes, f"read the members of group {group}")
     registrations: dict[str, Registration] = {}
     for member, node in zip(ids, nodes, strict=True):
@@ -178,18 +177,18 @@ def read_registry(
     if strategy == "range":
         members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
     wanted = sorted({topic for topics in members.values() for topic in topics})
-    partitions, damaged = yield from _read_partitions(wanted, own_topics, known)
+    partitions, damaged = yield from _read_partitions(wanted, own_topics, cache)
     return Registry({m: topics for m, topics in members.items() if topics}, partitions, tuple(refused), damaged)
 
 
 def _read_partitions(
-    wanted: Sequence[str], own: Mapping[str, int], known: Known
+    wanted: Sequence[str], own: Mapping[str, int], cache: RegistryCache
 ) -> Procedure[tuple[dict[str, tuple[int, ...]], tuple[str, ...]]]:
-    """Partitions of topics, none for a topic that is not there (yet), and what is wrong with topics' nodes. Our own
-    topics are watched, there or not."""
+    """The partitions of topics, none for a topic that does not exist, and the errors of damaged nodes. Our own topics
+    are watched, whether they exist or not."""
     if not wanted:
         return {}, ()
-    nodes = yield from known.read([Get(znodes.topic(topic), watch=topic in own) for topic in wanted])
+    nodes = yield from cache.read([Get(znodes.topic(topic), watch=topic in own) for topic in wanted])
     _check(nodes, "read the topics")
     absent = [t for t, node in zip(wanted, nodes, strict=True) if isinstance(node, Failure) and t in own]
     if absent:
@@ -213,8 +212,7 @@ CHUNK = 250
 def claim(group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_id: int) -> Procedure[None]:
     """Create our owner nodes, in transactions: one that is refused has claimed nothing.
 
-    Raises OwnerConflictError where others are in the way; what was created by then stays: roll it back with
-    ``release``.
+    Raises OwnerConflictError where other members own partitions. The nodes created by then stay: ``release`` them.
     """
     wanted = dict(share)
     for _ in range(4):
@@ -239,7 +237,7 @@ def _owner_node(group: str, partition: TopicPartition, thread: ConsumerThreadId)
 def _clear_the_way(
     group: str, refused: Mapping[TopicPartition, ConsumerThreadId], total: int, session_id: int
 ) -> Procedure[dict[TopicPartition, ConsumerThreadId]]:
-    """Look why claims were refused, mend what is ours to mend, and return what is still to be claimed."""
+    """Read why claims were refused, remove obstacles of our own, and return what is still to be claimed."""
     nodes = yield tuple(Get(znodes.owner(group, partition)) for partition in refused)
     _check(nodes, f"read the owners of group {group}")
     blockers = [
@@ -259,7 +257,7 @@ def _clear_the_way(
         for (partition, thread), node in zip(refused.items(), nodes, strict=True)
         if not isinstance(node, Node) or node.data != str(thread).encode()
     }
-    # Ours, but for another of our streams: left behind by an attempt that was cut off.
+    # Ours, but of another of our streams: left behind by an interrupted attempt.
     stale = tuple(
         Delete(znodes.owner(group, partition), node.stat.version)
         for partition, node in zip(refused, nodes, strict=True)
@@ -276,7 +274,7 @@ def release(
 ) -> Procedure[None]:
     """Delete the owner nodes of ``partitions`` that are our session's, and no others.
 
-    ``surely_ours``: nodes that are watched, and of which no change was told since they were seen to be ours.
+    ``surely_ours``: nodes that were read as ours, with a watch, and have had no event since.
     """
     wanted = list(partitions)
     doubtful = [partition for partition in wanted if partition not in surely_ours]
@@ -302,7 +300,7 @@ def release(
             return
         results = yield tuple(Delete(znodes.owner(group, partition), version) for partition, version in ours)
         _check(results, f"release partitions of group {group}")
-        # Somebody has written to a node of ours in between: look again.
+        # Another client has written to a node of ours in between: read it again.
         doubtful = [
             partition
             for (partition, _), result in zip(ours, results, strict=True)
@@ -314,7 +312,7 @@ def release(
 def lost(
     group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_id: int
 ) -> Procedure[tuple[TopicPartition, ...]]:
-    """Watch the owner nodes of ``share`` from now on; returns those that are not our session's, or not as claimed."""
+    """Watch the owner nodes of ``share``; returns those that are not our session's, or not as claimed."""
     nodes = yield tuple(Get(znodes.owner(group, partition), watch=True) for partition in share)
     return tuple(
         partition
@@ -324,7 +322,7 @@ def lost(
 
 
 def watch_gone(paths: Sequence[str]) -> Procedure[tuple[str, ...]]:
-    """Watch nodes that are in the way; returns those that are still there."""
+    """Watch blocking owner nodes; returns those that still exist."""
     stats = yield tuple(Exists(path, watch=True) for path in paths)
     return tuple(path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat))
 

@@ -1,11 +1,10 @@
-"""What a member has read of the registry and watches since, so that it reads again only what has changed.
+"""Nodes of the registry that a member has read with a watch: it reads again only those that have changed.
 
-A registration does not change while its node lives, and topics change seldom: a group of M members that all read all
-registrations in every rebalance costs ZooKeeper M² reads for the one that has come.
+A registration does not change while its node lives, and topics change seldom. Without the cache a group of M members
+would cost ZooKeeper M² reads for each member that joins.
 
-Why a node that is known may be believed: ZooKeeper tells a watch's event before it answers a read that has seen the
-change, on the same connection and in that order; a watch is told once, and then the node is not known any more. Watches
-end with the connection, and so does all that is known.
+Why a cached node is valid: ZooKeeper sends a watch's event before it answers a read that has seen the change, on the
+same connection. The event removes the node from the cache. Watches end with the connection, and the cache with them.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from zkgroup.protocol.offset_versions import Procedure
 from zkgroup.protocol.operations import Get, Node, Result
 
 
-class Known:
-    """Nodes by path, as they are. One procedure at a time reads through it."""
+class RegistryCache:
+    """Nodes by path. One procedure at a time reads through it."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -28,19 +27,19 @@ class Known:
         return len(self._nodes)
 
     def changed(self, path: str) -> None:
-        """A watch has told of this path."""
+        """A watch event came for this path."""
         self._nodes.pop(path, None)
-        # The answers of one request come one after the other, and an event may come between them: what was answered
-        # before it, and is handed on with the last of them, is outdated, and its watch is gone.
+        # The answers of one batch come one after the other, and all are returned with the last of them. An answer from
+        # before the event is outdated, and its watch is gone.
         self._changed.add(path)
 
     def forget(self) -> None:
-        """Watches are gone, or what is known is doubted."""
+        """Watches are gone, or the cached nodes are in doubt."""
         self._nodes.clear()
         self._era += 1
 
     def read(self, wanted: Sequence[Get]) -> Procedure[list[Result]]:
-        """The results of ``wanted``, in their order. Those that watch are asked for only where they are not known."""
+        """The results of ``wanted``, in their order. Those with a watch are read only where they are not cached."""
         known = {get.path: self._nodes[get.path] for get in wanted if get.watch and get.path in self._nodes}
         missing = tuple(get for get in wanted if get.path not in known)
         if not missing:

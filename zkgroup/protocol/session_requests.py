@@ -1,4 +1,4 @@
-"""A member's talk with ZooKeeper: requests and replies, interruptions, and the lease on what may be written.
+"""A member's requests to ZooKeeper: procedures, interruptions, and the lease under which it may write.
 
 Pure: requests leave as ``Send`` actions, replies come in as events.
 """
@@ -18,15 +18,15 @@ from zkgroup.protocol.operations import Code, Failure, Op, Result, Sync, writes
 T = TypeVar("T")
 _Then: TypeAlias = Callable[[Sequence[Result]], None]
 
-#: When to begin again after a connection was lost of which nothing was heard yet. (Usually that is heard first.)
+#: Seconds until a procedure begins again whose request failed before the lost connection was reported.
 RESTART_PAUSE: Final = 0.1
 _LOST: Final = (Code.CONNECTION_LOSS, Code.SESSION_EXPIRED)
 
 
-class Conversation:
-    """One procedure at a time, begun again from its start when the connection was lost in the middle.
+class SessionRequests:
+    """Runs one procedure at a time, and begins it again from its start after a lost connection.
 
-    ``now`` is set by the machine before it calls. ``emit`` takes the actions.
+    The machine sets ``now`` before it calls. ``emit`` takes the actions.
     """
 
     def __init__(self, emit: Callable[[Send], None]) -> None:
@@ -38,14 +38,14 @@ class Conversation:
         self._connections = 0
         self._requests = 0
         self._waiting: dict[int, tuple[tuple[Op, ...], _Then]] = {}
-        self._holding = False  # the procedure wants to write, and waits for a proof that the session lives
+        self._holding = False  # the procedure wants to write, and waits for the lease
         self._procedure: Procedure[Any] | None = None
-        self._begin: Callable[[], None] | None = None  # begins the procedure that is under way, or interrupted
+        self._begin: Callable[[], None] | None = None  # begins the procedure that is running, or interrupted
         self._restart_at = float("inf")
 
     @property
     def idle(self) -> bool:
-        """Whether no procedure is under way, or interrupted."""
+        """Whether no procedure is running, or interrupted."""
         return self._begin is None
 
     @property
@@ -65,28 +65,28 @@ class Conversation:
             self._restart()
 
     def disconnect(self) -> None:
-        """The connection dropped: what is under way begins again when it is back."""
+        """The connection dropped: the procedure begins again when it is back."""
         self.connected = False
         self.lease.pause()
         self._restart_at = float("inf")
         if self._holding:
-            self._interrupt()  # it has not been sent, and what it was decided on may be outdated by then
+            self._interrupt()  # it has not been sent, and may be outdated by then
 
     def end(self) -> None:
-        """The session is over: what was asked under it is forgotten, and never asked in another."""
+        """The session is over: its requests are forgotten, and never sent in another."""
         self.connected = False
         self.lease.end()
         self.drop()
         self._waiting.clear()
 
     def drop(self) -> None:
-        """Give up the procedure that is under way."""
+        """Give up the current procedure."""
         self._interrupt()
         self._begin = None
         self._restart_at = float("inf")
 
     def tick(self) -> None:
-        """Ask for a new proof that the session lives, when it is time to."""
+        """Renew the lease, or begin an interrupted procedure again, when that is due."""
         if self.connected and self.lease.due(self.now):
             self._sync()
         if self._restart_at <= self.now:
@@ -95,20 +95,20 @@ class Conversation:
     # ------------------------------------------------------------ requests
 
     def reply(self, event: Reply) -> None:
-        """Results came in."""
+        """Take the results of a request."""
         if (waiting := self._waiting.pop(event.request, None)) is None:
             return
         ops, then = waiting
         self.lease.renew(ops, event.results, event.sent_at)
         if self._holding and self.lease.holds(self.now):
-            # As after a reconnect: what it wanted to write was decided on by answers that may be as old as the lease.
+            # As after a reconnect: the write was decided on by answers that may be as old as the lease.
             self._interrupt()
             self._restart()
         then(event.results)
 
     def _ask(self, ops: tuple[Op, ...], then: _Then) -> None:
-        """Send now. What writes, where the lease has run out, is not sent: once a sync has shown that the session lives
-        the procedure begins again."""
+        """Send now. A write past the lease is not sent: the procedure begins again once a sync has renewed the
+        lease."""
         if not self.connected:
             self._interrupt()
         elif self.lease.holds(self.now) or not writes(ops):
@@ -130,8 +130,8 @@ class Conversation:
     def run(
         self, begin: Callable[[], Procedure[T]], done: Callable[[T], None], failed: Callable[[ZkgroupError], None]
     ) -> None:
-        """Run a procedure to its end; ``done`` gets what it returns, ``failed`` what it raises. One that is under way
-        is given up."""
+        """Run a procedure to its end; ``done`` gets its result, ``failed`` its error. The current procedure is given
+        up."""
         self.drop()
         self._begin = lambda: self._start(begin, done, failed)
         self._restart()
@@ -162,7 +162,7 @@ class Conversation:
 
         def replied(results: Sequence[Result]) -> None:
             if self._procedure is not procedure:
-                return  # given up meanwhile
+                return  # it was given up
             if not any(isinstance(result, Failure) and result.code in _LOST for result in results):
                 proceed(results)
                 return

@@ -1,8 +1,8 @@
-"""Topic filters: white lists and black lists of topics, as the reference reads them.
+"""Topic filters: white lists and black lists of topics, as the Scala consumer reads them.
 
-The reference (``kafka.consumer.TopicFilter``, 0.8.0 to 1.1.1) matches whole topic names with Java's regular
-expressions. What Java and the package ``regex`` read alike is taken (``filter_syntax``); all else is refused, because
-all members of a group must select the same topics.
+The Scala consumer (``kafka.consumer.TopicFilter``, 0.8.0 to 1.1.1) matches whole topic names with Java's regular
+expressions. Expressions that Java and the package ``regex`` read alike are accepted (``filter_syntax``), all others
+refused: all members of a group must select the same topics.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from zkgroup.protocol.names import INTERNAL_TOPICS
 
 FilterKind = Literal["white_list", "black_list"]
 
-#: Seconds of work for one name; and what every name adds to that when many are matched.
+#: Seconds of work for one name, and the seconds that each name adds where many are matched.
 TIMEOUT: Final = 1.0
 TIMEOUT_PER_NAME: Final = 0.0005
 
-_BLANKS: Final = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
+_BLANKS: Final = "".join(map(chr, range(0x21)))  # Java's String.trim removes these
 _QUOTES: Final = "\"'"
 
 
 def normalise(expression: str) -> str:
-    """The reference's normalisation: trim, ``,`` becomes ``|``, drop blanks, drop quotes at both ends of the whole.
+    """The Scala consumer's normalisation: trim, ``,`` becomes ``|``, drop blanks, drop quotes at both ends.
 
-    Every reader applies it again to what was registered, so it is applied until nothing changes.
+    Every reader applies it again to the registered expression, so it is applied until nothing changes.
     """
     while True:
         once = expression.strip(_BLANKS).replace(",", "|").replace(" ", "").strip(_QUOTES)
@@ -42,11 +42,11 @@ def normalise(expression: str) -> str:
 
 @dataclass(frozen=True)
 class TopicFilter:
-    """Which topics a member takes: those that match the expression, or (black list) all others.
+    """The topics that a member selects: those that match the expression, or (black list) all others.
 
     Raises FilterSyntaxError for an expression that Java refuses, UsageError for one that Java and ``regex`` may read
     differently.
-    ``expression`` is kept in normalised form, which is what is registered.
+    ``expression`` is kept in normalised form, as it is registered.
     """
 
     kind: FilterKind
@@ -62,9 +62,9 @@ class TopicFilter:
         object.__setattr__(self, "_pattern", _compile(self.expression))
 
     def matches(self, topic: str) -> bool:
-        """Whether the filter takes the topic; internal topics are not looked at here.
+        """Whether the filter selects the topic; internal topics are not left out here.
 
-        A name that no topic can have, empty or beyond printable ASCII, is taken by no filter of either kind. Raises
+        No filter of either kind selects a name that no topic can have, empty or beyond printable ASCII. Raises
         FilterLimitError where matching takes longer than ``TIMEOUT``.
         """
         return self._takes(topic, time.thread_time() + TIMEOUT)
@@ -76,7 +76,7 @@ class TopicFilter:
         exclude_internal: bool = True,
         internal: Collection[str] = INTERNAL_TOPICS,
     ) -> tuple[str, ...]:
-        """Those of ``topics`` that the filter takes, sorted. Raises FilterLimitError as ``matches`` does.
+        """Those of ``topics`` that the filter selects, sorted. Raises FilterLimitError as ``matches`` does.
 
         ``internal`` are the topics that ``exclude_internal`` leaves out: which ones depends on the reader's release.
         """

@@ -1,6 +1,6 @@
-"""Reading JSON that others wrote into a znode: everything unreadable becomes one MalformedZnodeError.
+"""JSON of other clients in znodes: all that is unreadable raises MalformedZnodeError.
 
-orjson is what makes this safe: it refuses invalid UTF-8, NaN, nesting beyond 1,024 levels and numbers out of all
+orjson makes this safe: it refuses invalid UTF-8, NaN, nesting beyond 1,024 levels and numbers out of all
 bounds, all with one kind of error.
 """
 
@@ -12,7 +12,7 @@ import orjson
 
 from zkgroup.errors import MalformedZnodeError
 
-#: ZooKeeper itself refuses larger ones (``jute.maxbuffer``) unless it was told otherwise.
+#: ZooKeeper itself refuses larger ones by default (``jute.maxbuffer``).
 MAX_BYTES: Final = 1024 * 1024
 
 INT32_MAX: Final = 2**31 - 1
@@ -28,7 +28,7 @@ def excerpt(text: object) -> str:
 
 
 def excerpt_json(value: object) -> str:
-    """A short quote of a value out of JSON, as it stands there."""
+    """A short quote of a JSON value."""
     try:
         shown = orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # lone surrogates

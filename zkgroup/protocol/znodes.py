@@ -1,8 +1,8 @@
-"""The znodes of the registry: every path, and what members read from and write to theirs (brokers': ``brokers``).
+"""The znodes of the registry: every path, and the content of members' nodes (brokers': ``broker_znodes``).
 
-Paths are relative to the chroot. Layouts are those of Kafka 0.8.0 to 1.1.1 (``kafka.utils.ZkUtils``); what is written
-is what the reference consumer of 1.1.1 writes. Every ``decode_*`` takes the znode's path (for messages) and its data,
-and raises nothing but MalformedZnodeError.
+Paths are relative to the chroot. Layouts are those of Kafka 0.8.0 to 1.1.1 (``kafka.utils.ZkUtils``); written nodes
+have the content that the Scala consumer of 1.1.1 writes. Every ``decode_*`` takes the znode's path (for messages) and
+its data, and raises nothing but MalformedZnodeError.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def delete_topics() -> str:
 
 
 def export_state(group_id: str) -> str:
-    """Below it, what exports of the group keep while they are under way. Not the reference's: no member looks there."""
+    """Below it, the state of a running export of the group. zkgroup's own: no Scala consumer reads it."""
     return group(group_id) + "/zkgroup/export"
 
 
@@ -143,9 +143,7 @@ _PATTERNS: Final[dict[str, Pattern]] = {
     "white_list": "white_list",
     "black_list": "black_list",
 }
-_STOPS_THE_GROUP: Final = (
-    "members of the reference cannot rebalance until this node goes: stop the client that wrote it"
-)
+_STOPS_THE_GROUP: Final = "Scala consumers cannot rebalance until this node goes: stop the client that wrote it"
 
 
 #: Defects that members of the Scala consumer write themselves.
@@ -158,7 +156,7 @@ OTHER_NUMBERS: Final = "a number that is no 32-bit integer: members up to 0.11 c
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a member registers: topics (or, for a filter, its one expression) and how many streams it reads each with.
+    """A member's registration: topics (or, for a filter, its one expression), each with a number of streams.
 
     ``timestamp`` is in milliseconds since 1970. ``version`` is ignored by every reader.
     """
@@ -172,8 +170,8 @@ class Registration:
 def encode_registration(registration: Registration) -> bytes:
     """The id node's data, byte for byte as 1.1.1 writes it, but for backslashes: those are escaped once, not twice.
 
-    Raises ValueError for what must never be written, because it would stop the whole group: no streams, or a filter
-    without its one expression; also without a timestamp.
+    Raises ValueError for a registration that would stop the whole group: no streams, or a filter without its one
+    expression; also without a timestamp.
     """
     if registration.pattern != "static" and len(registration.subscription) != 1:
         raise ValueError("a filter is registered as one expression")
@@ -187,22 +185,22 @@ def encode_registration(registration: Registration) -> bytes:
             "version": 1,
             "subscription": dict(registration.subscription),
             "pattern": registration.pattern,
-            # A string: a number of this size breaks every reference member up to 0.11.
+            # A string: a number of this size breaks every Scala consumer up to 0.11.
             "timestamp": str(registration.timestamp),
         }
     )
 
 
 def decode_registration(path: str, data: bytes | None) -> Registration:
-    """Read an id node as the reference does: an unknown pattern is static, of a filter's keys the first counts.
+    """Read an id node as the Scala consumer does: an unknown pattern is static, of a filter's keys the first counts.
 
-    Raises MalformedZnodeError for what stops every reference member of the group.
+    Raises MalformedZnodeError for a node that stops every Scala consumer of the group.
     """
     return _read_registration(path, data)[0]
 
 
 def registration_defects(data: bytes | None) -> tuple[str, ...]:
-    """What is wrong with an id node's data, one short phrase each; nothing is raised."""
+    """The defects of an id node's data, as short phrases; raises nothing."""
     try:
         return tuple(_read_registration("", data)[1])
     except MalformedZnodeError as error:
@@ -214,7 +212,7 @@ _OLD_FILTER: Final = re.compile(r"([*!])([1-9][0-9]{0,5})\1(.+)", re.DOTALL)
 
 
 def decode_foreign_registration(data: bytes, existing: Collection[str]) -> Registration | None:
-    """What another client means by an id node that the Scala consumer cannot read, or reads otherwise. None where the
+    """Another client's meaning of an id node that the Scala consumer cannot read, or reads otherwise. None where the
     node does not name the topics: a bare name that no topic has may as well be the member's.
 
     Kafka 0.7 and Microsoft's C# client write ``{ "orders": 1 }``, for filters ``*1*EXPRESSION`` or ``!1!EXPRESSION``;
@@ -329,7 +327,7 @@ def encode_offset(next_offset: int) -> bytes:
 
 def decode_offset(path: str, data: bytes | None) -> int | None:
     """The next offset to read; None for a negative number, with which members start as without an offset (−1; Flink 0.8
-    wrote −915623761776). Blanks around the number are let pass."""
+    wrote −915623761776). Blanks around the number are ignored."""
     check_size(path, data or b"", _OFFSET_REMEDY)
     text = (data or b"").decode("utf-8", "replace").strip()
     if not text:

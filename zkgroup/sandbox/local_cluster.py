@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import parse_chroot
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
@@ -93,7 +93,7 @@ class Sandbox:
         self._heap_mb = heap_mb
         self._archive_classes = record
         self._under_load = under_load
-        self._guard = Guard()
+        self._guard = Watchdog()
         self.security = Security(self.folder / "secure") if secure else None
         #: Of a secured sandbox that was started here.
         self.authority: Authority | None = None
@@ -161,7 +161,7 @@ class Sandbox:
             raise ZkgroupError(f"sandbox {self.name} has no broker {broker_id} running", "start it first") from None
 
     @property
-    def guard(self) -> Guard | None:
+    def guard(self) -> Watchdog | None:
         """What ends processes that belong to the sandbox when its owner dies; None where they run on."""
         return self._guard if self.owned else None
 
@@ -200,11 +200,11 @@ class Sandbox:
             shutil.rmtree(self.folder, ignore_errors=True)  # what a crash left
             self.folder.mkdir(parents=True, mode=0o700)
             self._guard.start()
-            self._guard.say(f"rm {self.folder}")
+            self._guard.send(f"rm {self.folder}")
             if self.security is not None:
                 self.authority = self.security.make(self.name)
             if self.folder == sandbox_folder(self.name):
-                self._guard.say(f"unlock {lock_file(self.name)}")
+                self._guard.send(f"unlock {lock_file(self.name)}")
             try:
                 self._start_servers()
                 self._started = True

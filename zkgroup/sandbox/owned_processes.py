@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zkgroup.child_environment import childs_environment
-from zkgroup.child_watchdog import REPORT, Guard
+from zkgroup.child_watchdog import REPORT, Watchdog
 from zkgroup.child_watchdog.watchdog_script import start_token
 from zkgroup.errors import ZkgroupError
 
@@ -109,7 +109,7 @@ def _command_lines() -> Iterator[tuple[int, list[str]]]:
 class Process:
     """A child process with its log."""
 
-    def __init__(self, child: subprocess.Popen[bytes], guard: Guard | None) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], guard: Watchdog | None) -> None:
         self._child = child
         self._guard = guard
         # The start time is read before anything can reap the child, so it is there even if the child has ended.
@@ -135,7 +135,7 @@ class Process:
         except subprocess.TimeoutExpired:
             return False
         if self._guard is not None:
-            self._guard.say(f"-{self._child.pid}")
+            self._guard.send(f"-{self._child.pid}")
         return True
 
     def end(self, patience: float) -> None:
@@ -152,7 +152,7 @@ class Process:
 
 
 def spawn(
-    command: Sequence[str], *, folder: Path, log: Path, guard: Guard | None, output: Path | None = None
+    command: Sequence[str], *, folder: Path, log: Path, guard: Watchdog | None, output: Path | None = None
 ) -> Process:
     """Start ``command`` in ``folder`` in a session of its own.
 

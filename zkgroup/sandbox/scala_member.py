@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
@@ -117,7 +117,7 @@ class ReferenceMember:
     """
 
     def __init__(
-        self, options: MemberOptions, folder: Path, guard: Guard | None = None, *, record: bool = False
+        self, options: MemberOptions, folder: Path, guard: Watchdog | None = None, *, record: bool = False
     ) -> None:
         self.options = options
         self.folder = folder

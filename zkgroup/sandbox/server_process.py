@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.child_watchdog.watchdog_script import is_paused
 from zkgroup.errors import ZkgroupError
 from zkgroup.sandbox.owned_processes import POLL, Process, ProcessId, spawn
@@ -39,7 +39,7 @@ class Server:
         folder: Path,
         prepare: Callable[[int], Sequence[str]],
         serves: Callable[[int], bool],
-        guard: Guard | None,
+        guard: Watchdog | None,
         port: int | None = None,
     ) -> None:
         self.name = name

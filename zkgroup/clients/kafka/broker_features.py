@@ -1,8 +1,8 @@
-"""What a broker can be asked, found out before it is asked.
+"""The requests that a broker supports (ApiVersions).
 
-librdkafka (2.16) knows which requests a broker takes, and tells it in its debug log alone. To ask for a deletion that
-the broker does not know is no way to find out: the client is broken by the refusal, and aborts the process when it is
-freed (``rd_kafka_q_destroy0``: a queue is freed twice).
+librdkafka (2.16) shows them in its debug log alone. A request to delete a group cannot be tried instead: where the
+broker does not support it the client breaks, and aborts the process when it is freed (``rd_kafka_q_destroy0``: a queue
+is freed twice).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ log = logging.getLogger(__name__)
 _API: Final = re.compile(r"(?:\[thrd:[^\]]*\]: )?(\S+/(\S+?)): +ApiKey (\w+) \(\d+\) Versions \d+\.\.\d+")
 _FACILITY: Final = "APIVERSION"
 _DEBUG: Final = 7
-#: Seconds to wait for the log of what is answered already.
+#: Seconds to wait for log lines that are written already.
 _SETTLING: Final = 2.0
 
 
-class AbilityLog(ClientLog):
-    """A client's log that keeps what brokers can be asked: broker id → names of requests. The id of a broker that is
+class ApiVersionsLog(ClientLog):
+    """A client's log that collects the supported requests: broker id → names of requests. The id of a broker that is
     known by its address alone is ``bootstrap``."""
 
     def __init__(self) -> None:
         super().__init__(log)
-        self.abilities: dict[str, set[str]] = {}
+        self.requests: dict[str, set[str]] = {}
 
     def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
-        """As confluent-kafka (2.16) calls it."""
+        """Called by confluent-kafka (2.16)."""
         if facility == _FACILITY and (match := _API.match(text)):
-            self.abilities.setdefault(match[2], set()).add(match[3])
+            self.requests.setdefault(match[2], set()).add(match[3])
         elif level < _DEBUG:
             super().log(level, form, facility, client, text)
 
@@ -49,7 +49,7 @@ def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
     """
     if settings.legacy_release is not None:
         return False
-    found = AbilityLog()
+    found = ApiVersionsLog()
     debug = ",".join(filter(None, [settings.properties.get("debug", ""), "feature"]))
     talkative = replace(settings, properties={**settings.properties, "debug": debug})
     client = admin_client(talkative, timeout, found)
@@ -62,13 +62,15 @@ def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
             raise no_answer(settings, timeout) from None
         raise ZkgroupError(f"the coordinator of group {group} cannot be found: {error.args[0].str()}") from None
     coordinator = str(described.coordinator.id) if described.coordinator else ""
-    # Each request is a line of its own, and some may have been heard before: to know a broker is not to know all of it.
-    # All its lines were written before its answer, and a poll hears all that are written.
+    # Each request is a line of its own. All lines of a broker were written before its answer, and a poll reads all that
+    # are written.
     deadline = time.monotonic() + _SETTLING
     client.poll(0.05)
-    while coordinator not in found.abilities and time.monotonic() < deadline:
+    while coordinator not in found.requests and time.monotonic() < deadline:
         client.poll(0.05)
-    known = found.abilities.get(coordinator)
+    known = found.requests.get(coordinator)
     if known is None:
-        raise UnreachableError(f"broker {coordinator or 'unknown'} does not tell what it can do", "check the brokers")
+        raise UnreachableError(
+            f"broker {coordinator or 'unknown'} does not list the requests that it supports", "check the brokers"
+        )
     return "DeleteGroups" in known

@@ -1,7 +1,7 @@
 """Kafka brokers, through confluent-kafka. The only place that imports it; others take its names from here.
 
 librdkafka is used for fetching, log offsets and offsets kept in Kafka. It never sees a group in ZooKeeper as a member:
-nothing subscribes but ``membership``, and nothing is committed behind the caller's back.
+nothing subscribes but ``GroupMembership``, and nothing is committed behind the caller's back.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ log = logging.getLogger(__name__)
 
 # librdkafka wants a group id even from a consumer that only assigns. Nothing is ever stored under this one.
 NO_GROUP: Final = "zkgroup-reader"
-#: Partitions to be asked about at a time: librdkafka's work on a request grows with their square (10,000 at once took
+#: Partitions in one request: librdkafka's work on a request grows with their square (10,000 at once took
 #: 65 µs of CPU each, 1,000 take 20).
 PIECE: Final = 1000
-#: Seconds to wait for the controller's word; any broker's will do afterwards, half a second slower.
+#: Seconds to wait for the controller's answer; after that any broker serves, half a second slower.
 CONTROLLER_TIMEOUT: Final = 1.0
-#: So many brokers that cannot be had for one reason or another speak for all.
+#: So many brokers with a hopeless connection stand for all.
 _ENOUGH: Final = 3
 _TOKEN: Final = "give -X kafka.sasl.oauthbearer.method=oidc, and librdkafka's properties for it (sasl.oauthbearer.…)"
-#: How many brokers that gave no answer are asked why.
+#: How many brokers that gave no answer are probed for the reason.
 _ASKED: Final = 5
-#: Seconds between two looks at an answer that is waited for.
+#: Seconds between two polls for an answer.
 _LISTEN: Final = 0.005
 #: Codes that say that a broker cannot be reached, or did not answer.
 UNREACHABLE: Final = (
@@ -120,16 +120,17 @@ class KafkaSettings:
 
     @property
     def protocol(self) -> str:
-        """What is spoken with the brokers, as Kafka names it."""
+        """The security protocol, by Kafka's name."""
         return self.properties.get("security.protocol", "PLAINTEXT").upper()
 
     @property
     def old_and_plain(self) -> bool:
-        """Whether these brokers are asked without librdkafka where that may take a silent one for one that works."""
+        """Whether ``wire_protocol`` serves better than librdkafka, which may take a silent broker for one that
+        works."""
         return self.legacy_release is not None and self.protocol == "PLAINTEXT"
 
     def portable(self) -> KafkaSettings:
-        """The same for another machine: what files hold of certificates and keys instead of their names.
+        """The same for another machine: with the content of certificate and key files instead of their names.
 
         Raises ``UsageError`` where one cannot be read.
         """
@@ -150,7 +151,7 @@ class KafkaSettings:
         """The properties that every client shares."""
         conf: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
-            # The brokers' own logs tell why they drop idle connections; a dropped one is re-opened when needed.
+            # Brokers drop idle connections; a dropped one is re-opened when needed.
             "log.connection.close": False,
             "socket.keepalive.enable": True,
             # With the defaults brokers that are all gone are tried twenty times a second, or no more after ten seconds.
@@ -170,17 +171,16 @@ def settings_from_brokers(
 ) -> KafkaSettings:
     """How to reach the brokers that are registered in ZooKeeper.
 
-    ``listener`` names the listener, which also tells the protocol; without it, it is one whose protocol is the one
-    asked for with ``security.protocol`` (PLAINTEXT if not set): ``listeners.choose`` says which.
-    A registration of version 1 is a 0.8 broker's, of version 2 a 0.9 one's (or a newer one held back by
-    ``inter.broker.protocol.version``); both are spoken to without asking for their versions.
+    ``listener`` names the listener, and with it the protocol. Without it ``listeners.choose`` chooses one by
+    ``security.protocol`` (PLAINTEXT by default). A registration of version 1 is a 0.8 broker's, of version 2 a 0.9
+    one's (or a newer one's with an old ``inter.broker.protocol.version``); neither is asked for its versions.
 
-    Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener, or too
-    little is said for its protocol.
+    Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener, or settings
+    are missing for its protocol.
     """
     properties = dict(properties or {})
     if properties.get("security.protocol", "PLAINTEXT").upper() not in PROTOCOLS:
-        # Not shown: what was meant for another property may be a secret.
+        # The value is not shown: it may be a secret that belongs to another property.
         raise UsageError("kafka.security.protocol is none that Kafka has", f"use {', '.join(PROTOCOLS)}")
     if not brokers:
         raise UnreachableError(
@@ -208,7 +208,7 @@ def _mechanism(properties: Mapping[str, str]) -> str:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raise ``UsageError`` where the protocol needs what is not said."""
+    """Raise ``UsageError`` where settings are missing for the protocol."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if not protocol.startswith("SASL"):
         return
@@ -261,7 +261,7 @@ def consumer(
 ) -> Consumer:
     """A librdkafka consumer, which commits and resets nothing by itself. Names of properties have underscores for dots.
 
-    ``on_error`` hears, in ``consume``, of what concerns the client as a whole, such as that no broker can be reached.
+    ``consume`` calls ``on_error`` with errors of the client as a whole, such as that no broker can be reached.
 
     Close it: nothing else ends its threads. It logs to ``client_log``, or to this module's logger, from ``poll`` and
     ``consume``.
@@ -292,7 +292,7 @@ def bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
     """The error for properties that librdkafka refuses, which does not show their values."""
     if settings.protocol.endswith("SSL"):
         try:
-            tls.context_of(connection_errors.tls_of(settings.properties), "TLS with brokers")
+            tls.ssl_context(connection_errors.tls_of(settings.properties), "TLS with brokers")
         except UsageError as better:
             return better
     detail = error.args[0] if error.args else error
@@ -303,10 +303,12 @@ def bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
 
 def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminClient:
     try:
-        # ``kafka_trouble`` wants to know; ``ClientLog`` keeps it from whoever does not.
-        heard = client_log or ClientLog(log)
-        conf = settings.base() | {"log.connection.close": True, "error_cb": heard.hear} | dict(settings.properties)
-        return AdminClient(conf, logger=heard)
+        # ``connection_errors`` needs the reason of a closed connection; ``ClientLog`` leaves it out otherwise.
+        kafka_log = client_log or ClientLog(log)
+        conf = (
+            settings.base() | {"log.connection.close": True, "error_cb": kafka_log.on_error} | dict(settings.properties)
+        )
+        return AdminClient(conf, logger=kafka_log)
     except (KafkaException, ValueError, TypeError) as error:
         raise bad_properties(error, settings) from None
 
@@ -318,32 +320,32 @@ def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog 
     librdkafka (2.16) drops its bootstrap connections as soon as it knows the brokers; a look-up of leaders that is
     under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
     """
-    heard = client_log or ClientLog(log)
-    admin = _new_admin(settings, heard)
+    kafka_log = client_log or ClientLog(log)
+    admin = _new_admin(settings, kafka_log)
     deadline = time.monotonic() + timeout
-    heard.quiet = True
+    kafka_log.quiet = True
     try:
         if settings.legacy_release is None and _has_controller(
-            admin, heard, settings, min(timeout, CONTROLLER_TIMEOUT)
+            admin, kafka_log, settings, min(timeout, CONTROLLER_TIMEOUT)
         ):
             return admin
-        # 0.8 and 0.9 tell no controller, which the above waits for, and one that has died says nothing.
+        # 0.8 and 0.9 do not report the controller, which the above waits for, and a dead one does not answer.
         admin.list_topics(timeout=max(0.1, deadline - time.monotonic()))
     except KafkaException as error:
         if error.args[0].code() in UNREACHABLE:
             admin.poll(0)
-            raise connection_errors.explain(heard.failure, settings.properties) or no_answer(
+            raise connection_errors.explain(kafka_log.failure, settings.properties) or no_answer(
                 settings, timeout
             ) from None
-        log.debug("describing the cluster: %s", error)  # what was to be asked may be answered all the same
+        log.debug("describing the cluster: %s", error)  # the request to come may succeed all the same
     finally:
-        heard.quiet = False
+        kafka_log.quiet = False
     return admin
 
 
-def _has_controller(admin: AdminClient, heard: ClientLog, settings: KafkaSettings, timeout: float) -> bool:
-    """Raises ``UnreachableError`` as soon as connections have failed of what trying again will not mend: one may be
-    in trouble where others are not."""
+def _has_controller(admin: AdminClient, kafka_log: ClientLog, settings: KafkaSettings, timeout: float) -> bool:
+    """Whether the controller answers. Raises ``UnreachableError`` as soon as enough connections have failed for reasons
+    that trying again does not change."""
     asked = admin.describe_cluster(request_timeout=timeout)
     deadline = time.monotonic() + timeout + 1
     explained = ""
@@ -351,10 +353,10 @@ def _has_controller(admin: AdminClient, heard: ClientLog, settings: KafkaSetting
     enough = min(_ENOUGH, settings.bootstrap.count(",") + 1)
     while not asked.done() and time.monotonic() < deadline:
         admin.poll(_LISTEN)
-        if heard.no_token:
-            raise UnreachableError(f"no OAUTHBEARER token was had: {heard.no_token}", "check sasl.oauthbearer.…")
-        if heard.failure != explained:
-            explained = heard.failure
+        if kafka_log.no_token:
+            raise UnreachableError(f"no OAUTHBEARER token was had: {kafka_log.no_token}", "check sasl.oauthbearer.…")
+        if kafka_log.failure != explained:
+            explained = kafka_log.failure
             if (trouble := connection_errors.explain(explained, settings.properties)) is not None:
                 hopeless.add(trouble.message)  # which names the broker
                 if len(hopeless) >= enough:
@@ -378,7 +380,7 @@ def admin_and_metadata(settings: KafkaSettings, timeout: float) -> tuple[AdminCl
 
 
 def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
-    """All topics with their leaders, of brokers that are ``old_and_plain``. Raises ``UnreachableError``."""
+    """All topics with their leaders, from brokers that are ``old_and_plain``. Raises ``UnreachableError``."""
     answer = legacy_brokers.metadata(parse_endpoints(settings.bootstrap), timeout)
     if answer is None:
         raise no_answer(settings, timeout)
@@ -403,7 +405,7 @@ def metadata_of(
     admin: AdminClient, settings: KafkaSettings, timeout: float, left: float | None = None
 ) -> ClusterMetadata:
     """All topics: asking for one by its name would make brokers create it (0.8 to 0.10 always, if they are so set).
-    ``left``: how much of the time-out, which errors name, is left."""
+    ``left``: the rest of ``timeout``, in seconds; errors name ``timeout``."""
     try:
         return admin.list_topics(timeout=timeout if left is None else left)
     except KafkaException as error:
@@ -433,8 +435,8 @@ def cluster_id(settings: KafkaSettings, timeout: float) -> str | None:
 
 
 def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
-    """The error for brokers that let a request wait. They are asked why, and their other listeners whether they answer,
-    for a second at most."""
+    """The error for brokers that do not answer. Probes them for the reason, and their other listeners, for a second at
+    most."""
     plain = settings.protocol == "PLAINTEXT"
     failures, others = legacy_brokers.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
     why = legacy_brokers.in_words(failures) or ("" if plain else "connections are taken, and no request is answered")

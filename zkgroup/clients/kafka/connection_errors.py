@@ -1,8 +1,8 @@
-"""Why brokers are not to be had: what librdkafka says of a failed connection, in words that help.
+"""Why a connection to a broker failed, and what to do, from librdkafka's text.
 
-librdkafka (2.16) tells "certificate could not be verified" of an unknown authority, an expired certificate and a wrong
-host name alike, and of a listener that speaks something else just that it ends the connection. So where TLS may be the
-matter, a hand-shake of our own finds out.
+librdkafka (2.16) says "certificate could not be verified" for an unknown authority, an expired certificate and a wrong
+host name alike, and "disconnected" for a listener with another protocol. Where TLS may be the cause, a hand-shake of
+our own finds out.
 """
 
 from __future__ import annotations
@@ -21,62 +21,62 @@ _PROBE = 2.0  # seconds
 
 
 def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | None:
-    """The error for a broker of which ``failure`` was told, as librdkafka's log has it under FAIL.
+    """The error for a failed connection; ``failure`` is librdkafka's log text (facility FAIL).
 
-    None where trying again may help: nobody listens there, the network is down. Connects to the broker, for at most two
-    seconds, where that tells more. Secrets are not shown.
+    None where trying again may help: nothing listens there, the network is down. Connects to the broker, for at most
+    two seconds, where that shows more. Secrets are not shown.
     """
     place = next(iter([*_PLACE.finditer(failure)][-1:]), None)
     if place is None:
         return None
     host, port = place[1].strip("[]"), int(place[2])
     what = f"the broker at {place[1]}:{port}"
-    said = failure[place.end() :].partition(" (after ")[0]
+    text = failure[place.end() :].partition(" (after ")[0]
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     encrypted = protocol.endswith("SSL")
-    if "SASL" in said and "handshake failed" not in said.partition("SASL")[0]:
-        return _of_login(what, said, properties)
-    # Now and then what OpenSSL says comes bare. A connection that just ends may be a restarting broker's.
-    bare = "SSL routines" in said and "unexpected eof" not in said and "state SSL_HANDSHAKE" in failure
-    if encrypted and ("handshake failed" in said or bare):
-        return _of_handshake(what, host, port, said, properties)
-    if not encrypted and "Disconnected" in said and tls.speaks_tls((host, port), _PROBE):
+    if "SASL" in text and "handshake failed" not in text.partition("SASL")[0]:
+        return _of_login(what, text, properties)
+    # Sometimes OpenSSL's text comes alone. A connection that just ends may be a restarting broker's.
+    bare = "SSL routines" in text and "unexpected eof" not in text and "state SSL_HANDSHAKE" in failure
+    if encrypted and ("handshake failed" in text or bare):
+        return _of_handshake(what, host, port, text, properties)
+    if not encrypted and "Disconnected" in text and tls.speaks_tls((host, port), _PROBE):
         return UnreachableError(f"{what} speaks TLS at this port, not {protocol}", "choose another --security-protocol")
-    if protocol == "PLAINTEXT" and "Disconnected" in said and "state UP" in failure:
+    if protocol == "PLAINTEXT" and "Disconnected" in text and "state UP" in failure:
         return UnreachableError(
             f"{what} ends the connection at the first request", "does it want a user? choose with --security-protocol"
         )
     return None
 
 
-def _of_login(what: str, said: str, properties: Mapping[str, str]) -> UnreachableError:
+def _of_login(what: str, text: str, properties: Mapping[str, str]) -> UnreachableError:
     user = properties.get("sasl.username", "?")
     mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "?").upper()
-    if "not valid in current SASL state" in said:
+    if "not valid in current SASL state" in text:
         return UnreachableError(f"{what} has no SASL at this port", "choose another --security-protocol or --listener")
-    if "mechanism" in said and "supported" in said:
-        known = said.rpartition("supported mechanisms: ")[2].strip() or "others"
+    if "mechanism" in text and "supported" in text:
+        known = text.rpartition("supported mechanisms: ")[2].strip() or "others"
         return UnreachableError(f"{what} does not know {mechanism}", f"it knows {known}: choose with --sasl-mechanism")
     return UnreachableError(
         f"{what} refuses the user {user} ({mechanism})", "check --sasl-user, its password and --sasl-mechanism"
     )
 
 
-def _of_handshake(what: str, host: str, port: int, said: str, properties: Mapping[str, str]) -> UnreachableError:
+def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> UnreachableError:
     settings = tls_of(properties)
     try:
-        found = tls.verdict(tls.context_of(settings, "TLS with brokers"), (host, port), host, _PROBE)
+        found = tls.handshake_error(tls.ssl_context(settings, "TLS with brokers"), (host, port), host, _PROBE)
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):
-        names = partial(tls.names_shown, settings, "TLS with brokers", (host, port), host, _PROBE)
+        names = partial(tls.certificate_names, settings, "TLS with brokers", (host, port), host, _PROBE)
         return UnreachableError(
             *tls.certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname", names)
         )
     reason = getattr(found, "reason", None) or ""
     shown = settings.certificate_file
-    unasked = "authentication might be required" in said or "unexpected message" in said  # the latter is why
-    if "PLAINTEXT broker" in said or tls.is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
+    unasked = "authentication might be required" in text or "unexpected message" in text  # the latter is why
+    if "PLAINTEXT broker" in text or tls.is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
         return UnreachableError(f"{what} does not speak TLS at this port", "choose another --security-protocol")
     if shown is None:
         if "certificate" in reason.lower() or unasked:
@@ -86,18 +86,18 @@ def _of_handshake(what: str, host: str, port: int, said: str, properties: Mappin
             )
     elif tls.has_expired(shown):
         return UnreachableError(f"{what}: the client certificate {shown} has expired", "renew it")
-    elif "ALERT" in reason or "alert" in said or unasked:
+    elif "ALERT" in reason or "alert" in text or unasked:
         return UnreachableError(
             f"{what} refuses the client certificate {shown} ({tls.alert(reason)})",
             "it may be of an authority that the broker does not know",
         )
-    if "certificate verify failed" in said:
+    if "certificate verify failed" in text:
         return UnreachableError(f"{what}: its certificate is not taken", "name its authority with --ssl-ca-file")
-    return UnreachableError(f"{what}: the TLS hand-shake failed ({said})", "check its TLS settings")
+    return UnreachableError(f"{what}: the TLS hand-shake failed ({text})", "check its TLS settings")
 
 
 def tls_of(properties: Mapping[str, str]) -> TlsSettings:
-    """What librdkafka's properties say of TLS, as far as files do."""
+    """The TLS files of librdkafka's properties."""
     return TlsSettings(
         properties.get("ssl.ca.location"),
         properties.get("ssl.certificate.location"),

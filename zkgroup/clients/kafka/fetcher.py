@@ -105,7 +105,7 @@ class Fetcher:
             self._single_topic = len({partition.topic for partition in self._assigned}) <= 1
             self._consumer.incremental_assign([KafkaTopicPartition(*p, offset) for p, offset in new.items()])
 
-    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read one of the assigned partitions from another offset."""
         assert self._consumer is not None
         self._consumer.incremental_unassign([KafkaTopicPartition(*partition)])
@@ -122,7 +122,7 @@ class Fetcher:
             messages = self._consumer.consume(wanted, timeout)
         except KafkaException as error:
             return Fetched(errors=[(None, error.args[0])])
-        self._log.look()
+        self._log.report_recovery()
         fetched = Fetched()
         if self._errors:
             fetched.errors = [(None, error) for error in self._errors]

@@ -1,7 +1,8 @@
-"""A membership in a group that Kafka's coordinator keeps: librdkafka joins, synchronises and beats; it fetches nothing.
+"""A membership in a group of Kafka's coordinator: librdkafka joins, synchronises and sends heartbeats; it fetches
+nothing.
 
-Where a rebalance is due is told by callbacks from inside ``poll`` and ``close``: until ``revoked`` returns the share is
-still the member's own. The assignment is eager: a rebalance revokes everything before it assigns anew.
+``poll`` and ``close`` call back for each rebalance; the share stays the member's until ``revoked`` returns. The
+assignment is eager: a rebalance revokes all partitions before it assigns anew.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from zkgroup.protocol.offset_versions import CommitError
 
 log = logging.getLogger(__name__)
 
-#: How long the coordinator waits for a sign of life, unless it is told otherwise: what Kafka's own consumer said up to
-#: 2.8. librdkafka's 45 s are more than brokers before 0.10.1 take (``group.max.session.timeout.ms``).
+#: The default session time-out: that of Kafka's own consumer up to 2.8. librdkafka's 45 s are more than brokers before
+#: 0.10.1 accept (``group.max.session.timeout.ms``).
 SESSION_TIMEOUT_MS: Final = 10_000
 
 _FORBIDDEN: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
-#: Mended by librdkafka itself, and told by its callbacks or its log.
+#: librdkafka recovers from these itself, and reports them by callbacks or its log.
 _PASSING: Final = (
     *UNREACHABLE,
     KafkaError._PARTITION_EOF,
@@ -46,16 +47,16 @@ _PASSING: Final = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-#: What a commit is answered whose sender is a member no more.
+#: The answers to a commit whose sender is not a member any more.
 OUTDATED: Final = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
 
 
-class Membership:
+class GroupMembership:
     """One member, used by one thread.
 
-    ``assigned(partitions)`` and ``revoked(partitions, lost)`` are called from inside ``poll`` and ``close``; ``lost``:
-    the coordinator has given the share to others already. ``committed(error, offsets)``: the outcome of a commit that
-    was begun. ``strategies`` are offered in this order, ``properties`` are librdkafka's for this client.
+    ``poll`` and ``close`` call ``assigned(partitions)`` and ``revoked(partitions, lost)``; ``lost``: the coordinator
+    has given the share to others already. ``committed(error, offsets)`` gets the outcome of a commit that was begun.
+    ``strategies`` are the assignors that the member offers, in this order. ``properties`` are librdkafka's.
     """
 
     def __init__(
@@ -77,11 +78,11 @@ class Membership:
         self._committed = committed
         self._log = ClientLog(log)
         self._errors: list[KafkaError] = []
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         overrides: dict[str, Any] = {
             "session.timeout.ms": SESSION_TIMEOUT_MS,
             "heartbeat.interval.ms": 1000,
-            # Whoever is assigned a partition also fetches it: what may come before the pause is kept small.
+            # librdkafka fetches assigned partitions until they are paused: that is kept small.
             "queued.min.messages": 1,
             "queued.max.messages.kbytes": 64,
             "fetch.message.max.bytes": 1024,
@@ -98,11 +99,11 @@ class Membership:
 
     @property
     def member_id(self) -> str:
-        """What the coordinator calls this member; "" before it has joined."""
+        """The id that the coordinator has given this member; "" before it has joined."""
         return self._client.memberid() or ""
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Be a member that wants these topics; none: no member."""
+        """Join with this subscription. Without topics: leave."""
         if not topics:
             self._client.unsubscribe()
             return
@@ -114,23 +115,24 @@ class Membership:
             raise ZkgroupError(f"group {self.group} cannot be joined: {error.args[0].str()}") from None
 
     def poll(self, timeout: float) -> None:
-        """Hear what is new, waiting at most ``timeout`` seconds. Raises ``ZkgroupError`` where waiting is of no use."""
+        """Handle callbacks and errors, for at most ``timeout`` seconds. Raises ``ZkgroupError`` where waiting is of no
+        use."""
         message = self._client.poll(timeout)
-        self._log.look()
+        self._log.report_recovery()
         errors, self._errors[:] = list(self._errors), []
         if message is not None and (error := message.error()) is not None:
             errors.append(error)
         for error in errors:
-            self._judge(error)
+            self._handle_error(error)
 
-    def _judge(self, error: KafkaError) -> None:
+    def _handle_error(self, error: KafkaError) -> None:
         code = error.code()
         if code in _FORBIDDEN:
             what = f"group {self.group}" if code == KafkaError.GROUP_AUTHORIZATION_FAILED else "its topics"
             raise ZkgroupError(f"not authorised to read {what}: {error.str()}", "ask for the right to read")
         if code == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             raise RefusedError(
-                f"group {self.group} has members in Kafka that share by another rule",
+                f"group {self.group} has members in Kafka with another assignor",
                 "take theirs with --strategy (inspect-group shows it; zkgroup knows range and roundrobin)",
             )
         if code == KafkaError.INVALID_SESSION_TIMEOUT:
@@ -142,20 +144,20 @@ class Membership:
             raise ZkgroupError(f"the member of group {self.group} cannot go on: {error.str()}")
         if code in _PASSING:
             log.debug("group %s: %s", self.group, error.str())
-        elif error.str() not in self._told:
-            self._told.add(error.str())
+        elif error.str() not in self._warned:
+            self._warned.add(error.str())
             log.warning("group %s: %s", self.group, error.str())
 
     def topics(self, timeout: float) -> list[str]:
-        """All topics there are, sorted. Raises ``ZkgroupError``."""
+        """All topics, sorted. Raises ``ZkgroupError``."""
         try:
             found = self._client.list_topics(timeout=timeout).topics
         except KafkaException as error:
-            raise self._failed("tell the topics", error.args[0], timeout) from None
+            raise self._failed("list the topics", error.args[0], timeout) from None
         return sorted(name for name, topic in found.items() if topic.error is None)
 
     def offsets(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
-        """What the group has committed, None where there is nothing. Raises ``ZkgroupError`` if any is not told."""
+        """The group's committed offsets, None where there is none. Raises ``ZkgroupError`` if one cannot be read."""
         wanted = list(partitions)
         found: dict[TopicPartition, int | None] = {}
         for at in range(0, len(wanted), PIECE):
@@ -163,19 +165,19 @@ class Membership:
             try:
                 answers = self._client.committed(piece, timeout=timeout)
             except KafkaException as error:
-                raise self._failed("tell the offsets", error.args[0], timeout) from None
+                raise self._failed("return the offsets", error.args[0], timeout) from None
             for answer in answers:
                 if answer.error is not None:
-                    raise self._failed("tell the offsets", answer.error, timeout)
+                    raise self._failed("return the offsets", answer.error, timeout)
                 found[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
         return found
 
     def begin_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit, as this member of this generation; ``committed`` is told the outcome. Raises ``ZkgroupError``."""
+        """Commit, as this member of this generation; ``committed`` gets the outcome. Raises ``ZkgroupError``."""
         try:
             self._client.commit(offsets=_as_kafka(offsets), asynchronous=True)
         except KafkaException as error:
-            raise self._failed("take the offsets", error.args[0], 0) from None
+            raise self._failed("accept the offsets", error.args[0], 0) from None
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit and wait for it. Raises ``ZkgroupError``; ``OutdatedError`` where others own the share by now."""
@@ -188,18 +190,18 @@ class Membership:
             raise self._refused(refused[0][1], _as_ours(answer for answer, _ in refused))
 
     def close(self) -> None:
-        """Leave the group and free the client. ``revoked`` is called where there still is a share."""
+        """Leave the group and free the client. Calls ``revoked`` if there is a share."""
         self._client.close()
 
     # ------------------------------------------------------------ librdkafka's callbacks
 
     def _on_assign(self, client: Consumer, partitions: list[Any]) -> None:
         share = _as_ours(partitions)
-        # Any offset will do: nothing is read here. Without one librdkafka would look for it, and complain.
+        # Any offset serves: nothing is read here. Without one librdkafka would search for it, and warn.
         client.assign([KafkaTopicPartition(*partition, 0) for partition in share])
         try:
             client.pause([KafkaTopicPartition(*partition) for partition in share])
-        except KafkaException as error:  # of a topic that goes at this moment, say: then a little is fetched in vain
+        except KafkaException as error:  # such as a topic that is deleted at this moment: a little is fetched in vain
             log.debug("group %s: not paused: %s", self.group, error)
         self._assigned(share)
 
@@ -234,11 +236,11 @@ class Membership:
 
 
 class OutdatedError(CommitError):
-    """A commit of a member whose share is others' by now."""
+    """A commit of a member whose share belongs to others by now."""
 
 
 def check_release(settings: KafkaSettings) -> None:
-    """Raise ``RefusedError`` where the brokers have no coordinators that groups could be joined at."""
+    """Raise ``RefusedError`` where the brokers have no coordinators of groups."""
     if settings.legacy_release is not None and settings.legacy_release.startswith("0.8"):
         raise RefusedError(
             "brokers of 0.8 keep offsets of groups and no members",

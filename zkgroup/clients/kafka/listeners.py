@@ -1,4 +1,4 @@
-"""Which listener of the brokers is used, by their registrations. Pure."""
+"""The choice of a listener, by the brokers' registrations. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint
 def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener: str | None) -> list[Endpoint]:
     """The listener of each broker that has it, in their order; all have one name, and one protocol.
 
-    A broker tells all clients of a listener the addresses of that listener alone: one name for all brokers keeps a
-    client on one network. Without ``listener`` it is among those that speak ``protocol`` (PLAINTEXT if not given) the
-    one that is named as the protocol, as brokers name theirs by default, else the one that most brokers have; among
-    equals the first. ``listener`` is compared as brokers do, in capitals.
+    A broker sends the clients of a listener the addresses of that listener alone: one name for all brokers keeps a
+    client on one network. Without ``listener`` the listeners with ``protocol`` (PLAINTEXT by default) are candidates:
+    the one that is named like the protocol, which is the brokers' default, else the one that most brokers have, among
+    equals the first. ``listener`` is compared in capitals, as brokers do.
 
-    TLS is a floor: a registration, which anybody with access to ZooKeeper may write, does not decide that passwords go
-    unencrypted. A named listener with TLS is taken at its word; one without must speak ``protocol`` itself.
+    TLS is a floor: any client with access to ZooKeeper can write a registration, which must not decide that passwords
+    are sent unencrypted. A named listener with TLS is accepted; one without must have ``protocol``.
 
     Raises ``UsageError`` where no broker has such a listener, and where the named one speaks less.
     """
@@ -29,7 +29,7 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
         named = [endpoint for endpoint in offered if endpoint.listener.upper() == listener.upper()]
         if not named:
             raise UsageError(
-                f"no registered broker has a listener {listener[:80]} ({_tell(offered)})", "name one of these"
+                f"no registered broker has a listener {listener[:80]} ({_offered(offered)})", "name one of these"
             )
         for spoken in (endpoint.protocol for endpoint in named):
             if spoken not in PROTOCOLS and not has_tls(spoken):
@@ -47,14 +47,14 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
     fitting = [endpoint for endpoint in offered if endpoint.protocol == wanted]
     if not fitting:
         raise UsageError(
-            f"no registered broker has a {wanted} listener ({_tell(offered)})", "choose with --security-protocol"
+            f"no registered broker has a {wanted} listener ({_offered(offered)})", "choose with --security-protocol"
         )
     names = Counter(endpoint.listener for endpoint in fitting)  # the first of equals comes first
     name = wanted if wanted in names else names.most_common(1)[0][0]
     return [endpoint for endpoint in fitting if endpoint.listener == name]
 
 
-def _tell(offered: Sequence[Endpoint]) -> str:
+def _offered(offered: Sequence[Endpoint]) -> str:
     kinds = dict.fromkeys(
         f"{one.listener}: not known"
         if one.protocol.upper() not in PROTOCOLS

@@ -1,7 +1,7 @@
-"""Headers of messages, also where a name is no UTF-8: Kafka does not look, and other clients write such.
+"""Headers of messages, also where a name is no UTF-8: Kafka does not check that, and other clients write such names.
 
-There confluent-kafka 2.16 raises ``SystemError`` when it is asked for them, and the next time gives a list with holes,
-at which Python crashes: whoever asks first has to mend the message.
+For those confluent-kafka 2.16 raises ``SystemError`` at the first call, and at the second returns a list with holes, at
+which Python crashes. So the first caller must repair the message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
-#: The headers of a message that are not to be had, told from others by ``is``.
+#: In place of headers that cannot be read. Compare with ``is``.
 UNREADABLE: Final[Headers] = [("\ufffd", None)]
 
 
@@ -35,8 +35,8 @@ def headers_of(messages: Sequence[Message]) -> list[Headers | None]:
 
 
 def mended(message: Message, error: SystemError) -> Headers:
-    """``UNREADABLE``, and so are the message's headers from now on, of which ``error`` was told. Raises it if it is of
-    something else, such as a signal that came meanwhile."""
+    """Replace the headers of a message, whose call has raised ``error``, by ``UNREADABLE``. Raises ``error`` if it has
+    another cause, such as a signal."""
     if not isinstance(unwrap_system_error(error), UnicodeDecodeError):
         raise error
     message.set_headers(UNREADABLE)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ class MessageReader(Protocol):
     def add(self, share: Mapping[TopicPartition, int]) -> None:
         """Read those of ``share``, too, that are not read yet; the others go on where they are."""
 
-    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read one of the assigned partitions from another offset."""
 
     def fetch(self, timeout: float) -> Fetched:
@@ -201,7 +201,7 @@ class NativeFetcher:
             self._assigned.update(new)
             self._call("add", new)
 
-    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read one of the assigned partitions from another offset."""
         self._call("drop", {partition: offset})
         self._call("add", {partition: offset})
@@ -221,7 +221,7 @@ class NativeFetcher:
         batch: Batch = self._reader.consume(MAX_MESSAGES, self._budget, timeout)
         fetched = Fetched()
         fetched.errors += [(None, error) for error in heed_notes(self._reader, self._log)]
-        self._log.look()
+        self._log.report_recovery()
         for topic, number, offset, code, text in batch.events:
             partition = TopicPartition(topic, number) if topic is not None else None
             if code == KafkaError._PARTITION_EOF and partition is not None:
@@ -290,11 +290,11 @@ class PairedFetcher:
             if part:
                 reader.add(part)
 
-    def go_on_at(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read one of the assigned partitions from another offset."""
         for reader, part in zip(self._readers, self._shares, strict=True):
             if partition in part:
-                reader.go_on_at(partition, offset)
+                reader.seek(partition, offset)
 
     def fetch(self, timeout: float) -> Fetched:
         """The messages that have come in to one of them, in turn, waiting at most ``timeout`` seconds for the first."""

@@ -1,14 +1,14 @@
 """Reading a range of offsets of one partition, exactly and in bounded memory.
 
-A range ``[start, end)`` is complete when a message at or behind ``end`` arrives, or an end-of-partition event at or
-behind ``end``. Neither the number of messages nor the consumer's position tells: compacted messages, control records of
-transactions and aborted messages leave holes that no one sees, at the range's end too.
+A range ``[start, end)`` is complete when a message or an end-of-partition event arrives at ``end`` or after it. The
+number of messages and the consumer's position do not show that: compacted messages, control records of transactions and
+aborted messages leave invisible gaps, at the range's end too.
 
-What was seen with librdkafka 2.16 and is dealt with here:
+Seen with librdkafka 2.16 and handled here:
 
 - ``consume(n, timeout)`` waits for n messages *or* the time-out; an end-of-partition event does not cut it short.
-- A missing topic, a dead broker, or a response above ``receive.message.max.bytes`` make no sound at all: whoever waits
-  needs a deadline, and must then ask what is wrong.
+- A missing topic, a dead broker, or a response above ``receive.message.max.bytes`` cause no event at all: the reader
+  needs a deadline, and must then ask the brokers for the cause.
 - A tail whose last segments were emptied answers every fetch with nothing, below the high watermark, without any event.
 - Messages of the oldest format have the timestamp ``(0, 0)``, and producers without a clock write −1.
 """
@@ -100,13 +100,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets ``[start, end)`` that the log counts and that nothing can be read from any more."""
+    """Offsets ``[start, end)`` of the log without any message."""
 
     start: int
     end: int
 
 
-class Held(NamedTuple):
+class MemorySize(NamedTuple):
     """What messages hold: ``size`` in bytes of values, keys and headers, these with what Python adds; and whether any
     of them may have a key, or headers: most topics have none of the latter, and to ask each message again takes time.
     """
@@ -117,13 +117,13 @@ class Held(NamedTuple):
 
 
 class Batch(list[Message]):
-    """Messages, and what they hold."""
+    """Messages, and the memory that they take."""
 
     __slots__ = ("held",)
 
-    def __init__(self, messages: Iterable[Message], held: Held) -> None:
+    def __init__(self, messages: Iterable[Message], memory: MemorySize) -> None:
         super().__init__(messages)
-        self.held = held
+        self.memory = memory
 
 
 #: What ``RangeReader`` yields.
@@ -211,7 +211,7 @@ class RangeReader:
             if complete:
                 batch = _below(batch, end)
             if batch:
-                position = _follow(partition, position, batch)
+                position = _next_position(partition, position, batch)
                 if isinstance(batch, NativeMessages):
                     yield from self._native_pieces(batch)
                     batch = []  # or it would be held while the next is fetched
@@ -219,11 +219,11 @@ class RangeReader:
                     yield from _pieces(batch, self._adapt(batch))  # which empties it, before the next is fetched
                 silence = _Silence(self._patience)
             for event in events:
-                complete |= self._heed(partition, position, end, event, silence)
+                complete |= self._handle_event(partition, position, end, event, silence)
             if complete:
                 return
             if not heard and silence.over():
-                self._inquire(partition, position, end, silence)
+                self._diagnose(partition, position, end, silence)
                 if silence.was_empty:
                     self.hole = Hole(position, end)
                     return
@@ -248,20 +248,22 @@ class RangeReader:
         for start in range(0, len(batch), count):
             yield batch[start : start + count]
 
-    def _adapt(self, batch: list[Message]) -> Held:
+    def _adapt(self, batch: list[Message]) -> MemorySize:
         """Ask for as many messages as fit; what these hold."""
-        beside = _beside_values(batch)
-        size = sum(map(len, batch)) + beside.size
+        others = _keys_and_headers(batch)
+        size = sum(map(len, batch)) + others.size
         # Those to come are rather like the last ones.
         last = batch[-_LAST:]
-        beside_last = _beside_values(last).size // len(last) if beside.size else 0
-        likely = max(size // len(batch), sum(map(len, last)) // len(last) + beside_last)
-        self.is_large |= max(beside.size // len(batch), beside_last) >= _LARGE
+        others_last = _keys_and_headers(last).size // len(last) if others.size else 0
+        likely = max(size // len(batch), sum(map(len, last)) // len(last) + others_last)
+        self.is_large |= max(others.size // len(batch), others_last) >= _LARGE
         wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)))
         self._size = min(wanted, self._size * 4)
-        return beside._replace(size=size)
+        return others._replace(size=size)
 
-    def _heed(self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence) -> bool:
+    def _handle_event(
+        self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence
+    ) -> bool:
         """Take notice of an event; True if it completes the range."""
         error = event.error()
         assert error is not None
@@ -282,7 +284,7 @@ class RangeReader:
             raise _gone(partition)
         raise ZkgroupError(f"reading {partition} at offset {position}: {error.str()} ({error.name()})")
 
-    def _inquire(self, partition: TopicPartition, position: int, end: int, silence: _Silence) -> None:
+    def _diagnose(self, partition: TopicPartition, position: int, end: int, silence: _Silence) -> None:
         """After a silence: raise what is wrong, or return because ``[position, end)`` seems to be empty."""
         low, high = self._watermarks(partition)
         if low > position or high < end:
@@ -360,37 +362,37 @@ class _Silence:
         return self._waits <= 0
 
 
-def held_by(messages: Sequence[Message]) -> Held:
+def memory_size(messages: Sequence[Message]) -> MemorySize:
     """What all of these hold."""
-    beside = _beside_values(messages)
-    return beside._replace(size=sum(map(len, messages)) + beside.size)  # a message's len is its value's
+    others = _keys_and_headers(messages)
+    return others._replace(size=sum(map(len, messages)) + others.size)  # a message's len is its value's
 
 
-def _beside_values(messages: Sequence[Message]) -> Held:
+def _keys_and_headers(messages: Sequence[Message]) -> MemorySize:
     """What keys and headers hold. Each message is counted, as any may be the large one."""
     keys = list(map(Message.key, messages))
     are_there = keys.count(None) < len(keys)  # an empty key is one, too
     some = cast("list[bytes]", list(filter(None, keys))) if are_there else []
     headers = list(filter(None, headers_of(messages)))
-    held = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for one in headers for name, value in one)
-    return Held(sum(map(len, some)) + held, are_there, bool(headers))
+    memory = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for one in headers for name, value in one)
+    return MemorySize(sum(map(len, some)) + memory, are_there, bool(headers))
 
 
-def _pieces(batch: list[Message], held: Held) -> Iterator[Batch]:
+def _pieces(batch: list[Message], memory: MemorySize) -> Iterator[Batch]:
     """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
     follow small ones."""
-    if held.size <= 2 * _BATCH_BYTES:
-        whole = Batch(batch, held)
+    if memory.size <= 2 * _BATCH_BYTES:
+        whole = Batch(batch, memory)
         batch.clear()
         yield whole
         return
     batch.reverse()
     while batch:
-        piece, size = Batch((), held), 0
+        piece, size = Batch((), memory), 0
         while batch and size < _BATCH_BYTES:
             piece.append(batch.pop())
-            size += held_by(piece[-1:]).size
-        piece.held = held._replace(size=size)
+            size += memory_size(piece[-1:]).size
+        piece.memory = memory._replace(size=size)
         yield piece
 
 
@@ -414,7 +416,7 @@ def _below(batch: list[Message] | NativeMessages, end: int) -> list[Message] | N
     return [message for message in batch if _offset(message) < end]
 
 
-def _follow(partition: TopicPartition, position: int, batch: Sequence[Message]) -> int:
+def _next_position(partition: TopicPartition, position: int, batch: Sequence[Message]) -> int:
     """The position behind ``batch``, which must go on where the last one ended: nothing twice, nothing foreign."""
     first, last = _offset(batch[0]), _offset(batch[-1])
     where = batch[0].topic(), batch[0].partition()
@@ -426,7 +428,7 @@ def _follow(partition: TopicPartition, position: int, batch: Sequence[Message]) 
 def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, high: int) -> OffsetOutOfRangeError:
     if low > position:
         return OffsetsDeletedError(
-            what_is_gone(partition, position, end, low),
+            describe_deleted(partition, position, end, low),
             "retention overtook the reader: choose where to go on",
         )
     return OffsetOutOfRangeError(
@@ -435,7 +437,7 @@ def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, 
     )
 
 
-def what_is_gone(partition: TopicPartition, start: int, end: int, low: int) -> str:
+def describe_deleted(partition: TopicPartition, start: int, end: int, low: int) -> str:
     """What a log that begins at ``low``, above ``start``, has no more of ``[start, end)``, in words."""
     count = min(low, end) - start
     return (

@@ -1,17 +1,17 @@
-"""The first message at a time, also where the brokers do not find it.
+"""The first message since a time, also where the brokers do not find it.
 
-A broker (Kafka 1.1.1 to 3.9, ``Log.fetchOffsetsByTimestamp``) takes the first segment whose largest timestamp is not
-before the time, and looks in that one alone. A segment that compaction has emptied counts by its file's time, and holds
-nothing: the answer is "none", whatever the segments behind it hold. So that answer is looked into:
+A broker (Kafka 1.1.1 to 3.9, ``Log.fetchOffsetsByTimestamp``) searches the first segment whose largest timestamp is not
+before the time, and no other. A segment that compaction has emptied has its file's time and no message: the answer is
+"none", whatever later segments contain. So that answer is checked:
 
-1. The last messages are read. Is one of them of that time, or of a later one, "none" was wrong.
-2. Brokers are asked for earlier times. What they find for one is right: all before it is older. (What they do not find
-   proves nothing.) If no more than the last messages is behind the last one found, "none" is proven.
-3. What is behind that is read on to the first message of that time, all partitions at once.
+1. The last messages are read. If one of them is not older than the time, "none" was wrong.
+2. Brokers are asked for earlier times. An offset that they find is right: all messages before it are older. (An offset
+   that they do not find proves nothing.) If only the last messages follow the last offset found, "none" is proven.
+3. The messages after that offset are read up to the first one that is not older, all partitions at once.
 
-So much is read at most (``MOST``, ``READING``); beyond, the answer is where reading came to, and says so: all before it
-is older, and nothing is skipped. Messages without a time are taken for older, as by brokers, but where nothing of that
-time is found, the first of them is the answer.
+At most ``MAX_MESSAGES`` are read, for ``MAX_SECONDS``. Beyond that the answer is the position that was reached, with a
+doubt: all messages before it are older, and none is skipped. Messages without a timestamp count as older, as for
+brokers; where no other is found the first of them is the answer.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ from zkgroup.protocol.names import TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: Messages that are read at most in one look-up, of all partitions, and for how many seconds.
-MOST: Final = 2_000_000
-READING: Final = 30.0
-#: How many offsets back the last messages are looked for: markers of transactions are none, and compaction takes some.
+#: The most messages that one search reads, of all partitions, and for how many seconds.
+MAX_MESSAGES: Final = 2_000_000
+MAX_SECONDS: Final = 30.0
+#: How many offsets from the end the last messages are searched in: control records are none, and compaction removes
+#: some.
 TAILS: Final = (2, 32, 4096)
-#: So many ms before the time brokers are asked first; then ever more closely around what they find.
+#: Brokers are asked for times so many ms before first; then ever more closely around the time that they find.
 _DAY: Final = 86_400_000
 _BACK: Final = (1, 1_000, 60_000, 600_000, 3_600_000, _DAY // 4, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY)
 _ROUNDS: Final = 12  # at most: each is ten times as close as the last one
-#: So many offsets are read more quickly than brokers are asked where to begin.
+#: So many offsets are read faster than brokers answer where to begin.
 NEAR: Final = TAILS[-1]
 _WAIT: Final = 0.02
-# Seconds without a message after which what is left of a log seems to be emptied; and until that is believed, twice.
+# Seconds without a message after which the rest of a log seems to be empty; and until that is assumed, twice.
 _SILENCE: Final = 1.0
 _PATIENCE: Final = 3.0
 _BATCH: Final = 500
 _LEGACY: Final = ("0.8", "0.9")
-_TOLD_LATER: Final = frozenset(
+_HANDLED_LATER: Final = frozenset(
     {*UNREACHABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._PARTITION_EOF}
 )
 
@@ -67,7 +68,7 @@ TIMELESS: Final = "brokers find no message since then; from here on there are me
 
 
 def has_no_time_index(settings: KafkaSettings) -> bool:
-    """Whether the brokers are spoken to as 0.8 or 0.9: because ZooKeeper tells so, or librdkafka's properties do."""
+    """Whether the brokers count as 0.8 or 0.9, by their registrations or by librdkafka's properties."""
     properties = settings.properties
     release = settings.legacy_release
     if properties.get("api.version.request", "true").lower() in ("false", "f", "0"):
@@ -78,8 +79,8 @@ def has_no_time_index(settings: KafkaSettings) -> bool:
 def first_since(
     settings: KafkaSettings, logs: Mapping[TopicPartition, tuple[int, int]], millis: int, timeout: float
 ) -> TimeOffsets:
-    """The first offset of each partition whose message is not older than ``millis`` (since 1970). ``logs``: where each
-    begins and ends. Raises ``ZkgroupError`` where a partition cannot be asked, or read."""
+    """The first offset of each partition whose message is not older than ``millis`` (since 1970). ``logs``: their log
+    start and end offsets. Raises ``ZkgroupError`` where a partition cannot be searched, or read."""
     found = offsets_for_time(settings, logs, millis, timeout)
     if has_no_time_index(settings):
         return TimeOffsets(found, by_segments=True)
@@ -104,12 +105,12 @@ def offsets_since(
     on_warning: Callable[[str], None] = log.warning,
     what: str = "starts at",
 ) -> dict[TopicPartition, int]:
-    """As ``first_since``, as a place within each log; doubts are told, by default as warnings in the log, of a
-    partition that ``what`` that place."""
+    """As ``first_since``, but an offset within each log. ``on_warning`` gets a text for each doubt, "PARTITION ``what``
+    OFFSET: …"; by default it is logged as a warning."""
     found = first_since(settings, logs, millis, timeout)
     for partition, doubt in found.doubts.items():
         on_warning(f"{partition} {what} {found.offsets[partition]}: {doubt}")
-    # Brokers that know segments only mean by "none" before the first.
+    # For brokers without a time index "none" means: before the first segment.
     nothing = 0 if found.by_segments else 1
     return {
         partition: log_range[nothing] if offset is None else min(log_range[1], max(log_range[0], offset))
@@ -119,15 +120,15 @@ def offsets_since(
 
 
 @dataclass(slots=True)
-class _Stretch:
-    """Offsets ``[begin, end)`` of a partition: read up to ``position``, or ``done``, and what was found there."""
+class _Range:
+    """Offsets ``[begin, end)`` of a partition: read up to ``position``, or ``done``, and the messages found there."""
 
     begin: int
     end: int
     position: int = 0
     newest: int = -1
-    hit: int | None = None  # the first of the time or later
-    timeless: int | None = None  # the first without a time
+    hit: int | None = None  # the first that is not older
+    timeless: int | None = None  # the first without a timestamp
     done: bool = False
 
     def __post_init__(self) -> None:
@@ -157,7 +158,7 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _Bracket:
-    """The latest time that brokers find, where, and one between it and that asked for that they do not find."""
+    """``low``: the latest time that brokers find, at ``offset``; ``high``: a later one that they do not find."""
 
     asked: int
     high: int = 0
@@ -168,14 +169,14 @@ class _Bracket:
         self.high = self.asked
 
     def times(self) -> list[int]:
-        """Those to ask for next, rising."""
+        """The times to ask for next, rising."""
         if self.offset is None:
             return [max(0, self.asked - back) for back in reversed(_BACK)]
         step = max(1, (self.high - self.low) // (len(_BACK) + 1))
         return [min(self.high, self.low + step * n) for n in range(1, len(_BACK) + 1)]
 
-    def tell(self, at: int, offset: int | None) -> None:
-        """Of several in the order of ``times``."""
+    def narrow(self, at: int, offset: int | None) -> None:
+        """Take an answer, in the order of ``times``."""
         if offset is None:
             self.high = min(self.high, at) if at > self.low else self.high
         elif at > self.low:
@@ -184,36 +185,36 @@ class _Bracket:
                 self.high = self.asked
 
     def closed(self, rounds: int, end: int) -> bool:
-        """Whether nothing is to be gained by asking on, after so many rounds."""
+        """Whether further rounds gain nothing."""
         if self.offset is None:
             return rounds > 0
         return self.high - self.low <= 1 or end - self.offset <= NEAR
 
 
-Place = tuple[int | None, str | None]
+Found = tuple[int | None, str | None]
 
 
 class _Search:
-    """One look-up in logs of which the brokers say that they hold nothing since then."""
+    """One search, in logs of which the brokers say that they have no message since then."""
 
     def __init__(self, settings: KafkaSettings, source: Consumer, millis: int, timeout: float) -> None:
         self._settings = settings
         self._source = source
         self._millis = millis
         self._timeout = timeout
-        self._left = MOST
+        self._left = MAX_MESSAGES
         self._heard = False
-        self._deadline = time.monotonic() + max(READING, timeout)
+        self._deadline = time.monotonic() + max(MAX_SECONDS, timeout)
 
     @property
     def _spent(self) -> bool:
         return self._left <= 0 or time.monotonic() >= self._deadline
 
-    def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, Place]:
+    def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, Found]:
         tails = self._tails(logs)
         since = self._earlier(logs, tails)
-        places: dict[TopicPartition, Place] = {}
-        stretches = {}
+        places: dict[TopicPartition, Found] = {}
+        ranges = {}
         for partition, (start, end) in logs.items():
             begin = max(start, since.get(partition, start))
             tail = tails.get(partition)
@@ -221,30 +222,30 @@ class _Search:
             if older and tail is not None and partition in since and begin >= tail.begin:
                 places[partition] = None, None
             else:
-                stretches[partition] = _Stretch(begin, end)
-        self._read(stretches)
-        for partition, stretch in stretches.items():
-            if not stretch.done:
-                self._read_on(partition, stretch)
-            places[partition] = _place(stretch)
+                ranges[partition] = _Range(begin, end)
+        self._read(ranges)
+        for partition, searched in ranges.items():
+            if not searched.done:
+                self._read_on(partition, searched)
+            places[partition] = _found_in(searched)
         return places
 
-    def _tails(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, _Stretch]:
-        """The last messages of each log; none of one where there is none among so many offsets."""
-        found: dict[TopicPartition, _Stretch] = {}
+    def _tails(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, _Range]:
+        """The last messages of each log; without those that have none among so many offsets."""
+        found: dict[TopicPartition, _Range] = {}
         missing = logs
         for back in TAILS:
-            tails = {p: _Stretch(max(start, end - back), end) for p, (start, end) in missing.items()}
+            tails = {p: _Range(max(start, end - back), end) for p, (start, end) in missing.items()}
             self._read(tails)
             found |= {p: tail for p, tail in tails.items() if tail.found}
             missing = {p: logs[p] for p, tail in tails.items() if tail.done and not tail.found}
         return found
 
     def _earlier(
-        self, logs: Mapping[TopicPartition, tuple[int, int]], tails: Mapping[TopicPartition, _Stretch]
+        self, logs: Mapping[TopicPartition, tuple[int, int]], tails: Mapping[TopicPartition, _Range]
     ) -> dict[TopicPartition, int]:
-        """An offset of each partition before which all is older, as brokers tell when asked for other times: the
-        farthest, unless what is behind another is read as quickly. None of one in which they find nothing."""
+        """An offset of each partition before which all messages are older, by the brokers' answers for earlier times:
+        the last, or one whose successors are read as fast. Without partitions in which they find none."""
         client = admin_client(self._settings, self._timeout)
         newest = {p: tail.newest for p, tail in tails.items() if tail.newest >= 0}
         brackets = {p: _Bracket(self._millis) for p in logs}
@@ -261,47 +262,51 @@ class _Search:
         rounds = [{p: times[n] for p, (_, times) in asked.items()} for n in range(count)]
         for times, answer in zip(rounds, offsets_for_times(self._settings, rounds, self._timeout, client), strict=True):
             for p, offset in answer.items():
-                asked[p][0].tell(times[p], offset)
+                asked[p][0].narrow(times[p], offset)
 
-    def _read(self, stretches: Mapping[TopicPartition, _Stretch]) -> None:
-        """Read all of them at once, each up to its first message of the time, until nothing comes any more, or as much
-        as may be read is read. Raises what a partition cannot be read for."""
-        reading = {p: stretch for p, stretch in stretches.items() if not stretch.done}
-        self._source.assign([KafkaTopicPartition(*p, stretch.position) for p, stretch in reading.items()])
+    def _read(self, ranges: Mapping[TopicPartition, _Range]) -> None:
+        """Read all of them at once, each up to its first message that is not older, until no more messages come, or the
+        limits are reached. Raises the error of a partition that cannot be read."""
+        reading = {p: searched for p, searched in ranges.items() if not searched.done}
+        self._source.assign([KafkaTopicPartition(*p, searched.position) for p, searched in reading.items()])
         quiet = 0.0
         while reading and not self._spent and quiet < (_SILENCE if self._heard else self._timeout):
             batch = self._source.consume(min(_BATCH, self._left), _WAIT)
             self._heard |= bool(batch)
-            quiet = 0.0 if batch else quiet + _WAIT  # in waits: a process that was stopped has not heard silence
+            quiet = (
+                0.0 if batch else quiet + _WAIT
+            )  # in waits: the time for which the process was stopped does not count
             for message in batch:
                 topic, number = message.topic(), message.partition()
-                if topic is None or number is None or (stretch := reading.get(TopicPartition(topic, number))) is None:
+                if topic is None or number is None or (searched := reading.get(TopicPartition(topic, number))) is None:
                     continue
                 partition = TopicPartition(topic, number)
                 if (error := message.error()) is not None:
-                    if error.code() not in _TOLD_LATER:
+                    if error.code() not in _HANDLED_LATER:
                         raise _unread(partition, error, self._settings)
-                    stretch.done |= error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= stretch.end
+                    searched.done |= (
+                        error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= searched.end
+                    )
                 else:
                     self._left -= 1
-                    stretch.take(message, self._millis)
-                if stretch.done:
+                    searched.take(message, self._millis)
+                if searched.done:
                     del reading[partition]
                     self._source.incremental_unassign([KafkaTopicPartition(*partition)])
         self._source.unassign()
 
-    def _read_on(self, partition: TopicPartition, stretch: _Stretch) -> None:
-        """After a silence: what is left may be emptied, or its broker away, which ``RangeReader`` finds out."""
+    def _read_on(self, partition: TopicPartition, searched: _Range) -> None:
+        """After a silence: the rest may be empty, or its broker away; ``RangeReader`` finds out."""
         if self._spent:
             return
         reader = RangeReader(self._source, _PATIENCE)
-        for batch in reader.batches(partition, stretch.position, stretch.end):
+        for batch in reader.batches(partition, searched.position, searched.end):
             for message in batch:
-                stretch.take(message, self._millis)
+                searched.take(message, self._millis)
             self._left -= len(batch)
-            if stretch.done or self._spent:
+            if searched.done or self._spent:
                 return
-        stretch.done = True
+        searched.done = True
 
 
 def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
@@ -309,13 +314,13 @@ def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSetting
         return partition_error(partition, error, settings)
     return ZkgroupError(
         f"brokers find no message since then in {partition}; whether there is one, this user may not read",
-        "let the user read the topic, leave it out, or name another place than a time",
+        "let the user read the topic, leave it out, or give another position than a time",
     )
 
 
-def _place(stretch: _Stretch) -> Place:
-    if stretch.hit is not None:
-        return stretch.hit, None
-    if stretch.timeless is not None:
-        return stretch.timeless, TIMELESS
-    return (None, None) if stretch.done else (stretch.position, UNREAD)
+def _found_in(searched: _Range) -> Found:
+    if searched.hit is not None:
+        return searched.hit, None
+    if searched.timeless is not None:
+        return searched.timeless, TIMELESS
+    return (None, None) if searched.done else (searched.position, UNREAD)

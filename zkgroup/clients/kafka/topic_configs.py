@@ -1,4 +1,4 @@
-"""Topics' settings, and brokers', as the brokers tell them."""
+"""Configs of topics and brokers (DescribeConfigs)."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ log = logging.getLogger(__name__)
 def cleanup_policies(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> dict[str, str | None]:
     """Each topic's ``cleanup.policy`` (``delete``, ``compact`` or both), one request for all.
 
-    None where the brokers do not tell: those before 0.11 cannot, others may not be allowed to. Raises
-    ``UnreachableError`` where no broker can be reached at all.
+    None where it cannot be read: brokers before 0.11 have no such request, others may refuse it. Raises
+    ``UnreachableError`` where no broker can be reached.
     """
     wanted = list(dict.fromkeys(topics))
     if not wanted or settings.legacy_release is not None:
         return dict.fromkeys(wanted)
     deadline = time.monotonic() + timeout
     resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in wanted]
-    told = _describe(admin_client(settings, timeout), resources, "cleanup.policy", deadline)
-    return {topic: told.get(topic) for topic in wanted}
+    values = _describe(admin_client(settings, timeout), resources, "cleanup.policy", deadline)
+    return {topic: values.get(topic) for topic in wanted}
 
 
 def offsets_retention(settings: KafkaSettings, timeout: float) -> int | None:
-    """For how many minutes the brokers keep offsets (``offsets.retention.minutes``), the shortest of all brokers; None
-    where they do not tell, as above. Raises ``UnreachableError``."""
+    """The brokers' shortest ``offsets.retention.minutes``; None where it cannot be read, as above. Raises
+    ``UnreachableError``."""
     if settings.legacy_release is not None:
         return None
     deadline = time.monotonic() + timeout
     admin = admin_client(settings, timeout)
     brokers = admin.list_topics(timeout=max(0.1, deadline - time.monotonic())).brokers
     resources = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
-    told = _describe(admin, resources, "offsets.retention.minutes", deadline)
-    return min((int(minutes) for minutes in told.values() if minutes.isdecimal()), default=None)
+    values = _describe(admin, resources, "offsets.retention.minutes", deadline)
+    return min((int(minutes) for minutes in values.values() if minutes.isdecimal()), default=None)
 
 
 def _describe(admin: AdminClient, resources: Sequence[ConfigResource], setting: str, deadline: float) -> dict[str, str]:
-    """A setting of each topic or broker, by its name; what nobody tells is missing."""
+    """A config of each topic or broker, by its name; without those that cannot be read."""
     answers = admin.describe_configs(list(resources), request_timeout=max(0.1, deadline - time.monotonic()))
     found: dict[str, str] = {}
     for resource, future in answers.items():

@@ -1,9 +1,9 @@
-"""Three questions in Kafka's own words (version 0 of each: 0.8 to 3.9), and how to ask several brokers at once.
+"""Requests of Kafka's protocol (Metadata and ListOffsets, version 0: 0.8 to 3.9), sent to several brokers at once.
 
-For brokers of 0.8 and 0.9 that are spoken to in plain text. librdkafka (2.16) asks such a broker for nothing before its
-first real request, so it takes one that accepts connections and is silent (stopped, hung) for one that works: when it
-has heard of all brokers, it asks any of them for metadata, and waits for that one in vain, though another would answer.
-(Newer brokers tell their versions first, and SSL and SASL begin with a handshake: there it passes over silent ones.)
+For brokers of 0.8 and 0.9 without TLS and SASL. librdkafka (2.16) sends such a broker nothing before its first real
+request. So it takes a silent broker (stopped, hung) that accepts connections for one that works: it sends its Metadata
+request to any broker, and waits for that one in vain, though another would answer. (Newer brokers send their versions
+first, and TLS and SASL begin with a handshake: there it skips silent ones.)
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from zkgroup.protocol.broker_znodes import Endpoint
 from zkgroup.protocol.names import TopicPartition
 
 _LIST_OFFSETS, _METADATA = 2, 3
-_NUMBER: Final = 1  # of a request: there is one on each connection
+_NUMBER: Final = 1  # the correlation id: there is one request on each connection
 _CLIENT: Final = b"zkgroup"
-_LARGEST: Final = 100 * 1024 * 1024  # an answer, as brokers bound a request
+_LARGEST: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a request
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-# Questions
+# Requests
 
 
 def _request(api: int, body: bytes) -> bytes:
@@ -39,13 +39,13 @@ def _request(api: int, body: bytes) -> bytes:
 
 
 def metadata_request() -> bytes:
-    """Brokers, all topics, and who leads their partitions. It makes no topic come into being."""
+    """Metadata: brokers, all topics, the leaders of their partitions. It creates no topic."""
     return _request(_METADATA, struct.pack("!i", 0))
 
 
 def offsets_request(partitions: Sequence[TopicPartition], at: int) -> bytes:
-    """An offset in each partition: at a time (milliseconds since 1970: the start of a segment), −2 for the first, −1
-    for the next one to be written. Of no partition it is a question that every broker answers, whatever it holds."""
+    """ListOffsets: an offset of each partition. ``at``: a time (milliseconds since 1970: the start of a segment), −2
+    for the log start offset, −1 for the log end offset. Without partitions every broker answers."""
     topics = [(topic, list(group)) for topic, group in groupby(sorted(partitions), lambda one: one.topic)]
     body = struct.pack("!ii", -1, len(topics))  # a client, not a replica
     for topic, group in topics:
@@ -55,12 +55,12 @@ def offsets_request(partitions: Sequence[TopicPartition], at: int) -> bytes:
     return _request(_LIST_OFFSETS, body)
 
 
-# Answers
+# Responses
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
-    """A partition: Kafka's code for its trouble (0: none), and its leader (−1: nobody)."""
+class PartitionLeader:
+    """A partition: Kafka's error code (0: none), and its leader (−1: none)."""
 
     error: int
     leader: int
@@ -68,10 +68,10 @@ class Led:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Brokers by id; topics: the code of a topic's trouble, and its partitions."""
+    """Brokers by id; topics with their error code and partitions."""
 
     brokers: Mapping[int, Endpoint]
-    topics: Mapping[str, tuple[int, Mapping[int, Led]]]
+    topics: Mapping[str, tuple[int, Mapping[int, PartitionLeader]]]
 
 
 class _Reader:
@@ -94,7 +94,7 @@ class _Reader:
 
 
 def read_metadata(answer: bytes) -> Metadata:
-    """Raises struct.error for what is no such answer."""
+    """Decode a Metadata response. Raises struct.error for other bytes."""
     reader = _Reader(answer)
     brokers = {}
     for _ in reader.count():
@@ -108,7 +108,7 @@ def read_metadata(answer: bytes) -> Metadata:
         partitions = {}
         for _ in reader.count():
             trouble, number, leader = reader.take("hii")
-            partitions[number] = Led(trouble, leader)
+            partitions[number] = PartitionLeader(trouble, leader)
             for _ in ("replicas", "in sync"):
                 reader.take(f"{len(reader.count())}i")
         topics[topic] = error, partitions
@@ -116,7 +116,8 @@ def read_metadata(answer: bytes) -> Metadata:
 
 
 def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
-    """For each partition Kafka's code for its trouble, and the offset (−1: none). Raises struct.error as above."""
+    """Decode a ListOffsets response: for each partition its error code and offset (−1: none). Raises struct.error as
+    above."""
     reader = _Reader(answer)
     found = {}
     for _ in reader.count():
@@ -128,11 +129,11 @@ def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
     return found
 
 
-# Asking
+# Exchange
 
 
 class NotKafkaError(OSError):
-    """What answered speaks something else."""
+    """The server that answered is no Kafka broker."""
 
 
 def exchange(
@@ -142,12 +143,12 @@ def exchange(
     failures: dict[Key, str] | None = None,
 ) -> dict[Key, bytes]:
     """Send each request on a connection of its own, all at the same time; returns the answers that came within
-    ``timeout`` seconds. An empty request is answered by the connection itself. After each answer that came, or that
-    will not, ``wait`` tells how much longer the ``missing`` ones are to be waited for. ``failures`` gets why others did
-    not come, in words."""
+    ``timeout`` seconds. An empty request is answered by the connection itself. After each answer or failure ``wait``
+    returns how many seconds more to wait for the ``missing`` ones. ``failures`` gets the reasons of those that did not
+    answer, as text."""
     inbox: queue.SimpleQueue[tuple[Key, bytes | None]] = queue.SimpleQueue()
     deadline = time.monotonic() + timeout
-    asking = [_Asking(key, endpoint, request, deadline, inbox) for key, (endpoint, request) in requests.items()]
+    asking = [_Exchange(key, endpoint, request, deadline, inbox) for key, (endpoint, request) in requests.items()]
     answers: dict[Key, bytes] = {}
     missing = set(requests)
     try:
@@ -166,8 +167,8 @@ def exchange(
     return answers
 
 
-class _Asking(Generic[Key]):
-    """One broker being asked, on a thread of its own, since names are looked up without a time-out."""
+class _Exchange(Generic[Key]):
+    """One request to one broker, on a thread of its own: names are resolved without a time-out."""
 
     def __init__(
         self,
@@ -192,7 +193,7 @@ class _Asking(Generic[Key]):
 
     @property
     def failure(self) -> str:
-        """Why no answer has come, in words."""
+        """Why no answer has come, as text."""
         match self._error:
             case socket.gaierror():
                 return "the name is not known"
@@ -207,7 +208,7 @@ class _Asking(Generic[Key]):
         return "no connection is taken there" if self._socket is None else "it takes connections, and is silent"
 
     def close(self) -> None:
-        """End it, whatever it waits for; a look-up of its name alone is left behind."""
+        """End it, whatever it waits for; only a thread that resolves a name is left behind."""
         with self._lock:
             self._closed = True
             if self._socket is not None:
@@ -242,7 +243,7 @@ class _Asking(Generic[Key]):
             return self._receive(connection, length - 4)
 
     def _receive(self, connection: socket.socket, size: int) -> bytes:
-        """Raises OSError where that much does not come."""
+        """Receive ``size`` bytes. Raises OSError where they do not come."""
         data = bytearray()
         while len(data) < size:
             connection.settimeout(self._left())

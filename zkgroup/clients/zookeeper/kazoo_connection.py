@@ -21,7 +21,7 @@ from zkgroup.clients.zookeeper.request_pipeline import Bell
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 from zkgroup.protocol.broker_znodes import address
 
-# Bytes that are written, or read, at one go.
+# Bytes that are written, or read, at once.
 _CHUNK = 64 << 10
 _FRAME = struct.Struct("!iii")  # of a request: length, xid, type
 _LENGTH = struct.Struct("!i")
@@ -30,11 +30,11 @@ _PROBES = 5
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """``hosts`` is how many servers there are: they share the time that a connection may take, as in the Java client
-    (3.9), so that one that swallows packets does not use it up.
+    """``hosts`` is the number of servers: they share the time that a connection may take, as in the Java client (3.9),
+    so that one that drops packets does not use it up.
 
-    kazoo's own builds an epoll set for each of some five waits a request, which takes half of the time; a plain
-    select() does for the two descriptors there are, as long as their numbers are small enough for it."""
+    kazoo's own handler builds an epoll set for each of some five waits a request, which takes half of the time. A plain
+    select() serves for two descriptors, as long as their numbers are small enough."""
 
     def __init__(self, hosts: int, context: ssl.SSLContext | None = None) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().create_connection(address=address, hostname=hostname, timeout=timeout, **options)
 
     def select(self, reading: Any, writing: Any, others: Any, *timeout: float) -> Any:
-        # What TLS has decrypted already no select() tells of.
+        # select() does not see bytes that TLS has decrypted already.
         decrypted = [one for one in reading if isinstance(one, ssl.SSLSocket) and one.pending()]
         if decrypted:
             timeout = (0.0,)
@@ -59,9 +59,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return ([*ready[0], *(one for one in decrypted if one not in ready[0])], *ready[1:]) if decrypted else ready
 
     def dispatch_callback(self, callback: Any) -> None:
-        """Watchers are called on the connection's thread, as answers are taken there. On the worker thread of kazoo's
-        an event could be overtaken by the answer to what was asked after the change; a member that takes an owner node
-        for its own, since no change of it was told, must not hear of things in that order."""
+        """Watchers are called on the connection's thread, as answers are. On kazoo's worker thread an answer from after
+        the change could overtake the event. A member that takes an owner node for its own, as no event came, relies on
+        the order."""
         if callback.type == "watch":
             callback.func(*callback.args)
         else:
@@ -73,8 +73,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's (2.10, 2.11) spends nine system calls on a request, and tells nobody the time-out that the server grants,
-    on which a member's lease depends. This one writes all that is queued at once, and reads all that has come."""
+    """kazoo's connection (2.10, 2.11) spends nine system calls on a request, and does not report the time-out that the
+    server grants, on which a member's lease depends. This one writes all queued requests at once, and reads all that
+    has arrived."""
 
     def __init__(
         self,
@@ -82,10 +83,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         settings: ZooKeeperSettings,
         granted: Callable[[float], None],
         established: Callable[[], None],
-        failed: Callable[[session_errors.Trouble], None],
+        failed: Callable[[session_errors.ConnectionFailure], None],
     ) -> None:
-        """``granted`` hears the session's time-out in seconds; ``established``, after that, that a connection can be
-        used: kazoo tells that before it has logged in; ``failed`` what a connection failed of."""
+        """``granted`` gets the session's time-out in seconds. ``established`` follows when the connection can be used:
+        kazoo itself reports that before it has logged in. ``failed`` gets the failure of a connection."""
         super().__init__(client, client._connection.retry_sleeper, client.logger, client._connection.sasl_options)
         self._settings = settings
         self._granted = granted
@@ -96,16 +97,16 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._xid: int = 0
         self._received = b""
         self._last: tuple[str, str, int] | None = None
-        self._at = 0  # what is before it was taken
-        self._unanswered_since: float | None = None  # when the first was sent of what came after the last answer
+        self._at = 0  # bytes before it are read
+        self._unanswered_since: float | None = None  # when the first request after the last answer was sent
 
     @property
     def server(self) -> str:
-        """The address of the server that it is, or was last, connected to, or tried to be."""
+        """The address of the last server that it has tried to connect to."""
         return address(self._last[0], self._last[2]) if self._last is not None else ""
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
-        """The servers to try in turn: the one that was lost comes last, which may hang."""
+        """The servers to try in turn: the lost one, which may hang, comes last."""
         return sorted(super()._expand_client_hosts(), key=lambda server: server == self._last)
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
@@ -120,7 +121,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None
             if not (self.client.connected or self._refusals or self._probes == _PROBES):
-                self._probes += 1  # a server is not looked at again at each attempt
+                self._probes += 1  # a server is not probed at each attempt
                 found = session_errors.of_connection(cause, (host, hostip, port), self._settings)
                 if found is not None:
                     self._failed(found)
@@ -129,8 +130,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return timeouts
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """kazoo takes a connection that ends in the middle for a refusal, since ZooKeeper refuses so. A server that is
-        restarted does the same: only the third in a row counts."""
+        """kazoo takes a connection that ends during the login for a refusal, since ZooKeeper refuses so. A server that
+        restarts ends it, too: only the third in a row counts."""
         try:
             super()._authenticate_with_sasl(host, timeout)
         except AuthFailedError as error:
@@ -144,16 +145,16 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
-        if isinstance(request, wire.Connect):  # before the listeners hear CONNECTED
+        if isinstance(request, wire.Connect):  # before the listeners get CONNECTED
             self._granted(answer[0].time_out / 1000.0)
         return answer
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         now = time.monotonic()
         if self._unanswered_since is not None and now - self._unanswered_since > read_timeout:
-            # kazoo finds that out only where nothing is asked meanwhile, and a member asks all the time.
+            # kazoo notices that only on an idle connection, and a member sends requests all the time.
             raise ConnectionDropped(f"no answer for {read_timeout:.1f} s")
-        self._read_sock.recv(_CHUNK)  # before the queue is looked at: who adds to it after that rings again
+        self._read_sock.recv(_CHUNK)  # before the queue is read: a later request rings again
         queue, pending = self.client._queue, self.client._pending
         frames = bytearray()
         while queue and len(frames) < _CHUNK:
@@ -171,7 +172,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self._write(frames, connect_timeout)
 
     def _read_socket(self, read_timeout: float) -> Any:
-        """Called when there is something to read. Handles each whole frame; the rest waits for more."""
+        """Called when the socket is readable. Handles each whole frame; an incomplete one waits for its rest."""
         with self._socket_error_handling():
             try:
                 chunk = self._socket.recv(_CHUNK)
@@ -188,7 +189,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return response
 
     def _end_of_frame(self) -> int:
-        """Where the next frame ends in what was received; 0 where it is not there whole."""
+        """The end of the next frame in the received bytes; 0 where it is incomplete."""
         begin = self._at + _LENGTH.size
         if len(self._received) < begin:
             return 0

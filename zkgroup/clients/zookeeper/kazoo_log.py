@@ -1,4 +1,4 @@
-"""What kazoo says: heard by who listens to "kazoo"."""
+"""kazoo's log, without credentials."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any, Final
 
 from kazoo.protocol import serialization as wire
 
-# Nobody set up logging: then Python would print its warnings.
+# Without a handler Python would print its warnings.
 KAZOO_LOG = logging.getLogger("kazoo.zkgroup")
 KAZOO_LOG.addHandler(logging.NullHandler())
 
 
-# In an access list: what is made of a password, against which words could be tried.
+# In an access list: the digest of a password, against which guesses could be tried.
 _DIGEST: Final = re.compile(r"""(Id\(scheme='digest', id=(['"]).*?):[A-Za-z0-9+/=]*\2\)""")
 
 
 class _Shown(str):
-    """What an argument is logged as, by whatever format."""
+    """An argument as it is logged, with any format."""
 
     __repr__ = str.__str__
 
 
 def _hide_credentials(record: logging.LogRecord) -> bool:
-    """kazoo logs each request and answer as it is, passwords and what is made of them too."""
+    """kazoo logs each request and answer as it is, with passwords and their digests."""
     if isinstance(record.args, tuple):
         record.args = tuple(map(_shown, record.args))
     return True

@@ -1,4 +1,4 @@
-"""Operations and their results, as kazoo has them."""
+"""Operations and results, converted to kazoo's and from them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _stat(stat: ZnodeStat) -> Stat:
 
 
 def kazoo_acl(acl: Sequence[Acl]) -> list[Any]:
-    """An access list as kazoo has it."""
+    """An access list in kazoo's form."""
     return [ACL(entry.permissions, Id(entry.scheme, entry.id)) for entry in acl]
 
 
@@ -105,7 +105,7 @@ def convert(op: Op, value: object) -> Result:
 
 def _transaction_result(answers: Sequence[object]) -> Failure | None:
     for index, answer in enumerate(answers):
-        # The culprit stands between those that were rolled back and those that were never tried.
+        # The failed one comes after those that were rolled back and before those that were never tried.
         if isinstance(answer, Exception) and not isinstance(answer, RolledBackError | RuntimeInconsistency):
             failure = failure_of(answer)
             return Failure(failure.code, failure.detail, index)
@@ -113,8 +113,8 @@ def _transaction_result(answers: Sequence[object]) -> Failure | None:
 
 
 def request_of(op: Op | Check, root: str, watch_with: Callable[[WatchedEvent], None], default: Sequence[Acl]) -> Any:
-    """The operation as kazoo writes it; ``root`` is the chroot, without one empty. ``default``: the access list of
-    what is made without one."""
+    """The operation as kazoo's request; ``root`` is the chroot, empty without one. ``default``: the access list of
+    nodes that are created without one."""
     if isinstance(op, Transaction):
         return wire.Transaction([request_of(one, root, watch_with, default) for one in op.ops])
     path = root + op.path if op.path != "/" else root or "/"

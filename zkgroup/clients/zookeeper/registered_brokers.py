@@ -1,4 +1,4 @@
-"""Which brokers there are, as ZooKeeper tells it."""
+"""The brokers that are registered in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, 
 
 log = logging.getLogger(__name__)
 
-#: How long old brokers may take to answer, if none does.
+#: How long old brokers may take to answer, in seconds.
 PATIENCE: Final = 5.0
 
 
 class Brokers:
-    """Reads the registered brokers when asked for them, unless they are ``given``. Thread-safe if ``read`` is.
+    """Reads the registered brokers at each call, unless they are ``given``. Thread-safe if ``read`` is.
 
-    ``timeout``: how many seconds old brokers may take to answer, if none does. ``listener``: the one of theirs to use,
-    by its name. ``tell``: at which level it is logged that some are silent.
+    ``timeout``: how many seconds old brokers may take to answer. ``listener``: the name of the listener to use.
+    ``silent_level``: the level at which those are logged that do not answer.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class Brokers:
         timeout: float = PATIENCE,
         *,
         listener: str | None = None,
-        tell: int = logging.WARNING,
+        silent_level: int = logging.WARNING,
     ) -> None:
         self._timeout = timeout
-        self._tell = tell
-        self._silent: frozenset[str] = frozenset()  # that did not answer when they were asked last
+        self._silent_level = silent_level
+        self._silent: frozenset[str] = frozenset()  # addresses that did not answer the last time
         self._read = read
         self._given = given
         self._properties = dict(properties)
         self._listener = listener or None
 
     def settings(self) -> KafkaSettings:
-        """How to reach the brokers that are registered now; of old ones, those that answer (``answering`` tells why).
+        """How to reach the brokers that are registered now; of old ones, those that answer (see ``legacy_brokers``).
 
         Raises UnreachableError where there is none, ZooKeeper does not answer, or none of several old brokers does;
         MalformedZnodeError where none of their nodes can be read.
@@ -54,7 +54,7 @@ class Brokers:
             return self._given
         (listed,) = self._read([Children(znodes.broker_ids())])
         if isinstance(listed, Failure) and listed.code is not Code.NO_NODE:
-            raise UnreachableError(f"ZooKeeper does not tell the brokers: {listed.code.value}", "check ZooKeeper")
+            raise UnreachableError(f"ZooKeeper does not list the brokers: {listed.code.value}", "check ZooKeeper")
         ids = sorted((name for name in listed if name.isdigit()), key=int) if isinstance(listed, tuple) else []
         paths = [znodes.broker(int(name)) for name in ids]
         nodes = self._read([Get(path) for path in paths]) if paths else []
@@ -71,9 +71,9 @@ class Brokers:
         settings = settings_from_brokers(brokers, self._properties, self._listener)
         if settings.legacy_release is None or len(brokers) == 1 or settings.protocol != "PLAINTEXT":
             return settings
-        return self._of_those_that_answer(brokers, settings)
+        return self._answering_brokers(brokers, settings)
 
-    def _of_those_that_answer(self, brokers: Sequence[BrokerRegistration], all_of_them: KafkaSettings) -> KafkaSettings:
+    def _answering_brokers(self, brokers: Sequence[BrokerRegistration], all_of_them: KafkaSettings) -> KafkaSettings:
         wanted = set(all_of_them.bootstrap.split(","))
         listening = {e: broker for broker in brokers for e in broker.endpoints if str(e) in wanted}
         asked = ask(list(listening), self._timeout, hopeless={e for e in listening if str(e) in self._silent})
@@ -81,9 +81,11 @@ class Brokers:
             raise no_answer(all_of_them, self._timeout)
         silent = frozenset(map(str, asked.silent))
         for address in sorted(silent - self._silent):
-            log.log(self._tell, "the broker at %s is registered and does not answer: asking the others", address)
+            log.log(
+                self._silent_level, "the broker at %s is registered and does not answer: asking the others", address
+            )
         for address in sorted(self._silent - silent):
-            log.log(self._tell, "the broker at %s answers again, or is not registered any more", address)
+            log.log(self._silent_level, "the broker at %s answers again, or is not registered any more", address)
         self._silent = silent
         answering = [listening[endpoint] for endpoint in asked.answering]
         return settings_from_brokers(answering, self._properties, self._listener)

@@ -1,4 +1,4 @@
-"""Synchronous access to ZooKeeper, for commands and for whatever reads a registry at one go."""
+"""Synchronous access to ZooKeeper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from zkgroup.clients.kafka.legacy_brokers import in_words, troubles
-from zkgroup.clients.zookeeper import Session, Trouble, ZooKeeperSettings
+from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
 from zkgroup.config.connection_settings import parse_connect_string
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.broker_znodes import parse_endpoints
@@ -38,7 +38,7 @@ _WAIT: Final = 1.0  # seconds
 
 
 class TransactionRefused(ZkgroupError):
-    """A transaction was not applied. ``index`` is the operation that stood in its way."""
+    """A transaction was not applied. ``index`` is the operation that failed."""
 
     def __init__(self, index: int, path: str, failure: Failure) -> None:
         super().__init__(f"transaction refused at {path}: {failure.code.value}")
@@ -56,34 +56,34 @@ class Registry:
     def __init__(self, settings: ZooKeeperSettings, timeout: float | None = None) -> None:
         self.settings = settings
         self.timeout = settings.connect_timeout if timeout is None else timeout
-        self._session = Session(settings, self._hear, self._fail)
-        self._trouble: Trouble | None = None
-        self._hopeless: set[str] = set()  # what servers failed of
+        self._session = Session(settings, self._on_event, self._on_connection_failure)
+        self._failure: ConnectionFailure | None = None
+        self._hopeless: set[str] = set()  # failures of servers
         self._up = threading.Event()
         self._down: str | None = None
 
-    def _hear(self, event: SessionEvent) -> None:
+    def _on_event(self, event: SessionEvent) -> None:
         if isinstance(event, Connected):
-            self._trouble = None
+            self._failure = None
             self._up.set()
         elif isinstance(event, Expired):
             self._down = event.reason
             self._up.set()
 
-    def _fail(self, trouble: Trouble) -> None:
-        self._trouble = trouble
-        if trouble.hopeless and not self._up.is_set():
-            self._hopeless.add(trouble.message)  # which names the server
+    def _on_connection_failure(self, failure: ConnectionFailure) -> None:
+        self._failure = failure
+        if failure.hopeless and not self._up.is_set():
+            self._hopeless.add(failure.message)  # which names the server
             if len(self._hopeless) >= self.settings.servers:
-                self._down = trouble.message
+                self._down = failure.message
                 self._up.set()
 
     def __enter__(self) -> Self:
         self._session.start()
         if not self._is_up() or self._down is not None:
-            if self._trouble is not None:
+            if self._failure is not None:
                 self._session.close(0.1)
-                raise self._trouble.error()
+                raise self._failure.error()
             self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
             reason = f"({self._down})" if self._down is not None else f"(no answer within {round(self.timeout, 1):g} s)"
             if self._down is None:
@@ -97,8 +97,8 @@ class Registry:
         return self
 
     def _is_up(self) -> bool:
-        """Whether the session is there within the time-out. In short waits: Python does not look again for a signal
-        that comes as one begins, and would end it when the wait is over."""
+        """Whether the session is established within the time-out. In short waits: Python handles a signal that comes
+        as a wait begins only when that wait is over."""
         deadline = time.monotonic() + self.timeout
         while not self._up.wait(min(_WAIT, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
@@ -121,11 +121,11 @@ class Registry:
 
     @property
     def lost(self) -> bool:
-        """Whether the session is over: ephemeral nodes made through this registry are gone, or will be."""
+        """Whether the session is over: its ephemeral nodes are deleted, or will be."""
         return self._down is not None
 
     def read(self, ops: Iterable[Op]) -> list[Result]:
-        """Send all of ``ops`` pipelined and wait. A dropped connection is waited out and what failed asked again.
+        """Send all of ``ops`` pipelined and wait. After a dropped connection the failed reads are sent again.
 
         Writes are not repeated: their ``Failure`` with ``CONNECTION_LOSS`` says that the outcome is unknown. Raises
         ``UnreachableError`` when there is no answer in time, or the session is over.
@@ -163,7 +163,7 @@ class Registry:
             answered.set()
 
         self._session.submit(ops, done)
-        # Ten thousand reads may take longer than one may: as long as answers come, it goes on.
+        # Ten thousand reads may take longer than the time-out: it counts from the last answer.
         while not answered.wait(max(0.1, deadline - time.monotonic())):
             if self._session.answers == before:
                 raise self._gone()
@@ -172,8 +172,8 @@ class Registry:
         return box[0]
 
     def _gone(self) -> UnreachableError:
-        if self._trouble is not None:
-            return self._trouble.error()
+        if self._failure is not None:
+            return self._failure.error()
         what, remedy = f"no answer within {round(self.timeout, 1):g} s", "check the server, then try again"
         if self._down is not None:
             what = f"session {self._down}"
@@ -181,7 +181,7 @@ class Registry:
         return UnreachableError(f"ZooKeeper at {self.settings.hosts}: {what}", remedy)
 
     def chroot_exists(self) -> bool:
-        """Whether the chroot of the connect string is there (always true without one)."""
+        """Whether the chroot of the connect string exists (always true without one)."""
         return not isinstance(self.read([Exists("/")])[0], Failure | None)
 
     def write(self, op: Create | Ensure | SetData | Delete) -> Result:
@@ -191,8 +191,8 @@ class Registry:
     def transaction(self, ops: Sequence[Create | SetData | Delete | Check]) -> None:
         """Apply ``ops`` all or none.
 
-        Raises ``TransactionRefused`` where an operation stood in the way, ``UnreachableError`` where the connection
-        was lost: then it may or may not have been applied, and the caller reads back.
+        Raises ``TransactionRefused`` where an operation failed, ``UnreachableError`` where the connection was lost:
+        then it may or may not have been applied, and the caller must read the nodes.
         """
         failure = self._round([Transaction(tuple(ops))], time.monotonic() + self.timeout)[0]
         if isinstance(failure, Failure):

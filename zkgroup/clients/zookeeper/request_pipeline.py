@@ -1,4 +1,4 @@
-"""Requests under way in a session, and what wakes the thread that sends them. Knows nothing of the client."""
+"""A batch of pipelined requests, and the bell that wakes the thread that sends them. Independent of kazoo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW: Final = 1000
 
 
 class Batch:
-    """Operations under way in one session: at most ``WINDOW`` on the wire, answered in order."""
+    """Operations of one session: at most ``WINDOW`` on the wire, answered in order."""
 
     def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
         self.ops = ops
@@ -25,7 +25,7 @@ class Batch:
         self._lock = threading.Lock()
 
     def take(self, limit: int) -> range:
-        """Which operations are to be sent next; from now on they count as sent."""
+        """The operations to send next; from now on they count as sent."""
         with self._lock:
             first = self._sent
             self._sent = min(len(self.ops), max(first, self._answered + limit))
@@ -43,14 +43,14 @@ class Batch:
         return more
 
     def refuse(self, why: Failure) -> None:
-        """Answer all that was not sent: it never will be."""
+        """Answer all operations that were not sent: they never will be."""
         for index in self.take(len(self.ops)):
             self.answer(index, why)
 
 
 class Bell:
-    """The end of a socket pair that wakes kazoo's connection. Full means that it is awake: nobody waits for room, since
-    the connection's thread might need what the ringer holds."""
+    """The end of a socket pair that wakes kazoo's connection. A full socket means that it is awake: ``send``
+    does not wait for room, since the connection's thread might need a lock of the caller."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)

@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.kazoo_connection import Connection, Handler
 from zkgroup.clients.zookeeper.kazoo_log import KAZOO_LOG
 from zkgroup.clients.zookeeper.kazoo_operations import convert, failure_of, kazoo_acl, request_of
 from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Batch
-from zkgroup.clients.zookeeper.session_errors import Trouble, of_login
+from zkgroup.clients.zookeeper.session_errors import ConnectionFailure, of_login
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 from zkgroup.errors import MissingExtraError
 from zkgroup.protocol.operations import (
@@ -41,13 +41,13 @@ from zkgroup.protocol.operations import (
 
 log = logging.getLogger(__name__)
 
-# kazoo waits at least 10 s for its connection thread; a caller that leaves does not.
+# Seconds to wait for the end of a session. kazoo itself waits at least 10 s for its connection thread.
 CLOSE_TIMEOUT = 3.0
 
 
 class _Answer:
-    """What kazoo gives a request's outcome to, on the connection's thread; an ``AsyncResult`` of its own would pass it
-    on to another thread, at a price."""
+    """Takes a request's outcome from kazoo, on the connection's thread. kazoo's own ``AsyncResult`` would pass it to
+    another thread, which costs time."""
 
     __slots__ = ("_batch", "_index", "_session")
 
@@ -64,7 +64,7 @@ class _Answer:
             self._session._refuse()
         self._take(failure_of(error))
 
-    def hear(self, outcome: Any) -> None:
+    def from_result(self, outcome: Any) -> None:
         """The same from an ``AsyncResult``."""
         try:
             self.set(outcome.get_nowait())
@@ -80,30 +80,30 @@ class _Answer:
 class Session:
     """One ZooKeeper session.
 
-    ``on_event`` is called on kazoo's threads: it must only hand the event on. Events: ``Connected`` at the start and
-    after every reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for what is watched: before any
-    answer that the server gave after the change. Nothing is told once ``begin_close`` was called. ``on_trouble`` hears
-    on the same threads, as often as it happens, what certificates, passwords and protocols a connection failed of.
+    ``on_event`` is called on kazoo's threads and must not block. Events: ``Connected`` at the start and after every
+    reconnect, ``Disconnected``, ``Expired`` once and last, ``Changed`` for watched nodes: before any answer that the
+    server gave after the change. No event follows ``begin_close``. ``on_failure`` is called on the same threads for
+    each connection that failed by its certificates, passwords or protocol.
 
-    Raises UsageError for files of TLS that cannot be used, and where SASL is wanted and what it needs is not installed.
+    Raises UsageError for TLS files that cannot be used, and where SASL is wanted and its package is not installed.
     """
 
     def __init__(
         self,
         settings: ZooKeeperSettings,
         on_event: Callable[[SessionEvent], None],
-        on_trouble: Callable[[Trouble], None] = lambda trouble: None,
+        on_failure: Callable[[ConnectionFailure], None] = lambda trouble: None,
     ) -> None:
         self.settings = settings
         self._on_event = on_event
-        self._on_trouble = on_trouble
-        self._context = tls.context_of(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
+        self._on_failure = on_failure
+        self._context = tls.ssl_context(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
         if settings.sasl is not None and importlib.util.find_spec("puresasl") is None:
             raise MissingExtraError("SASL with ZooKeeper", "pure-sasl", "sasl")
         self._client: Any = None
         self._lock = threading.RLock()
         self._lost = False
-        self._connected = False  # as far as was told; by kazoo's connection thread alone
+        self._connected = False  # as far as reported; set by kazoo's connection thread alone
         self._closer: threading.Thread | None = None
         self._closed = threading.Event()  # by the closer, which a join that a signal interrupts would take for ended
         self._negotiated = settings.session_timeout
@@ -116,7 +116,7 @@ class Session:
         return client_id[0] if client_id else 0
 
     def start(self) -> None:
-        """Begin to connect, and return at once; ``Connected`` tells when it is done."""
+        """Begin to connect, and return at once; ``Connected`` follows."""
         client = KazooClient(
             hosts=self.settings.hosts,
             handler=Handler(self.settings.servers, self._context),
@@ -129,7 +129,7 @@ class Session:
             logger=KAZOO_LOG,
         )
         client._connection = Connection(
-            client, self.settings, self._note_granted, self._tell_connected, self._on_trouble
+            client, self.settings, self._on_granted, self._report_connected, self._on_failure
         )
         client.add_listener(self._listen)
         self._client = client
@@ -141,10 +141,10 @@ class Session:
         user, password = self.settings.sasl
         return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
 
-    def _note_granted(self, timeout: float) -> None:
+    def _on_granted(self, timeout: float) -> None:
         self._negotiated = timeout
 
-    def _tell_connected(self) -> None:
+    def _report_connected(self) -> None:
         if not self._lost:
             self._connected = True
             self._on_event(Connected(self.session_id, self._negotiated, self._client._connection.server))
@@ -167,22 +167,22 @@ class Session:
         self._on_event(Expired("authentication failed" if refused else "expired", refused))
 
     def _refuse(self) -> None:
-        """The server has let us connect, and answers nothing without a user."""
+        """The server accepts the connection, and answers nothing without a user."""
         if not self._lost:
-            self._on_trouble(of_login(self._client._connection.server, self.settings))
+            self._on_failure(of_login(self._client._connection.server, self.settings))
             self._lose()
 
     def _watch(self, event: WatchedEvent) -> None:
-        # kazoo also calls watchers, without a path, when the connection drops: Disconnected has told that already.
+        # kazoo also calls watchers, without a path, when the connection drops: that is ``Disconnected`` already.
         if event.path is not None and not self._lost:
             self._on_event(Changed(event.path))
 
     def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
         """Send ``ops`` in their order, pipelined; ``done`` gets one result each. It is called on a thread of kazoo's,
-        or on the caller's where nothing can be sent, and must only hand them on.
+        or on the caller's where nothing can be sent, and must not block.
 
-        Nothing is queued while the connection is down: it fails with ``CONNECTION_LOSS`` at once, and with
-        ``SESSION_EXPIRED`` when the session is over. Later operations are sent even if earlier ones fail.
+        Without a connection the operations fail with ``CONNECTION_LOSS`` at once, after the session's end with
+        ``SESSION_EXPIRED``. Later operations are sent even if earlier ones fail.
         """
         if not ops:
             done([])
@@ -203,15 +203,15 @@ class Session:
         batch.refuse(refused)
 
     def _call(self, op: Op, answer: _Answer) -> None:
-        """Queue one operation. What is queued goes out once the connection is rung."""
+        """Queue one operation. The queue is sent once the bell rings."""
         client = self._client
         if isinstance(op, Ensure):
-            client.ensure_path_async(op.path).rawlink(answer.hear)
+            client.ensure_path_async(op.path).rawlink(answer.from_result)
             return
         client._queue.append((request_of(op, client.chroot, self._watch, self.settings.default_acl), answer))
 
     def begin_close(self) -> None:
-        """Begin to end the session; its ephemeral nodes go with it. Nothing more is sent under it."""
+        """Begin to end the session; ZooKeeper deletes its ephemeral nodes. Nothing more is sent under it."""
         client = self._client
         with self._lock:
             self._lost = True

@@ -1,4 +1,4 @@
-"""Why a ZooKeeper is not to be had, in words."""
+"""Why a connection to ZooKeeper failed, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass
 from functools import partial
 
-from zkgroup.clients.tls import alert, certificate_refused, has_expired, is_no_tls, names_shown, speaks_tls
+from zkgroup.clients.tls import alert, certificate_names, certificate_refused, has_expired, is_no_tls, speaks_tls
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol.broker_znodes import address as at
@@ -17,39 +17,41 @@ _PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certifi
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """What went wrong with a connection, and what to do. ``hopeless``: trying again will not help."""
+class ConnectionFailure:
+    """A failed connection, and its remedy. ``hopeless``: trying again will not help."""
 
     message: str
     remedy: str
     hopeless: bool = True
 
     def error(self) -> UnreachableError:
-        """As commands raise it."""
+        """The error that commands raise."""
         return UnreachableError(self.message, self.remedy)
 
 
-def of_login(server: str, settings: ZooKeeperSettings) -> Trouble:
-    """User and password were refused, or other credentials, or that there are none."""
+def of_login(server: str, settings: ZooKeeperSettings) -> ConnectionFailure:
+    """A server that refuses user and password, other credentials, or a client without any."""
     if settings.sasl is not None:
-        return Trouble(
+        return ConnectionFailure(
             f"ZooKeeper at {server} refuses the user {settings.sasl[0]}",
             "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
         )
     if settings.auth:
-        return Trouble(
+        return ConnectionFailure(
             f"ZooKeeper at {server} refuses the credentials",
             "check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead",
         )
-    return Trouble(
+    return ConnectionFailure(
         f"ZooKeeper at {server} refuses clients without a user",
         "name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file",
     )
 
 
-def of_connection(error: OSError | None, server: tuple[str, str, int], settings: ZooKeeperSettings) -> Trouble | None:
-    """What a failed connection to ``server`` (its name, address and port) says about certificates and protocols; None
-    if it says nothing about them. ``error``: what the socket told, None where the server ended the connection."""
+def of_connection(
+    error: OSError | None, server: tuple[str, str, int], settings: ZooKeeperSettings
+) -> ConnectionFailure | None:
+    """The failure of a connection to ``server`` (name, address, port), as far as certificates and protocols explain it;
+    None otherwise. ``error``: the socket's, None where the server ended the connection."""
     host, address, port = server
     what = f"ZooKeeper at {at(host, port)}"
     if settings.tls is None:
@@ -57,54 +59,58 @@ def of_connection(error: OSError | None, server: tuple[str, str, int], settings:
             return None
         if not speaks_tls((address, port), _PROBE):
             return None
-        return Trouble(
+        return ConnectionFailure(
             f"{what} speaks TLS at this port", "give --zookeeper-tls and --zookeeper-ca-file, or another port"
         )
     if error is None:
-        # TLS 1.3: the client's certificate is judged when the client takes the hand-shake for done.
+        # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client.
         return refusal(what, "", settings)
     return of_handshake(error, what, server, settings)
 
 
 def of_handshake(
     error: OSError, what: str, server: tuple[str, str, int], settings: ZooKeeperSettings
-) -> Trouble | None:
+) -> ConnectionFailure | None:
     """As ``of_connection``, where TLS is spoken."""
     tls = settings.tls
     if isinstance(error, ssl.SSLCertVerificationError) and tls is not None:
         host, address, port = server
-        names = partial(names_shown, tls, "TLS with ZooKeeper", (address, port), host, _PROBE)
-        return Trouble(*certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname", names))
+        names = partial(certificate_names, tls, "TLS with ZooKeeper", (address, port), host, _PROBE)
+        return ConnectionFailure(
+            *certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname", names)
+        )
     reason = getattr(error, "reason", None) or ""
     if isinstance(error, ssl.SSLEOFError) or (tls is not None and error.errno == errno.ECONNRESET):
-        return Trouble(
+        return ConnectionFailure(
             f"{what} ends the connection at the TLS hand-shake",
             "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
         )
     if is_no_tls(reason):
-        return Trouble(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
+        return ConnectionFailure(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
     if "ALERT" in reason:
         return refusal(what, reason, settings)
     if isinstance(error, ssl.SSLError):
-        return Trouble(f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})", "check its TLS settings")
+        return ConnectionFailure(
+            f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})", "check its TLS settings"
+        )
     if isinstance(error, socket.gaierror):
-        return Trouble(f"{what}: the name is not known", "check the address", hopeless=False)
+        return ConnectionFailure(f"{what}: the name is not known", "check the address", hopeless=False)
     return None
 
 
-def refusal(what: str, reason: str, settings: ZooKeeperSettings) -> Trouble:
-    """A server that has refused us, by an alert of TLS or without one: then it may just be ending."""
+def refusal(what: str, reason: str, settings: ZooKeeperSettings) -> ConnectionFailure:
+    """A server that refuses this client, by a TLS alert or without one: then it may just be stopping."""
     hopeless = reason != ""
     shown = settings.tls.certificate_file if settings.tls else None
     if shown is None:
-        return Trouble(
+        return ConnectionFailure(
             f"{what} wants a client certificate ({alert(reason)})",
             "name yours with --zookeeper-certificate-file and --zookeeper-key-file",
             hopeless,
         )
     if has_expired(shown):
-        return Trouble(f"{what}: the client certificate {shown} has expired", "renew it")
-    return Trouble(
+        return ConnectionFailure(f"{what}: the client certificate {shown} has expired", "renew it")
+    return ConnectionFailure(
         f"{what} refuses the client certificate {shown} ({alert(reason)})",
         "it may be of an authority that the server does not know",
         hopeless,

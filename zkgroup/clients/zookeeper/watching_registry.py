@@ -1,4 +1,4 @@
-"""A registry whose watches are heard: for whoever looks at the same nodes for hours."""
+"""A registry that reports the events of its watches."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.operations import Changed, SessionEvent
 
-#: What ``on_change`` hears where all watches have ended with the connection.
+#: ``on_change`` gets this where all watches have ended with the connection.
 EVERYTHING: Final = ""
 
 
 class WatchingRegistry(Registry):
-    """A ``Registry`` that tells which watched nodes have changed, before any answer that has seen the change.
+    """A ``Registry`` that reports the changes of watched nodes, before any answer that has seen the change.
 
-    ``on_change`` gets the path, or ``EVERYTHING`` when the connection was lost, or the session: watches are gone then,
-    and what was read may be outdated. It is called on a thread of the session's, and must only hand the news on.
+    ``on_change`` gets the path, or ``EVERYTHING`` when the connection or the session was lost: watches are gone then,
+    and nodes that were read may be outdated. It is called on a thread of the session, and must not block.
     """
 
     def __init__(
@@ -26,10 +26,10 @@ class WatchingRegistry(Registry):
         super().__init__(settings, timeout)
         self._on_change = on_change
 
-    def _hear(self, event: SessionEvent) -> None:
-        super()._hear(event)
+    def _on_event(self, event: SessionEvent) -> None:
+        super()._on_event(event)
         if isinstance(event, Changed):
             self._on_change(event.path)
             return
-        # The first connection, too: whoever waits for one hears of it.
+        # The first connection, too: the caller may wait for one.
         self._on_change(EVERYTHING)

@@ -12,10 +12,9 @@ from zkgroup.protocol.operations import OPEN, Acl
 class ZooKeeperSettings:
     """How to reach a ZooKeeper. ``hosts`` is a connect string with its chroot; times are seconds.
 
-    ``auth``: schemes and credentials, as ``addauth`` takes them. ``tls``: spoken if given. ``sasl``: user and password,
-    for DIGEST-MD5 (needs the extra ``sasl``). ``acl``: the access list of what is made; None: open to everyone for
-    what a member makes, as with the reference; for what commands make that of the node above, or of the node that it is
-    a copy of.
+    ``auth``: schemes and credentials, as ``addauth`` takes them. ``tls``: used if given. ``sasl``: user and password,
+    for DIGEST-MD5 (needs the extra ``sasl``). ``acl``: the access list of created nodes. By default a member's nodes
+    are open to everyone, as the Scala consumer's, and commands copy the list of the parent, or of the copied node.
     """
 
     hosts: str
@@ -33,10 +32,10 @@ class ZooKeeperSettings:
 
     @property
     def servers(self) -> int:
-        """How many servers are named."""
+        """The number of servers in the connect string."""
         return self.hosts.partition("/")[0].count(",") + 1
 
     @property
     def default_acl(self) -> tuple[Acl, ...]:
-        """The access list of a node that is made without one."""
+        """The access list of a node that is created without one."""
         return self.acl or OPEN

@@ -9,7 +9,7 @@ from typing import Final
 from zkgroup import __version__
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.range_reader import what_is_gone
+from zkgroup.clients.kafka.range_reader import describe_deleted
 from zkgroup.errors import OffsetsDeletedError, RefusedError, UnreachableError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import parse_compression
@@ -99,7 +99,7 @@ def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> str:
 def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
     """What logs that begin at ``starts`` have no more of what was planned, in words; none where it is all there."""
     gone = [
-        what_is_gone(part.partition, part.start, part.end, low)
+        describe_deleted(part.partition, part.start, part.end, low)
         for part in parts
         if part.start < min(low := starts.get(part.partition, 0), part.end)
     ]

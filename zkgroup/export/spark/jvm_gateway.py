@@ -26,7 +26,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.version import __version__ as spark_version
 
 from zkgroup.child_environment import childs_environment
-from zkgroup.child_watchdog import Guard
+from zkgroup.child_watchdog import Watchdog
 from zkgroup.export.spark.spark_class_archive import ClassArchive
 from zkgroup.export.spark.spark_master import PORT, encode_properties
 from zkgroup.java_runtime import find_java
@@ -54,7 +54,7 @@ class SparkJvm:
     def __init__(self, folder: Path, log: Path) -> None:
         self._folder = folder
         self._log = log
-        self._guard: Guard | None = None
+        self._guard: Watchdog | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._gateway: Any = None
         self._classes: ClassArchive | None = None
@@ -96,9 +96,9 @@ class SparkJvm:
         if os.environ.get("JAVA_HOME") and Path(os.environ["JAVA_HOME"], "bin", "java") != java:
             del variables["JAVA_HOME"]  # too old: that on the path is not
         self._log.touch()
-        self._guard = Guard()
+        self._guard = Watchdog()
         self._guard.start()
-        self._guard.say(f"rm {self._folder}")
+        self._guard.send(f"rm {self._folder}")
         if self._killed:
             raise InterruptedError("killed before it began")
         self._process = subprocess.Popen(

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.native_reader import NativeMessages
-from zkgroup.clients.kafka.range_reader import Batch, held_by
+from zkgroup.clients.kafka.range_reader import Batch, memory_size
 from zkgroup.export.model.layout import END_OF_TIME, Period
 from zkgroup.export.model.plan_types import OffsetRange, Slice
 from zkgroup.export.tasks.columns import Columns, time_of
@@ -285,7 +285,7 @@ class _File:
             self.convert()
             self._take(messages, messages.size)
             return
-        content = messages.held if isinstance(messages, Batch) else held_by(messages)
+        content = messages.memory if isinstance(messages, Batch) else memory_size(messages)
         size = content.size + len(messages) * _MESSAGE_BYTES
         self._raw += messages
         self._raw_keys |= content.keys

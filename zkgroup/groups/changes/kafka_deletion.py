@@ -15,7 +15,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError
 from zkgroup.groups.changes.change_reports import after
-from zkgroup.groups.changes.kafka_offset_writer import Guard, refuse_if_active
+from zkgroup.groups.changes.kafka_offset_writer import Watchdog, refuse_if_active
 from zkgroup.groups.changes.plan import Source
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
@@ -40,7 +40,7 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
 
 
 def remove_from_kafka(
-    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, guard: Guard | None = None
+    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, guard: Watchdog | None = None
 ) -> None:
     """Delete the group and its offsets, which must be as ``planned``; ``guard`` is asked before. What is gone already
     is no matter. ``timeout`` (seconds) is for a broker's answer.

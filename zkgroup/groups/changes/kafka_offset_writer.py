@@ -28,7 +28,7 @@ from zkgroup.text import listed
 PIECE: Final = 1000
 
 #: Raises ``RefusedError`` where somebody works for the group that is not seen in Kafka.
-Guard: TypeAlias = Callable[[], object]
+Watchdog: TypeAlias = Callable[[], object]
 
 
 def refuse_if_active(group: str, side: KafkaSide) -> None:
@@ -64,7 +64,7 @@ def write_kafka_offsets(
     writes: Sequence[OffsetChange],
     timeout: float,
     *,
-    guard: Guard | None = None,
+    guard: Watchdog | None = None,
     piece: int = PIECE,
     go_on: str = GO_ON,
 ) -> WriteReport:
@@ -95,14 +95,14 @@ class _Writing(Reporter):
         group: str,
         writes: Sequence[OffsetChange],
         timeout: float,
-        guard: Guard | None,
+        guard: Watchdog | None,
         piece: int,
         offsets: GroupOffsets,
     ) -> None:
         self._settings = settings
         self.group = group
         self._timeout = timeout
-        self._guard: Guard = guard or (lambda: None)
+        self._guard: Watchdog = guard or (lambda: None)
         self._piece = piece
         self._offsets = offsets
         self._todo: dict[TopicPartition, OffsetChange] = {write.key: write for write in writes}

@@ -60,7 +60,7 @@ class GroupActiveError(RefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class Watchdog:
     """A group that was seen without life. Nodes are None where there is none."""
 
     group: str
@@ -87,7 +87,7 @@ class Guard:
         return [Delete(path, self.ids.stat.version), Create(path, self.ids.data, acl=self.ids_acl)]
 
 
-def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard:
+def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Watchdog:
     """Look whether ``group`` is alive, on a server that has caught up with its leader.
 
     Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
@@ -120,7 +120,7 @@ def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard
         raise GroupActiveError(group, registered, holders, exporting=isinstance(exporting[2], Node))
     if settled:
         _refuse_unfinished(group, exporting[1])
-    return Guard(
+    return Watchdog(
         group=group,
         exists=isinstance(there, Stat),
         ids=node if isinstance(node, Node) else None,

@@ -29,7 +29,7 @@ from zkgroup.groups.changes.change_reports import (
     reported,
 )
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
-from zkgroup.groups.changes.preconditions import Guard, read_guard, readable_acl
+from zkgroup.groups.changes.preconditions import Watchdog, read_guard, readable_acl
 from zkgroup.groups.changes.znode_transactions import PATIENCE, TransactionSeries, not_allowed
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
@@ -98,7 +98,7 @@ class _Look:
     """What was read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
     ``siblings``: all offset nodes of a topic of which some are to be deleted."""
 
-    guard: Guard
+    guard: Watchdog
     nodes: Mapping[TopicPartition, Node | None]
     above: Mapping[str, Result]
     siblings: Mapping[str, frozenset[str]]

@@ -1,136 +1,195 @@
-"""READING, CLAIMING, ROLLING_BACK, BACKING_OFF, LOADING, STARTING: get a share."""
+"""READING, CLAIMING, ROLLING_BACK, BACKING_OFF, LOADING, STARTING: get a share, trying again where that fails."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from zkgroup.errors import RebalanceFailedError, UnreachableError, ZkgroupError, notice_of
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol.assignors import Assignment, assign
-from zkgroup.protocol.member.member_context import Ground
-from zkgroup.protocol.member.offset_loading import Loading, Starts
+from zkgroup.protocol.member.member_context import MemberContext
+from zkgroup.protocol.member.offset_loading import OffsetLoading, StartOffsets
 from zkgroup.protocol.member.phases import Phase
-from zkgroup.protocol.member.rebalance_retries import Attempts
 from zkgroup.protocol.member.release import release_all
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, spans
 from zkgroup.protocol.offset_versions import CommitError, Procedure
-from zkgroup.protocol.registry_cache import Known
+from zkgroup.protocol.registry_cache import RegistryCache
+
+#: The shortest pause before a retry that a change in ZooKeeper has triggered, in seconds; doubled with each attempt.
+MIN_RETRY_PAUSE: Final = 0.05
+#: The longest pause of a member that keeps trying, in seconds.
+LONGEST_PAUSE: Final = 30.0
+_MAX_DOUBLINGS: Final = 16
 
 
-class Acquiring:
-    """From nothing to a share that is read, or back to nothing and a pause.
+class RebalanceRetries:
+    """The attempts of one rebalance: when the next one is due, and when to give up. Durations are seconds."""
 
-    ``started`` is called with where reading starts and what is held back; ``unregistered`` where our id node is gone;
-    ``again`` for the next attempt; ``outdated`` where a claim has to be given back because the group has changed
-    meanwhile.
+    def __init__(self, max_retries: int, backoff: float) -> None:
+        self.count = 0
+        self.blockers: set[str] = set()  # owner nodes of others in our share
+        self._max_retries = max_retries
+        self._backoff = backoff
+        self._began = 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin a rebalance."""
+        self.count, self._began = 0, now
+        self.blockers.clear()
+
+    def failed(self) -> None:
+        """Count a failed attempt."""
+        self.count += 1
+        self.blockers.clear()
+
+    def exhausted(self, now: float) -> bool:
+        """Whether to give up: after ``max_retries`` attempts, and the time that the Scala consumer would take for them.
+
+        The time matters because a change may have triggered all retries early.
+        """
+        return self.count >= self._max_retries and not self.patience(now)
+
+    def is_last(self, now: float) -> bool:
+        """Whether no other attempt is due by time alone: only a change may bring one, within ``patience``.
+
+        The Scala consumer sleeps after its last attempt, too, and then gives up.
+        """
+        return self.count >= self._max_retries and self._backoff >= self.patience(now)
+
+    def patience(self, now: float) -> float:
+        """How much is left of the time that the Scala consumer would take."""
+        return max(0.0, self._began + self._max_retries * self._backoff - now)
+
+    def pause(self, now: float) -> float:
+        """The longest wait before the next attempt; it grows for a member that keeps trying."""
+        if not self.exhausted(now):
+            return self._backoff
+        grown = self._backoff * 2.0 ** min(_MAX_DOUBLINGS, self.count - self._max_retries)
+        return min(max(LONGEST_PAUSE, self._backoff), max(MIN_RETRY_PAUSE, grown))
+
+    def early_pause(self) -> float:
+        """The wait when the blocking owner nodes are gone."""
+        return min(self._backoff, MIN_RETRY_PAUSE * 2.0 ** min(_MAX_DOUBLINGS, self.count - 1))
+
+    def keep(self, still_there: Iterable[str]) -> None:
+        """Keep only those blockers that still exist."""
+        self.blockers.intersection_update(still_there)
+
+
+class Acquisition:
+    """Claims a share and starts its streams, or gives back what it has claimed and tries again.
+
+    ``started`` is called with the start offsets when the share is read; ``unregistered`` where our id node is gone;
+    ``again`` for the next attempt; ``outdated`` where the group has changed since the plan was made, and the claim must
+    be given back; ``failed`` where trying again is of no use.
     """
 
     def __init__(
         self,
-        ground: Ground,
+        context: MemberContext,
         *,
-        started: Callable[[Starts], None],
+        started: Callable[[StartOffsets], None],
         unregistered: Callable[[], None],
         again: Callable[[], None],
         outdated: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        s = ground.settings
-        self._ground = ground
+        s = context.settings
+        self._context = context
         self._started = started
         self._unregistered = unregistered
         self._again = again
         self._outdated = outdated
         self._failed = failed
-        self._loading = Loading(ground)
-        self.attempts = Attempts(s.max_retries, s.backoff)
-        self.known = Known()
+        self._loading = OffsetLoading(context)
+        self.retries = RebalanceRetries(s.max_retries, s.backoff)
+        self.cache = RegistryCache()
         self.registry: do.Registry | None = None
         self.plan = Assignment({})
-        self._told: tuple[str, ...] = ()  # the damage that was told of already
+        self._reported: tuple[str, ...] = ()  # damage that a warning has named
 
     def forget(self) -> None:
         """The session is over."""
         self.registry, self.plan = None, Assignment({})
-        self.known.forget()
+        self.cache.forget()
 
     # ------------------------------------------------------------ reading
 
     def begin(self) -> None:
-        """Read the group, and go on from there."""
-        g = self._ground
-        g.enter(Phase.READING)
-        g.dirty, g.unsure = "", False
-        g.talk.run(self.reading, self._plan, self._read_failed)
+        """Read the group, plan, claim."""
+        ctx = self._context
+        ctx.enter(Phase.READING)
+        ctx.rebalance_reason, ctx.group_unverified = "", False
+        ctx.zookeeper.run(self.read_group, self._plan, self._read_failed)
 
-    def reading(self) -> Procedure[do.Registry]:
-        """Read the group, watching what matters to us."""
-        g, s = self._ground, self._ground.settings
+    def read_group(self) -> Procedure[do.Registry]:
+        """Read the group, with watches on what may change the plan."""
+        ctx, s = self._context, self._context.settings
         return do.read_registry(
             s.group,
             s.consumer_id,
             s.registration,
             s.strategy,
-            g.session_id,
+            ctx.session_id,
             exclude_internal=s.exclude_internal,
             internal=s.internal,
-            known=self.known,
+            cache=self.cache,
         )
 
     def _read_failed(self, error: Exception) -> None:
-        g = self._ground
+        ctx = self._context
         if isinstance(error, do.OwnIdMissingError):
-            g.log(logging.WARNING, f"{error}: registering again")
-            g.step(self._unregistered)
+            ctx.log(logging.WARNING, f"{error}: registering again")
+            ctx.step(self._unregistered)
         elif isinstance(error, do.RegistryRefusedError):
             self._failed(error)
         else:
             self._attempt_failed(error)
 
     def _plan(self, registry: do.Registry) -> None:
-        g = self._ground
+        ctx = self._context
         self.registry = registry
         for member in registry.refused:
-            g.log(
+            ctx.log(
                 logging.WARNING,
                 f"member {member} has registered a filter that is no Java regular expression: the plan is made as if it"
-                " read nothing, and no member of the reference can rebalance until it goes",
+                " read nothing, and no Scala consumer can rebalance until it goes",
             )
         for damage in registry.damaged:
-            if damage not in self._told:
-                told = f"{damage}: nothing is read of that topic, by no member, until its node is mended"
-                g.log(logging.WARNING, told)
-        self._told = registry.damaged
+            if damage not in self._reported:
+                ctx.log(logging.WARNING, f"{damage}: no member reads that topic until its node is mended")
+        self._reported = registry.damaged
         try:
-            self.plan = assign(g.settings.strategy, g.settings.compat, registry.members, registry.partitions)
+            self.plan = assign(ctx.settings.strategy, ctx.settings.compat, registry.members, registry.partitions)
         except ZkgroupError as error:
             self._attempt_failed(error)
             return
-        g.step(self._claim)
+        ctx.step(self._claim)
 
     # ------------------------------------------------------------ claiming
 
     def _claim(self) -> None:
-        g = self._ground
-        g.enter(Phase.CLAIMING)
-        share = self.plan.of(g.settings.consumer_id)
-        g.holdings.claim(share)
-        g.talk.run(
-            lambda: do.claim(g.settings.group, share, g.session_id),
+        ctx = self._context
+        ctx.enter(Phase.CLAIMING)
+        share = self.plan.of(ctx.settings.consumer_id)
+        ctx.owned.claim(share)
+        ctx.zookeeper.run(
+            lambda: do.claim(ctx.settings.group, share, ctx.session_id),
             lambda _: self._claimed(share),
             self._claim_failed,
         )
 
     def _claimed(self, share: Mapping[TopicPartition, ConsumerThreadId]) -> None:
-        g = self._ground
-        g.holdings.claimed(share)
-        if g.dirty:
-            # The plan is outdated already. Nothing was started, so there is nothing to stop or commit.
-            g.step(self._outdated)
+        ctx = self._context
+        ctx.owned.claimed(share)
+        if ctx.rebalance_reason:
+            # The plan is outdated already. No stream was started, so nothing must be paused or committed.
+            ctx.step(self._outdated)
         else:
-            g.step(self._load)
+            ctx.step(self._load)
 
     def _claim_failed(self, error: Exception) -> None:
         if isinstance(error, do.RegistryRefusedError):
@@ -141,81 +200,81 @@ class Acquiring:
     # ------------------------------------------------------------ attempts that fail
 
     def _attempt_failed(self, error: Exception) -> None:
-        """Give back what this attempt claimed, all of it, then wait for what is in the way, or for time."""
-        g = self._ground
-        self.attempts.failed()
-        if self.attempts.count > 1:
-            self.known.forget()  # the first may fail because others are slower; then nothing is taken for granted
-        g.counters.failed_attempts += 1
-        g.log(logging.INFO, notice_of(f"rebalance attempt {self.attempts.count} failed", error))
-        g.enter(Phase.ROLLING_BACK)
-        g.talk.run(lambda: release_all(g), lambda _: self._rolled_back(error), self._failed)
+        """Give back all that this attempt has claimed, then wait until the blocking owner nodes go, or for time."""
+        ctx = self._context
+        self.retries.failed()
+        if self.retries.count > 1:
+            self.cache.forget()  # the first may fail as others are slower; after it all is read again
+        ctx.counters.failed_attempts += 1
+        ctx.log(logging.INFO, notice_of(f"rebalance attempt {self.retries.count} failed", error))
+        ctx.enter(Phase.ROLLING_BACK)
+        ctx.zookeeper.run(lambda: release_all(ctx), lambda _: self._rolled_back(error), self._failed)
 
     def _rolled_back(self, error: Exception) -> None:
-        g = self._ground
-        g.holdings.forget()
-        g.book.forget()
-        g.step(lambda: self._back_off(error))
+        ctx = self._context
+        ctx.owned.forget()
+        ctx.offset_versions.forget()
+        ctx.step(lambda: self._back_off(error))
 
     def _back_off(self, error: Exception) -> None:
-        g = self._ground
-        g.enter(Phase.BACKING_OFF)
-        if self.attempts.used_up(g.now):
-            if not g.settings.keep_trying:
+        ctx = self._context
+        ctx.enter(Phase.BACKING_OFF)
+        if self.retries.exhausted(ctx.now):
+            if not ctx.settings.keep_trying:
                 self._failed(self._final(error))
                 return
-            g.log(logging.ERROR, notice_of(f"cannot get its share of group {g.settings.group}, trying on", error))
-        if self.attempts.is_last(g.now) and not g.settings.keep_trying:
-            g.timers.set("retry", g.now + self.attempts.patience(g.now), lambda: self._give_up(error))
+            ctx.log(logging.ERROR, notice_of(f"cannot get its share of group {ctx.settings.group}, trying on", error))
+        if self.retries.is_last(ctx.now) and not ctx.settings.keep_trying:
+            ctx.timers.set("retry", ctx.now + self.retries.patience(ctx.now), lambda: self._give_up(error))
         else:
-            g.timers.set("retry", g.now + self.attempts.pause(g.now), self._retry)
+            ctx.timers.set("retry", ctx.now + self.retries.pause(ctx.now), self._retry)
         if isinstance(error, do.OwnerConflictError):
-            self.attempts.blockers = set(error.paths)
-            g.talk.run(lambda: do.watch_gone(error.paths), self._blocked, lambda _: None)
+            self.retries.blockers = set(error.paths)
+            ctx.zookeeper.run(lambda: do.watch_gone(error.paths), self._blocked, lambda _: None)
         elif isinstance(error, do.RegistryReadError):
             self.retry_soon()
 
     def _final(self, error: Exception) -> ZkgroupError:
-        group, attempts = self._ground.settings.group, self.attempts.count
+        group, attempts = self._context.settings.group, self.retries.count
         notice = notice_of(f"cannot get its share of group {group} after {attempts} attempts, and has left it", error)
         kind = UnreachableError if isinstance(error, UnreachableError) else RebalanceFailedError
         return kind(notice.message, notice.remedy)
 
     def _retry(self) -> None:
-        if self._ground.phase is Phase.BACKING_OFF:
-            self.attempts.blockers.clear()
+        if self._context.phase is Phase.BACKING_OFF:
+            self.retries.blockers.clear()
             self._again()
 
     def _give_up(self, error: Exception) -> None:
-        if self._ground.phase is Phase.BACKING_OFF:
+        if self._context.phase is Phase.BACKING_OFF:
             self._failed(self._final(error))
 
     def _blocked(self, still_there: Sequence[str]) -> None:
-        self.attempts.keep(still_there)
-        if not self.attempts.blockers:
+        self.retries.keep(still_there)
+        if not self.retries.blockers:
             self.retry_soon()
 
     def unblocked(self, path: str) -> bool:
-        """Whether ``path`` was in our way. The last one of those lets us try again soon."""
-        if path not in self.attempts.blockers:
+        """Whether ``path`` was a blocking owner node. When the last of them is gone the next attempt comes soon."""
+        if path not in self.retries.blockers:
             return False
-        self.attempts.blockers.discard(path)
-        if not self.attempts.blockers:
+        self.retries.blockers.discard(path)
+        if not self.retries.blockers:
             self.retry_soon()
         return True
 
     def retry_soon(self) -> None:
-        """Something has changed that may let the next attempt succeed."""
-        g = self._ground
-        if g.phase is Phase.BACKING_OFF:
-            g.timers.hasten("retry", g.now + self.attempts.early_pause(), self._retry)
+        """Try again soon: a change may let the next attempt succeed."""
+        ctx = self._context
+        if ctx.phase is Phase.BACKING_OFF:
+            ctx.timers.hasten("retry", ctx.now + self.retries.early_pause(), self._retry)
 
     # ------------------------------------------------------------ starting
 
     def _load(self) -> None:
-        g = self._ground
-        g.enter(Phase.LOADING)
-        self._loading.begin(g.holdings.share, lambda starts: g.step(lambda: self._loaded(starts)), self._load_failed)
+        ctx = self._context
+        ctx.enter(Phase.LOADING)
+        self._loading.begin(ctx.owned.share, lambda starts: ctx.step(lambda: self._loaded(starts)), self._load_failed)
 
     def _load_failed(self, error: Exception) -> None:
         if isinstance(error, CommitError):
@@ -223,31 +282,34 @@ class Acquiring:
         else:
             self._attempt_failed(error)
 
-    def _loaded(self, starts: Starts) -> None:
-        g = self._ground
+    def _loaded(self, starts: StartOffsets) -> None:
+        ctx = self._context
         for partition in starts.malformed:
-            # The others that are held back may have a leader in a moment: ``Owning`` tells of them, if need be.
-            g.log(logging.ERROR, f"{partition} is owned and not read: {starts.held[partition]}")
-        if starts.malformed and len(starts.malformed) == len(g.holdings.share):
-            # A member that can read nothing of its share, until somebody comes, says so by leaving.
+            # The others that are held back may have a leader in a moment: ``OwnedShare`` reports them later.
+            ctx.log(logging.ERROR, f"{partition} is owned and not read: {starts.held[partition]}")
+        if starts.malformed and len(starts.malformed) == len(ctx.owned.share):
+            # A member that can read nothing of its share until an operator mends it leaves with the error.
             self._failed(next(iter(starts.malformed.values())))
             return
-        g.enter(Phase.STARTING)
-        g.notify("before_starting", self.plan.owners, lambda: g.step(lambda: self._start(starts)))
+        ctx.enter(Phase.STARTING)
+        ctx.notify("before_starting", self.plan.owners, lambda: ctx.step(lambda: self._start(starts)))
 
-    def _start(self, starts: Starts) -> None:
-        g = self._ground
-        g.generation += 1
-        g.granted = True
-        g.counters.rebalances += 1
-        share = g.holdings.share
-        g.do(ev.Grant(g.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
+    def _start(self, starts: StartOffsets) -> None:
+        ctx = self._context
+        ctx.generation += 1
+        ctx.assigned = True
+        ctx.counters.rebalances += 1
+        share = ctx.owned.share
+        ctx.do(ev.Assign(ctx.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
         names = f": {spans(share)}" if share else ""
-        g.log(logging.INFO, f"owns {len(share)} of {len(self.plan.owners)} partitions{names}")
+        ctx.log(logging.INFO, f"owns {len(share)} of {len(self.plan.owners)} partitions{names}")
         self._started(starts)
 
     def load_held(
-        self, held: Mapping[TopicPartition, str], done: Callable[[Starts], None], failed: Callable[[Exception], None]
+        self,
+        held: Mapping[TopicPartition, str],
+        done: Callable[[StartOffsets], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """Ask again where to start in partitions that are held back."""
+        """Load start offsets of partitions that are held back."""
         self._loading.begin(held, done, failed)

@@ -1,4 +1,4 @@
-"""Commits, and who waits for them."""
+"""Commits, and the callers that wait for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from zkgroup.errors import SessionLostError
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
-from zkgroup.protocol.member.member_context import Ground
+from zkgroup.protocol.member.member_context import MemberContext
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.offset_versions import CommitError, ForeignWrite
 
@@ -16,46 +16,46 @@ from zkgroup.protocol.offset_versions import CommitError, ForeignWrite
 class Commits:
     """Writes offsets: ZooKeeper first; Kafka, which has no compare-and-set, only if that succeeded."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._asked: list[int] = []
+    def __init__(self, context: MemberContext) -> None:
+        self._context = context
+        self._requested: list[int] = []
         self._serving: list[int] = []
 
     @property
-    def asked(self) -> bool:
-        """Whether somebody waits for a commit that has not begun."""
-        return bool(self._asked)
+    def requested(self) -> bool:
+        """Whether a caller waits for a commit that has not begun."""
+        return bool(self._requested)
 
-    def ask(self, token: int) -> None:
-        """Somebody wants what is consumed now to be committed."""
-        self._asked.append(token)
+    def request(self, token: int) -> None:
+        """A caller wants what is consumed now to be committed."""
+        self._requested.append(token)
 
-    def ask_during(self, request: int, token: int) -> None:
-        """A listener that was called with ``request`` wants that. Where the session that it was called under is over,
-        what it would commit may be somebody else's."""
-        if self._ground.awaits(request):
-            self.ask(token)
+    def request_in_listener(self, request: int, token: int) -> None:
+        """A listener that was called with ``request`` wants a commit. It is refused where the session of that call is
+        over: others may own the share."""
+        if self._context.awaits(request):
+            self.request(token)
         else:
-            lost = "the session ended while the rebalance listener was at work"
-            self._ground.do(ev.Committed(token, SessionLostError(lost, "what is not committed will be read again")))
+            lost = "the session ended during the call of the rebalance listener"
+            self._context.do(ev.Committed(token, SessionLostError(lost, "what is not committed will be read again")))
 
-    def nothing(self) -> None:
-        """Nothing is consumed that could be committed: so much for those who wait."""
-        self.dropped()
-        waiting, self._asked = self._asked, []
+    def report_nothing_to_commit(self) -> None:
+        """Answer all callers: nothing is consumed that could be committed."""
+        self.requeue()
+        waiting, self._requested = self._requested, []
         for token in waiting:
-            self._ground.do(ev.Committed(token, None))
+            self._context.do(ev.Committed(token, None))
 
-    def dropped(self) -> None:
-        """A commit was given up in the middle: those who wait for it are served by the next one."""
-        self._asked, self._serving = self._serving + self._asked, []
+    def requeue(self) -> None:
+        """The current commit was given up: the next one serves its callers."""
+        self._requested, self._serving = self._serving + self._requested, []
 
     def refuse(self, error: Exception) -> None:
-        """No commit will serve those who wait."""
-        self.dropped()
-        waiting, self._asked = self._asked, []
+        """Answer all callers with an error."""
+        self.requeue()
+        waiting, self._requested = self._requested, []
         for token in waiting:
-            self._ground.do(ev.Committed(token, error))
+            self._context.do(ev.Committed(token, error))
 
     def commit(
         self,
@@ -64,20 +64,20 @@ class Commits:
         *,
         until: float | None = None,
     ) -> None:
-        """Commit, for all who wait; ``then`` gets the error, if it failed. Tried again before ``until``, if that is
-        given, as often as the settings say."""
-        self._serving, self._asked = self._serving + self._asked, []
-        _Commit(self._ground, consumed, lambda error: self._ended(error, then), until).begin()
+        """Commit, for all callers; ``then`` gets the error, if it failed. It is tried again as often as the settings
+        say, but not later than ``until``; without ``until`` not at all."""
+        self._serving, self._requested = self._serving + self._requested, []
+        _Commit(self._context, consumed, lambda error: self._ended(error, then), until).begin()
 
     def _ended(self, error: Exception | None, then: Callable[[Exception | None], None]) -> None:
-        g = self._ground
+        ctx = self._context
         if error is None:
-            g.counters.commits += 1
+            ctx.counters.commits += 1
         else:
-            g.counters.failed_commits += 1
+            ctx.counters.failed_commits += 1
         served, self._serving = self._serving, []
         for token in served:
-            g.do(ev.Committed(token, error))
+            ctx.do(ev.Committed(token, error))
         then(error)
 
 
@@ -86,56 +86,60 @@ class _Commit:
 
     def __init__(
         self,
-        ground: Ground,
+        context: MemberContext,
         consumed: Mapping[TopicPartition, int],
         ended: Callable[[Exception | None], None],
         until: float | None,
     ) -> None:
-        self._ground = ground
+        self._context = context
         self._consumed = consumed
         self._ended = ended
         self._until = until
         self._tries = 0
 
     def begin(self) -> None:
-        g = self._ground
-        if g.holdings.doubtful:
-            # Somebody may have taken partitions from us by hand: Kafka's offsets would not tell.
-            share = g.holdings.look()
-            g.talk.run(lambda: do.lost(g.settings.group, share, g.session_id), self._looked, self._failed)
+        ctx = self._context
+        if ctx.owned.has_unverified:
+            # An owner node may have been deleted by hand: Kafka's offsets would not show that.
+            share = ctx.owned.begin_check()
+            ctx.zookeeper.run(
+                lambda: do.lost(ctx.settings.group, share, ctx.session_id), self._owners_checked, self._failed
+            )
         else:
             self._write()
 
-    def _looked(self, lost: Sequence[TopicPartition]) -> None:
-        g = self._ground
-        g.holdings.looked(kept=not lost)
+    def _owners_checked(self, lost: Sequence[TopicPartition]) -> None:
+        ctx = self._context
+        ctx.owned.end_check(kept=not lost)
         self._consumed = {p: offset for p, offset in self._consumed.items() if p not in lost}
         self._write()
 
     def _write(self) -> None:
-        g = self._ground
-        if g.settings.uses_zookeeper:
-            g.talk.run(lambda: g.book.commit(self._consumed, g.session_id), self._to_kafka, self._failed)
+        ctx = self._context
+        if ctx.settings.uses_zookeeper:
+            ctx.zookeeper.run(
+                lambda: ctx.offset_versions.commit(self._consumed, ctx.session_id), self._to_kafka, self._failed
+            )
         else:
             self._to_kafka([])
 
     def _to_kafka(self, foreign: Sequence[ForeignWrite]) -> None:
-        g = self._ground
+        ctx = self._context
         for write in foreign:
-            g.counters.foreign_writes += 1
+            ctx.counters.foreign_writes += 1
             found = "deleted or made illegible" if write.value is None else f"set to {write.value}"
-            g.log(logging.WARNING, f"offset of {write.partition} was {found} by somebody who does not own it")
+            ctx.log(logging.WARNING, f"offset of {write.partition} was {found} by a client that does not own it")
         owned = {
             partition: offset
             for partition, offset in self._consumed.items()
-            if partition in g.holdings.share and (partition in g.book or not g.settings.uses_zookeeper)
+            if partition in ctx.owned.share and (partition in ctx.offset_versions or not ctx.settings.uses_zookeeper)
         }
-        if not g.settings.uses_kafka or not owned:
+        if not ctx.settings.uses_kafka or not owned:
             self._ended(None)
-        elif not g.talk.lease.holds(g.now):
+        elif not ctx.zookeeper.lease.holds(ctx.now):
             self._failed(CommitError("the lease on the session ran out before the commit to Kafka"))
         else:
-            g.request(lambda request: ev.CommitKafka(request, owned), self._answered)
+            ctx.request(lambda request: ev.CommitKafkaOffsets(request, owned), self._answered)
 
     def _answered(self, answer: ev.Answered) -> None:
         if answer.error is None:
@@ -144,11 +148,11 @@ class _Commit:
             self._failed(answer.error)
 
     def _failed(self, error: Exception) -> None:
-        g = self._ground
+        ctx = self._context
         self._tries += 1
-        again_at = g.now + g.settings.commit_backoff
-        if self._until is None or again_at > self._until or self._tries > g.settings.commit_retries:
+        again_at = ctx.now + ctx.settings.commit_backoff
+        if self._until is None or again_at > self._until or self._tries > ctx.settings.commit_retries:
             self._ended(error)
         else:
-            g.log(logging.WARNING, f"commit failed, trying again: {error}")
-            g.timers.set("recommit", again_at, self.begin)
+            ctx.log(logging.WARNING, f"commit failed, trying again: {error}")
+            ctx.timers.set("recommit", again_at, self.begin)

@@ -1,4 +1,4 @@
-"""What all parts of a member stand on: time, timers, what is asked and answered, and where the member is."""
+"""The state that all parts of a member share: time, timers, requests, and the phase."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 from zkgroup.errors import Notice
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.member.member_settings import Counters, MemberSettings
-from zkgroup.protocol.member.owned_znodes import Holdings
+from zkgroup.protocol.member.owned_znodes import OwnedZnodes
 from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
-from zkgroup.protocol.offset_versions import OffsetBook
-from zkgroup.protocol.session_requests import Conversation
+from zkgroup.protocol.offset_versions import OffsetVersions
+from zkgroup.protocol.session_requests import SessionRequests
 
 
 class Timers:
@@ -34,7 +34,7 @@ class Timers:
         self._at[name] = at, alarm
 
     def hasten(self, name: str, at: float, alarm: Callable[[], None] | None = None) -> None:
-        """Let an alarm that is set go off at ``at``, if that is sooner; with ``alarm``, call that instead."""
+        """Let an alarm that is set be due at ``at``, if that is sooner; with ``alarm``, call that instead."""
         if name in self._at:
             before, former = self._at[name]
             self._at[name] = min(before, at), alarm or former
@@ -49,19 +49,19 @@ class Timers:
         self._at = {name: entry for name, entry in self._at.items() if name in names}
 
     def fire(self, now: float) -> None:
-        """Let go off what is due."""
+        """Call the alarms that are due."""
         for name in [name for name, (at, _) in self._at.items() if at <= now]:
             if name in self._at:  # an alarm before it may have cancelled it
                 _, alarm = self._at.pop(name)
                 alarm()
 
 
-class Ground:
+class MemberContext:
     """The state that a member's parts share.
 
-    ``dirty`` tells why to rebalance, ``unsure`` that the registry must be read again to know whether to. ``granted``:
-    streams hold a share, or were told to stop and have not answered yet. ``discarding``: what was consumed since the
-    last commit is not to be committed any more.
+    ``rebalance_reason``: why a rebalance is due; "" if none is. ``group_unverified``: the registry must be read again
+    to know whether one is due. ``assigned``: streams have a share, or are being paused. ``discarding``: what was
+    consumed since the last commit is not committed any more.
     """
 
     def __init__(self, settings: MemberSettings, enter: Callable[[Phase], None]) -> None:
@@ -72,16 +72,16 @@ class Ground:
         self.now = 0.0
         self.session_id = 0
         self.generation = 0
-        self.granted = False
+        self.assigned = False
         self.leaving = False
         self.discarding = False
-        self.dirty = ""
-        self.unsure = False
+        self.rebalance_reason = ""
+        self.group_unverified = False
         self.no_broker = False
         self.timers = Timers()
-        self.holdings = Holdings()
-        self.book = OffsetBook(settings.group)
-        self.talk = Conversation(self.do)
+        self.owned = OwnedZnodes()
+        self.offset_versions = OffsetVersions(settings.group)
+        self.zookeeper = SessionRequests(self.do)
         self.out: list[ev.Action] = []
         self._requests = 0
         self._answers: dict[int, Callable[[ev.Answered], None]] = {}
@@ -91,68 +91,68 @@ class Ground:
     # ------------------------------------------------------------ actions
 
     def do(self, action: ev.Action) -> None:
-        """Ask the driver for something."""
+        """Give the driver an action."""
         self.out.append(action)
 
     def log(self, level: int, text: str | Notice) -> None:
-        """Tell a person."""
+        """Log a message."""
         self.do(ev.Log(level, text))
 
-    def quiet(self) -> None:
-        """Tell the streams to stop where they are."""
+    def pause_streams(self) -> None:
+        """Pause the streams, and wait until their readers have no batch in hand."""
         self.generation += 1
-        self.do(ev.Quiet(self.generation))
+        self.do(ev.Pause(self.generation))
 
-    def abandon(self) -> None:
-        """Tell the streams to stop, and wait for nobody."""
-        if self.granted:
-            if self.phase is not Phase.QUIETING:
+    def abandon_batches(self) -> None:
+        """Pause the streams, and do not wait: batches in hand do not count as consumed."""
+        if self.assigned:
+            if self.phase is not Phase.PAUSING:
                 self.generation += 1
-            self.do(ev.Quiet(self.generation, abandon=True))
+            self.do(ev.Pause(self.generation, abandon=True))
 
     def request(self, action: Callable[[int], ev.Action], then: Callable[[ev.Answered], None]) -> None:
-        """Ask the driver for something that it answers with ``Answered``."""
+        """Give the driver an action that it answers with ``Answered``."""
         self._requests += 1
         self._answers[self._requests] = then
         self.do(action(self._requests))
 
     def notify(
         self,
-        what: Literal["before_releasing", "before_starting"],
+        method: Literal["before_releasing", "before_starting"],
         partitions: Mapping[TopicPartition, ConsumerThreadId],
         then: Callable[[], None],
     ) -> None:
-        """Call the user's listener; ``then`` when it has returned."""
-        self.request(lambda request: ev.Notify(request, what, dict(partitions)), lambda _: then())
+        """Call the rebalance listener; ``then`` follows when it has returned."""
+        self.request(lambda request: ev.Notify(request, method, dict(partitions)), lambda _: then())
 
     # ------------------------------------------------------------ steps
 
     def answered(self, event: ev.Answered) -> None:
-        """An answer came in. What nobody waits for any more is dropped."""
+        """Take an answer of the driver. One that was given up is dropped."""
         if (then := self._answers.pop(event.request, None)) is not None:
             then(event)
 
     def awaits(self, request: int) -> bool:
-        """Whether the answer to this request is still waited for."""
+        """Whether this request is not answered and not given up."""
         return request in self._answers
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
-        return self.talk.idle and not self._answers
+        """Whether no request is under way."""
+        return self.zookeeper.idle and not self._answers
 
     @property
     def asking(self) -> bool:
-        """Whether an answer of the driver is waited for, and nothing of ZooKeeper."""
-        return self.talk.idle and bool(self._answers)
+        """Whether a request to the driver is under way, and none to ZooKeeper."""
+        return self.zookeeper.idle and bool(self._answers)
 
     def drop(self) -> None:
-        """Give up what is under way; answers to it will find nobody."""
-        self.talk.drop()
+        """Give up all requests; their answers will be dropped."""
+        self.zookeeper.drop()
         self._answers.clear()
 
     def step(self, then: Callable[[], None]) -> None:
-        """On to the next step, unless it is time to leave."""
+        """Take the next step, or begin to leave if that was asked for."""
         if self.leaving:
             self.stop()
         else:

@@ -1,4 +1,4 @@
-"""What a member is to be, and what it has done."""
+"""The settings of a member, and its counters."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from zkgroup.protocol.znodes import Registration
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """What a member is. Durations are seconds.
+    """The settings of a member. Durations are seconds.
 
-    ``internal``: the topics that ``exclude_internal`` keeps out of filters. ``quiet_timeout``: how long a rebalance
+    ``internal``: the topics that ``exclude_internal`` keeps out of filters. ``quiesce_timeout``: how long a rebalance
     waits for readers, and for commits that are tried again. ``leave_timeout``: how long leaving may take as a whole.
     """
 
@@ -35,7 +35,7 @@ class MemberSettings:
     keep_trying: bool = False
     session_timeout: float = 6.0
     connect_timeout: float = 6.0
-    quiet_timeout: float = 2.0
+    quiesce_timeout: float = 2.0
     leave_timeout: float = 10.0
     commit_retries: int = 5
     commit_backoff: float = 1.0
@@ -55,8 +55,8 @@ class MemberSettings:
 class Counters:
     """What a member has done so far.
 
-    ``foreign_writes``: offsets changed by somebody who does not own the partition. ``abandoned``: batches that a
-    rebalance did not wait for any longer.
+    ``foreign_writes``: offsets changed by a client that does not own the partition. ``abandoned``: rebalances that did
+    not wait for a batch any longer.
     """
 
     rebalances: int = 0

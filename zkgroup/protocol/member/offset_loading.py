@@ -6,54 +6,56 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from zkgroup.protocol import events as ev
-from zkgroup.protocol.member.member_context import Ground
+from zkgroup.protocol.member.member_context import MemberContext
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.offset_versions import Loaded
+from zkgroup.protocol.offset_versions import LoadedOffsets
 
 
 @dataclass(frozen=True, slots=True)
-class Starts:
-    """Where to start; and the partitions of which that is not known, each with the reason.
-
-    ``malformed``: of those, the ones whose offset node holds no offset.
-    """
+class StartOffsets:
+    """Start offsets. ``held``: partitions without one, each with the reason; ``malformed``: those of them whose offset
+    node holds no offset."""
 
     offsets: Mapping[TopicPartition, int]
     held: Mapping[TopicPartition, str] = field(default_factory=dict)
     malformed: Mapping[TopicPartition, Exception] = field(default_factory=dict)
 
 
-class Loading:
-    """Reads stored offsets, from ZooKeeper, Kafka or both (then the larger one counts, as in the reference), and asks
-    the brokers where partitions without one begin or end.
+class OffsetLoading:
+    """Reads committed offsets, from ZooKeeper, Kafka or both (the larger one counts, as with the Scala consumer), and
+    the log start or log end of partitions without one.
 
-    A partition that has no answer is held back by itself: one without a leader, or one whose node somebody has spoilt,
-    must not keep the member from the others.
+    A partition without a leader, or with a malformed offset node, is held back; the member reads the others.
     """
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, context: MemberContext) -> None:
+        self._context = context
 
     def begin(
         self,
         partitions: Collection[TopicPartition],
-        done: Callable[[Starts], None],
+        done: Callable[[StartOffsets], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Find out where to start; partitions must be claimed already. ``failed`` if nothing at all can be learnt."""
-        g = self._ground
+        """Find the start offsets of partitions that are claimed already. ``failed`` is called where none can be
+        found."""
+        ctx = self._context
         wanted = sorted(partitions)
         if not wanted:
-            done(Starts({}))
-        elif g.settings.uses_zookeeper:
-            g.talk.run(lambda: g.book.load(wanted), lambda loaded: self._loaded(loaded, done, failed), failed)
+            done(StartOffsets({}))
+        elif ctx.settings.uses_zookeeper:
+            ctx.zookeeper.run(
+                lambda: ctx.offset_versions.load(wanted), lambda loaded: self._loaded(loaded, done, failed), failed
+            )
         else:
-            self._loaded(Loaded(dict.fromkeys(wanted)), done, failed)
+            self._loaded(LoadedOffsets(dict.fromkeys(wanted)), done, failed)
 
-    def _loaded(self, loaded: Loaded, done: Callable[[Starts], None], failed: Callable[[Exception], None]) -> None:
-        g = self._ground
-        if not g.settings.uses_kafka or not loaded.offsets:
-            self._look_up(loaded, done, failed)
+    def _loaded(
+        self, loaded: LoadedOffsets, done: Callable[[StartOffsets], None], failed: Callable[[Exception], None]
+    ) -> None:
+        ctx = self._context
+        if not ctx.settings.uses_kafka or not loaded.offsets:
+            self._list_offsets(loaded, done, failed)
             return
 
         def fetched(answer: ev.Answered) -> None:
@@ -61,29 +63,31 @@ class Loading:
                 failed(answer.error)
                 return
             both = {p: _larger(offset, answer.offsets.get(p)) for p, offset in loaded.offsets.items()}
-            self._look_up(Loaded(both, loaded.malformed), done, failed)
+            self._list_offsets(LoadedOffsets(both, loaded.malformed), done, failed)
 
-        g.request(lambda request: ev.FetchKafka(request, tuple(loaded.offsets)), fetched)
+        ctx.request(lambda request: ev.FetchKafkaOffsets(request, tuple(loaded.offsets)), fetched)
 
-    def _look_up(self, loaded: Loaded, done: Callable[[Starts], None], failed: Callable[[Exception], None]) -> None:
-        known = {p: offset for p, offset in loaded.offsets.items() if offset is not None}
+    def _list_offsets(
+        self, loaded: LoadedOffsets, done: Callable[[StartOffsets], None], failed: Callable[[Exception], None]
+    ) -> None:
+        stored = {p: offset for p, offset in loaded.offsets.items() if offset is not None}
         missing = tuple(p for p, offset in loaded.offsets.items() if offset is None)
-        spoilt = {p: str(error) for p, error in loaded.malformed.items()}
+        malformed = {p: str(error) for p, error in loaded.malformed.items()}
         if not missing:
-            done(Starts(known, spoilt, loaded.malformed))
+            done(StartOffsets(stored, malformed, loaded.malformed))
             return
 
-        def looked_up(answer: ev.Answered) -> None:
-            if answer.error is not None and not known:
+        def listed(answer: ev.Answered) -> None:
+            if answer.error is not None and not stored:
                 failed(answer.error)
                 return
             why = "no leader that answers" if answer.error is None else str(answer.error)
             found = {p: offset for p in missing if (offset := answer.offsets.get(p)) is not None}
-            silent = {p: why for p in missing if p not in found}
-            done(Starts(known | found, spoilt | silent, loaded.malformed))
+            unanswered = {p: why for p in missing if p not in found}
+            done(StartOffsets(stored | found, malformed | unanswered, loaded.malformed))
 
-        g = self._ground
-        g.request(lambda request: ev.LookUp(request, missing, g.settings.reset), looked_up)
+        ctx = self._context
+        ctx.request(lambda request: ev.ListOffsets(request, missing, ctx.settings.reset), listed)
 
 
 def _larger(one: int | None, other: int | None) -> int | None:

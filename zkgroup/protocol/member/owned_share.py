@@ -1,4 +1,4 @@
-"""OWNING: look after a share that is read."""
+"""OWNING: commit, verify the group and the owner nodes, load partitions that are held back."""
 
 from __future__ import annotations
 
@@ -8,171 +8,173 @@ from typing import Final
 
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
-from zkgroup.protocol.member.acquisition import Acquiring
+from zkgroup.protocol.member.acquisition import Acquisition
 from zkgroup.protocol.member.commits import Commits
-from zkgroup.protocol.member.member_context import Ground
-from zkgroup.protocol.member.offset_loading import Starts
+from zkgroup.protocol.member.member_context import MemberContext
+from zkgroup.protocol.member.offset_loading import StartOffsets
 from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.names import TopicPartition, spans
 
-#: Where a partition starts that is held back is asked again after so long, doubled each time up to the longest.
+#: The pause before a partition that is held back is loaded again, in seconds; doubled each time, up to the longest.
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
-#: How long a partition may be held back before that is told: a new one has no leader for a moment.
+#: How long a partition may be held back before a warning, in seconds: a new one has no leader for a moment.
 HELD_GRACE: Final = 3.0
 
 
-class Owning:
-    """Commits, sees that what is owned stays ours and that the group stays as it is, and asks again where to start in
-    partitions that are ``held`` back. One thing at a time, when nothing else is under way."""
+class OwnedShare:
+    """Commits, verifies that the share is still ours and the group unchanged, and loads partitions that are ``held``
+    back. One request at a time."""
 
-    def __init__(self, ground: Ground, commits: Commits, acquiring: Acquiring) -> None:
-        self._ground = ground
+    def __init__(self, context: MemberContext, commits: Commits, acquiring: Acquisition) -> None:
+        self._context = context
         self._commits = commits
-        self._acquiring = acquiring
+        self._acquisition = acquiring
         self.held: Mapping[TopicPartition, str] = {}
         self._commit_due = False
         self._collecting = False
-        self._held_due = self._tell_due = False
+        self._load_due = self._report_due = False
         self._held_pause = FIRST_PAUSE
-        self._told: set[TopicPartition] = set()  # of those that are held back, or were before a rebalance
+        self._reported: set[TopicPartition] = set()  # held back, also before a rebalance, and named by a warning
 
-    def begin(self, starts: Starts) -> None:
-        """A share has been granted."""
-        g = self._ground
+    def begin(self, starts: StartOffsets) -> None:
+        """The streams have begun to read the share."""
+        ctx = self._context
         self.held = starts.held
-        self._told.update(starts.malformed)
-        self._told.intersection_update(g.holdings.share)
-        self._tell_read(starts)
-        self._held_due, self._held_pause = False, FIRST_PAUSE
-        if self.held.keys() - self._told:
-            g.timers.set("tell held", g.now + HELD_GRACE, self._time_to_tell)
+        self._reported.update(starts.malformed)
+        self._reported.intersection_update(ctx.owned.share)
+        self._report_read(starts)
+        self._load_due, self._held_pause = False, FIRST_PAUSE
+        if self.held.keys() - self._reported:
+            ctx.timers.set("tell held", ctx.now + HELD_GRACE, self._on_report_time)
         self.resume()
 
     def resume(self) -> None:
-        """Go on with what is owned, if anything is."""
-        g = self._ground
-        g.enter(Phase.OWNING)
-        if g.settings.auto_commit and g.granted and "commit" not in g.timers:
-            g.timers.set("commit", g.now + g.settings.auto_commit_interval, self._time_to_commit)
-        if self.held and "held" not in g.timers:
-            g.timers.set("held", g.now + self._held_pause, self._time_to_ask)
+        """Go on with the share, which may be empty."""
+        ctx = self._context
+        ctx.enter(Phase.OWNING)
+        if ctx.settings.auto_commit and ctx.assigned and "commit" not in ctx.timers:
+            ctx.timers.set("commit", ctx.now + ctx.settings.auto_commit_interval, self._on_commit_time)
+        if self.held and "held" not in ctx.timers:
+            ctx.timers.set("held", ctx.now + self._held_pause, self._on_load_time)
 
     def forget(self) -> None:
-        """Nothing is owned any more."""
+        """The share is given up."""
         self.held = {}
-        self._commit_due = self._collecting = self._held_due = self._tell_due = False
+        self._commit_due = self._collecting = self._load_due = self._report_due = False
 
     def advance(self) -> None:
-        """Nothing is under way: do what is due."""
-        g = self._ground
-        if g.unsure:
+        """Do what is due; no request is under way."""
+        ctx = self._context
+        if ctx.group_unverified:
             self._verify_registry()
-        elif g.holdings.doubtful:
+        elif ctx.owned.has_unverified:
             self._verify_owners()
-        elif self._commit_due or self._commits.asked:
+        elif self._commit_due or self._commits.requested:
             self._collect()
-        elif self._held_due:
-            self._ask_for_held()
+        elif self._load_due:
+            self._load_held()
 
-    # ------------------------------------------------------------ is everything as it was?
+    # ------------------------------------------------------------ verification
 
     def _verify_registry(self) -> None:
-        """Watches were lost, or topics have come or gone: read the group again, and act if it differs."""
-        g, before = self._ground, self._acquiring.registry
-        g.unsure = False
+        """Read the group again, and rebalance if it has changed: watches were lost, or topics have come or gone."""
+        ctx, before = self._context, self._acquisition.registry
+        ctx.group_unverified = False
 
         def verified(registry: do.Registry) -> None:
             if registry != before:
-                g.dirty = g.dirty or "the group has changed"
+                ctx.rebalance_reason = ctx.rebalance_reason or "the group has changed"
 
         def failed(error: Exception) -> None:
-            g.dirty = g.dirty or f"the group cannot be read: {error}"
+            ctx.rebalance_reason = ctx.rebalance_reason or f"the group cannot be read: {error}"
 
-        g.talk.run(self._acquiring.reading, verified, failed)
+        ctx.zookeeper.run(self._acquisition.read_group, verified, failed)
 
     def _verify_owners(self) -> None:
-        """Watch owner nodes, and see that they are still ours. Done after a claim, too, when reading has begun."""
-        g = self._ground
-        share = g.holdings.look()
+        """Watch owner nodes, and check that they are still ours. Done after each claim, when reading has begun."""
+        ctx = self._context
+        share = ctx.owned.begin_check()
 
-        def looked(lost: tuple[TopicPartition, ...]) -> None:
-            g.holdings.looked(kept=not lost)
+        def checked(lost: tuple[TopicPartition, ...]) -> None:
+            ctx.owned.end_check(kept=not lost)
             if lost:
-                g.dirty = g.dirty or f"the owner node of {lost[0]} was changed by somebody else"
+                ctx.rebalance_reason = (
+                    ctx.rebalance_reason or f"the owner node of {lost[0]} was changed by another client"
+                )
 
         def failed(error: Exception) -> None:
-            g.holdings.looked(kept=False)
-            g.dirty = g.dirty or f"owner nodes cannot be read: {error}"
+            ctx.owned.end_check(kept=False)
+            ctx.rebalance_reason = ctx.rebalance_reason or f"owner nodes cannot be read: {error}"
 
-        g.talk.run(lambda: do.lost(g.settings.group, share, g.session_id), looked, failed)
+        ctx.zookeeper.run(lambda: do.lost(ctx.settings.group, share, ctx.session_id), checked, failed)
 
     # ------------------------------------------------------------ commits
 
-    def _time_to_commit(self) -> None:
-        g = self._ground
-        if g.phase is Phase.OWNING:
+    def _on_commit_time(self) -> None:
+        ctx = self._context
+        if ctx.phase is Phase.OWNING:
             self._commit_due = True
-            g.timers.set("commit", g.now + g.settings.auto_commit_interval, self._time_to_commit)
+            ctx.timers.set("commit", ctx.now + ctx.settings.auto_commit_interval, self._on_commit_time)
 
     def _collect(self) -> None:
         if not self._collecting:
             self._collecting = True
-            self._ground.do(ev.Collect())
+            self._context.do(ev.Collect())
 
     def collected(self, event: ev.Collected) -> None:
-        """What the streams have consumed is known: commit it, if it is still wanted."""
-        g = self._ground
+        """Commit what the streams have consumed, if no rebalance came in between."""
+        ctx = self._context
         self._collecting = False
-        if g.phase is Phase.OWNING and event.generation == g.generation and g.idle:
+        if ctx.phase is Phase.OWNING and event.generation == ctx.generation and ctx.idle:
             self._commit_due = False
             self._commits.commit(event.consumed, self._committed)
 
     def _committed(self, error: Exception | None) -> None:
         if error is not None:
-            self._ground.log(logging.WARNING, f"commit failed, the next one will try again: {error}")
+            self._context.log(logging.WARNING, f"commit failed, the next one will try again: {error}")
 
     # ------------------------------------------------------------ partitions that are held back
 
-    def _time_to_tell(self) -> None:
-        """They have been held back for a while: if they still are, it is no matter of a moment."""
-        self._tell_due = self._held_due = True
+    def _on_report_time(self) -> None:
+        """Report the partitions that are still held back after ``HELD_GRACE``."""
+        self._report_due = self._load_due = True
 
-    def _tell_held(self) -> None:
-        g = self._ground
-        self._tell_due = False
-        news = {partition: why for partition, why in self.held.items() if partition not in self._told}
-        for topic, why in sorted({(partition.topic, why) for partition, why in news.items()}):
-            mine = [partition for partition in news if (partition.topic, news[partition]) == (topic, why)]
+    def _report_held(self) -> None:
+        ctx = self._context
+        self._report_due = False
+        unreported = {partition: why for partition, why in self.held.items() if partition not in self._reported}
+        for topic, why in sorted({(partition.topic, why) for partition, why in unreported.items()}):
+            mine = [partition for partition in unreported if (partition.topic, unreported[partition]) == (topic, why)]
             verb = "is" if len(mine) == 1 else "are"
-            g.log(logging.WARNING, f"{spans(mine)} {verb} owned and not read: {why}")
-        self._told.update(news)
+            ctx.log(logging.WARNING, f"{spans(mine)} {verb} owned and not read: {why}")
+        self._reported.update(unreported)
 
-    def _tell_read(self, starts: Starts) -> None:
-        if back := self._told & starts.offsets.keys():
-            self._told -= back
-            self._ground.log(logging.WARNING, f"reads {spans(back)} now")
+    def _report_read(self, starts: StartOffsets) -> None:
+        if back := self._reported & starts.offsets.keys():
+            self._reported -= back
+            self._context.log(logging.WARNING, f"reads {spans(back)} now")
 
-    def _time_to_ask(self) -> None:
-        self._held_due = True
+    def _on_load_time(self) -> None:
+        self._load_due = True
 
-    def _ask_for_held(self) -> None:
-        self._held_due = False
-        self._acquiring.load_held(self.held, self._loaded, lambda _: self._ask_later())
+    def _load_held(self) -> None:
+        self._load_due = False
+        self._acquisition.load_held(self.held, self._loaded, lambda _: self._load_later())
 
-    def _loaded(self, starts: Starts) -> None:
-        g = self._ground
-        share = g.holdings.share
+    def _loaded(self, starts: StartOffsets) -> None:
+        ctx = self._context
+        share = ctx.owned.share
         if starts.offsets:
-            g.do(ev.Extend(g.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
-            self._tell_read(starts)
+            ctx.do(ev.AssignMore(ctx.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
+            self._report_read(starts)
         self.held = starts.held
-        self._ask_later()
+        self._load_later()
 
-    def _ask_later(self) -> None:
-        g = self._ground
-        if self._tell_due:
-            self._tell_held()
+    def _load_later(self) -> None:
+        ctx = self._context
+        if self._report_due:
+            self._report_held()
         if self.held:
             self._held_pause = min(LONGEST_PAUSE, self._held_pause * 2)
-            g.timers.set("held", g.now + self._held_pause, self._time_to_ask)
+            ctx.timers.set("held", ctx.now + self._held_pause, self._on_load_time)

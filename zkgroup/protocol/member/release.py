@@ -1,4 +1,4 @@
-"""QUIETING, COMMITTING, NOTIFYING, RELEASING: give up a share, and keep what was consumed of it."""
+"""PAUSING, COMMITTING, NOTIFYING, RELEASING: give up a share, and commit what was consumed of it."""
 
 from __future__ import annotations
 
@@ -9,107 +9,107 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member.commits import Commits
-from zkgroup.protocol.member.member_context import Ground
+from zkgroup.protocol.member.member_context import MemberContext
 from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.offset_versions import CommitError, Procedure
 from zkgroup.protocol.operations import Sync
 
 
-class Releasing:
-    """From a share that is read, or claimed only, or from nothing, to nothing."""
+class Release:
+    """Gives up a share that is read, or only claimed, or empty."""
 
     def __init__(
         self,
-        ground: Ground,
+        context: MemberContext,
         commits: Commits,
         done: Callable[[], None],
         failed: Callable[[Exception], None],
         uncommitted: Callable[[Exception], None],
     ) -> None:
-        self._ground = ground
+        self._context = context
         self._commits = commits
         self._done = done
         self._failed = failed
         self._uncommitted = uncommitted
-        self._consumed: Mapping[TopicPartition, int] = {}  # of the generation that is given up
-        self._serving = False  # a commit is under way that somebody asked for while the listener is at work
-        self._told = False  # the listener has returned
+        self._consumed: Mapping[TopicPartition, int] = {}  # in the generation that is given up
+        self._serving = False  # a commit is under way that was requested during the listener's call
+        self._listener_returned = False
 
     def begin(self) -> None:
-        """Give up the share. What was under way is dropped."""
-        g = self._ground
-        g.drop()
-        g.timers.cancel("commit", "retry", "held", "tell held", "recommit")
-        self._commits.dropped()
-        if not g.granted:
+        """Give up the share. The current step is dropped."""
+        ctx = self._context
+        ctx.drop()
+        ctx.timers.cancel("commit", "retry", "held", "tell held", "recommit")
+        self._commits.requeue()
+        if not ctx.assigned:
             self._consumed = {}
-            if g.leaving:
+            if ctx.leaving:
                 self.release()
-            else:  # as the Scala consumer tells its listener at the start of every attempt, the first one included
+            else:  # the Scala consumer calls its listener at the start of every attempt, too, also of the first one
                 self._notify()
             return
-        g.enter(Phase.QUIETING)
-        g.timers.set("quiet", g.now + g.settings.quiet_timeout, self._too_slow)
-        g.quiet()
+        ctx.enter(Phase.PAUSING)
+        ctx.timers.set("quiet", ctx.now + ctx.settings.quiesce_timeout, self._too_slow)
+        ctx.pause_streams()
 
     def _too_slow(self) -> None:
-        g = self._ground
-        if g.phase is Phase.QUIETING:
-            g.counters.abandoned += 1
-            g.log(logging.WARNING, "a stream does not come back for more: its batch will be read again")
-            g.abandon()
+        ctx = self._context
+        if ctx.phase is Phase.PAUSING:
+            ctx.counters.abandoned += 1
+            ctx.log(logging.WARNING, "a stream does not come back for more: its batch will be read again")
+            ctx.abandon_batches()
 
-    def quieted(self, event: ev.Quieted) -> None:
-        """The streams have stopped: commit what they consumed."""
-        g = self._ground
-        if g.phase is not Phase.QUIETING or event.generation != g.generation:
+    def paused(self, event: ev.Paused) -> None:
+        """The streams are paused: commit what they consumed."""
+        ctx = self._context
+        if ctx.phase is not Phase.PAUSING or event.generation != ctx.generation:
             return
-        g.timers.cancel("quiet")
-        g.granted = False
-        g.enter(Phase.COMMITTING)
+        ctx.timers.cancel("quiet")
+        ctx.assigned = False
+        ctx.enter(Phase.COMMITTING)
         self._consumed = event.consumed
-        if (g.settings.auto_commit or self._commits.asked) and not g.discarding:
+        if (ctx.settings.auto_commit or self._commits.requested) and not ctx.discarding:
             self._commit(self._committed)
         else:
             self._committed(None)
 
     def _commit(self, then: Callable[[Exception | None], None]) -> None:
-        g = self._ground
-        # Peers give up after some 8 s of waiting for our release: what is tried again must not take that long.
-        # When leaving, leave_timeout is the limit.
-        patience = float("inf") if g.leaving else g.settings.quiet_timeout
-        self._commits.commit(self._consumed, then, until=g.now + patience)
+        ctx = self._context
+        # Other members give up after some 8 s of waiting for our release: retries must not take that long.
+        # A member that leaves has leave_timeout.
+        patience = float("inf") if ctx.leaving else ctx.settings.quiesce_timeout
+        self._commits.commit(self._consumed, then, until=ctx.now + patience)
 
     def _committed(self, error: Exception | None) -> None:
-        g = self._ground
+        ctx = self._context
         if error is not None:
-            g.log(logging.ERROR, f"not committed before the release: {error}")
+            ctx.log(logging.ERROR, f"not committed before the release: {error}")
             self._uncommitted(error)
         self._notify()
 
     def _notify(self) -> None:
-        g = self._ground
-        g.enter(Phase.NOTIFYING)
-        self._serving = self._told = False
-        g.notify("before_releasing", g.holdings.share, self._returned)
+        ctx = self._context
+        ctx.enter(Phase.NOTIFYING)
+        self._serving = self._listener_returned = False
+        ctx.notify("before_releasing", ctx.owned.share, self._returned)
 
     def _returned(self) -> None:
-        self._told = True
+        self._listener_returned = True
 
     def advance(self) -> None:
-        """The listener is at work, or was: commit where it (or anybody) asks for that, and go on when it has returned.
-        What the streams held is still ours until then."""
-        g = self._ground
-        while g.phase is Phase.NOTIFYING and not self._serving:
-            if self._commits.asked and g.discarding:
+        """Commit as often as that is requested during the listener's call, and go on when it has returned. The share is
+        still ours until then."""
+        ctx = self._context
+        while ctx.phase is Phase.NOTIFYING and not self._serving:
+            if self._commits.requested and ctx.discarding:
                 self._commits.refuse(CommitError("the member leaves without committing"))
-            elif self._commits.asked and not self._consumed:
-                self._commits.nothing()
-            elif self._commits.asked:
+            elif self._commits.requested and not self._consumed:
+                self._commits.report_nothing_to_commit()
+            elif self._commits.requested:
                 self._serving = True
                 self._commit(self._served)
-            elif self._told:
+            elif self._listener_returned:
                 self.release()
             else:
                 return
@@ -117,29 +117,29 @@ class Releasing:
     def _served(self, error: Exception | None) -> None:
         self._serving = False
         if error is not None:
-            self._ground.log(logging.ERROR, f"not committed before the release: {error}")
+            self._context.log(logging.ERROR, f"not committed before the release: {error}")
 
     def release(self) -> None:
-        """Delete our owner nodes. Nothing of them is read."""
-        g = self._ground
-        if g.holdings.share:
-            g.log(logging.INFO, f"gives up {spans(g.holdings.share)}")
-        g.enter(Phase.RELEASING)
-        g.talk.run(lambda: release_all(g), lambda _: self._released(), self._failed)
+        """Delete our owner nodes. Their partitions are not read any more."""
+        ctx = self._context
+        if ctx.owned.share:
+            ctx.log(logging.INFO, f"gives up {spans(ctx.owned.share)}")
+        ctx.enter(Phase.RELEASING)
+        ctx.zookeeper.run(lambda: release_all(ctx), lambda _: self._released(), self._failed)
 
     def _released(self) -> None:
-        self._ground.holdings.forget()
-        self._ground.book.forget()
+        self._context.owned.forget()
+        self._context.offset_versions.forget()
         self._done()
 
 
-def release_all(ground: Ground) -> Procedure[None]:
-    """Delete all owner nodes that may be ours, and are.
+def release_all(context: MemberContext) -> Procedure[None]:
+    """Delete those of the owner nodes we may have created that are ours.
 
-    The sync comes first because a watch may come late: what was told of our nodes before its answer is heard before it,
-    and only those of which nothing was told are deleted without a look.
+    The sync comes first because a watch event may be late: every event from before its answer arrives before it. Only
+    nodes without an event are deleted unread.
     """
-    if ground.holdings.share:
+    if context.owned.share:
         yield (Sync(znodes.consumers()),)
-    touched, sure = ground.holdings.let_go()
-    yield from do.release(ground.settings.group, touched, ground.session_id, surely_ours=sure)
+    candidates, sure = context.owned.release()
+    yield from do.release(context.settings.group, candidates, context.session_id, surely_ours=sure)

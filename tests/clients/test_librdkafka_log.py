@@ -28,7 +28,7 @@ def test_a_lost_broker_is_told_once_and_its_return_is(
     monkeypatch.setattr(librdkafka_log.time, "monotonic", lambda: now)
     for number in range(300):
         now += 1.0
-        told.look()
+        told.report_recovery()
         told.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("a:9/bootstrap", number))
         told.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("GroupCoordinator: a:9", number))
     line = "Kafka client: a:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed: Connection refused"
@@ -36,7 +36,7 @@ def test_a_lost_broker_is_told_once_and_its_return_is(
     assert caplog.records[0].levelno == logging.WARNING
     for _ in range(20):
         now += 1.0
-        told.look()
+        told.report_recovery()
     mended = "Kafka client: connections to brokers fail no more"
     assert caplog.messages == [line, mended]
     told.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("a:9/bootstrap", 0))

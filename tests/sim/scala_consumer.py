@@ -1,8 +1,8 @@
-"""A member of the reference, faults included: ``kafka.consumer.ZookeeperConsumerConnector`` of 1.1.1 over ``ZkClient``.
+"""a Scala consumer, faults included: ``kafka.consumer.ZookeeperConsumerConnector`` of 1.1.1 over ``ZkClient``.
 
 Where it differs from ours, and what harm that does: an operation is tried again until it is answered, in the next
 session if need be; offsets are written, and owner nodes deleted, whosever they are by then; offsets are read before the
-partitions are claimed; what was handed out counts as consumed; nothing stops it while it is disconnected; after four
+partitions are claimed; what was delivered counts as consumed; nothing stops it while it is disconnected; after four
 failed attempts it stays registered and owns nothing until something changes; an error in between is logged, no more.
 """
 
@@ -55,7 +55,7 @@ class Failed(Exception):
     """A rebalance attempt has thrown."""
 
 
-class Reference(SimProcess):
+class ScalaConsumer(SimProcess):
     """One process."""
 
     ours = False
@@ -73,8 +73,8 @@ class Reference(SimProcess):
         timeout: float,
         *,
         commit_interval: float = 1.0,
-        handed_out: Callable[[Reference, Run], None],
-        consumed: Callable[[Reference, Run], None],
+        delivered: Callable[[ScalaConsumer, Run], None],
+        consumed: Callable[[ScalaConsumer, Run], None],
         jumped: Callable[[TopicPartition, int], None],
         report: Report = nobody,
     ) -> None:
@@ -92,12 +92,12 @@ class Reference(SimProcess):
         self._busy = False
         self._seen: dict[str, Any] = {}  # what was read last of what is watched
 
-        def hand_out(run: Run) -> None:
+        def deliver(run: Run) -> None:
             self._returned[run.partition] = run.next
-            handed_out(self, run)
+            delivered(self, run)
             consumed(self, run)  # what the iterator has returned counts, whether or not it was processed
 
-        self.reader = SimReader(clock, random, brokers, lambda: True, hand_out, lambda run: None, jumped)
+        self.reader = SimReader(clock, random, brokers, lambda: True, deliver, lambda run: None, jumped)
 
     # ------------------------------------------------------------ what happens to it
 
@@ -305,7 +305,7 @@ class Reference(SimProcess):
         self._owned = dict.fromkeys(share)
         self._returned = dict(starts)
         self._checkpoint = dict(starts)
-        self.reader.grant(0, starts)
+        self.reader.assign(0, starts)
         return True
 
     def _release(self) -> Thread:

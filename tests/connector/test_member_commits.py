@@ -66,7 +66,7 @@ def test_a_member_starts_at_the_stored_offset(
 def test_without_a_reset_a_new_group_starts_at_the_end(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:
-    """As the reference's default; the offset is stored though nothing was read."""
+    """As the Scala consumer's default; the offset is stored though nothing was read."""
     topic, group = make_topic(1), unique("group")
     fill(topic, 10)
     with ReadMember(cluster.connect, group, {topic: 1}, auto_offset_reset=None) as member:
@@ -142,7 +142,7 @@ def test_a_foreign_write_is_seen_and_counted(
         wait_until(lambda: committed(registry, group, topic, 1) == [10], 10, "committed")
         store(registry, group, topic, {0: b"15"})
         fill(topic, 3)
-        wait_until(lambda: "was set to 15 by somebody" in caplog.text, 10, "told")  # right after it is counted
+        wait_until(lambda: "was set to 15 by a client" in caplog.text, 10, "told")  # right after it is counted
         assert member.connector.statistics().counters.foreign_writes == 1
         assert committed(registry, group, topic, 1) == [15]
         fill(topic, 7)

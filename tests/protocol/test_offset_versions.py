@@ -14,7 +14,7 @@ from sim.zookeeper import ModelZooKeeper
 from zkgroup.protocol import offset_versions as module
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.offset_versions import CommitError, ForeignWrite, OffsetBook
+from zkgroup.protocol.offset_versions import CommitError, ForeignWrite, OffsetVersions
 from zkgroup.protocol.operations import (
     WRITES,
     Code,
@@ -41,7 +41,7 @@ class Shop:
         self.server = ModelZooKeeper()
         self.me = self.server.open_session()
         self.other = self.server.open_session()
-        self.book = OffsetBook("g")
+        self.book = OffsetVersions("g")
         self.server.apply(self.me, Ensure(znodes.owner_topic("g", "t")))
         for partition in partitions:
             self.server.apply(self.me, Create(znodes.owner("g", partition), b"m-0", ephemeral=True))
@@ -106,7 +106,7 @@ def test_first_commit_makes_nodes_and_their_parents() -> None:
 
 
 def test_what_has_not_moved_is_not_written() -> None:
-    """The node's modification time means last progress, as in the reference."""
+    """The node's modification time means last progress, as in the Scala consumer."""
     shop = Shop()
     shop.write(A, b"5")
     shop.load()

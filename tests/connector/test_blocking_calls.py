@@ -8,46 +8,46 @@ import threading
 
 import pytest
 
-from zkgroup.connector.blocking_calls import Helper
+from zkgroup.connector.blocking_calls import Worker
 
 
 def test_what_was_submitted_is_done_in_turn_and_no_more_after_the_end() -> None:
     """One thing after the other; what has not begun when it is closed never does."""
-    helper, done, busy, go_on = Helper("h"), [], threading.Event(), threading.Event()
+    worker, done, busy, go_on = Worker("h"), [], threading.Event(), threading.Event()
 
     def work() -> None:
         busy.set()
         go_on.wait(10)
         done.append(1)
 
-    helper.submit(work)
-    helper.submit(lambda: done.append(2))
+    worker.submit(work)
+    worker.submit(lambda: done.append(2))
     assert busy.wait(10)
-    assert not helper.close(0.01)
+    assert not worker.close(0.01)
     go_on.set()
-    assert helper.close(10)
+    assert worker.close(10)
     assert done == [1]
 
 
 def test_an_interrupted_wait_does_not_take_the_thread_for_ended() -> None:
     """Thread.join does, in Python 3.11: whoever closes again would free what the thread still uses."""
-    helper, busy, go_on = Helper("h"), threading.Event(), threading.Event()
+    worker, busy, go_on = Worker("h"), threading.Event(), threading.Event()
 
     def work() -> None:
         busy.set()
         go_on.wait(20)
 
-    helper.submit(work)
+    worker.submit(work)
     assert busy.wait(10)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     interrupt.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            helper.close(10)
+            worker.close(10)
     finally:
         signal.signal(signal.SIGINT, before)
         interrupt.cancel()
-    assert not helper.close(0.05)
+    assert not worker.close(0.05)
     go_on.set()
-    assert helper.close(10)
+    assert worker.close(10)

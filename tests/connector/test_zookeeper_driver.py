@@ -56,14 +56,14 @@ class BusyFeed:
         self.offset = 0
         self.stopped: Callable[[], None] = lambda: pytest.fail("nobody has asked the stream to stop")
 
-    def quiet(self, done: Callable[[], None], *, abandon: bool) -> None:
+    def pause(self, done: Callable[[], None], *, abandon: bool) -> None:
         self.stopped = done
 
     def consumed(self) -> Mapping[TopicPartition, int]:
         return {self.partition: self.offset}
 
 
-class HeldDriver:
+class DrivenByHand:
     """A driver whose thread is not running, on a clock that the test sets, with a session that has just begun."""
 
     def __init__(self, *feeds: BusyFeed) -> None:
@@ -107,7 +107,7 @@ class HeldDriver:
 def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
     """Not from when the answer came, which may have lain about while the server ended the session: half of the
     session's 6 s are left from 100.0 on, however late the answer is."""
-    held = HeldDriver()
+    held = DrivenByHand()
     assert not held.driver.may_deliver()
     held.now = 102.5
     held.answer()
@@ -119,7 +119,7 @@ def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
 def test_a_write_that_was_decided_on_under_a_lease_is_not_begun_past_it() -> None:
     """Between the decision and the sending the process may have been stopped, or have waited for who reads its log: the
     write is not sent, and begins again as after a lost connection. What only reads, or asks for a sign of life, is."""
-    held = HeldDriver()
+    held = DrivenByHand()
     held.answer()
     held.session.sent.clear()
     write, look = (Get("/a"), Delete("/a")), (Sync("/"), Get("/a"))
@@ -137,11 +137,11 @@ def test_a_share_is_given_up_when_the_last_of_its_streams_has_stopped() -> None:
     """Each stream stops when its reader comes back: the member hears of it once, after the last of them, with what all
     have consumed by then. One that was stopped for an earlier share counts for nothing."""
     feeds = [BusyFeed(number) for number in range(3)]
-    held = HeldDriver(*feeds)
-    held.driver._perform(ev.Quiet(4, abandon=False))
+    held = DrivenByHand(*feeds)
+    held.driver._perform(ev.Pause(4, abandon=False))
     earlier = feeds[0].stopped
-    held.driver._perform(ev.Quiet(5, abandon=False))
-    quieted = ev.Quieted(5, {feed.partition: 10 + feed.partition.partition for feed in feeds})
+    held.driver._perform(ev.Pause(5, abandon=False))
+    quieted = ev.Paused(5, {feed.partition: 10 + feed.partition.partition for feed in feeds})
     for feed, stopped in ((feeds[2], earlier), (feeds[0], None), (feeds[2], None), (feeds[1], None)):
         assert held.heard() == []
         if stopped is None:
@@ -154,7 +154,7 @@ def test_a_share_is_given_up_when_the_last_of_its_streams_has_stopped() -> None:
 def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:
     """The machine asked for the commit while its lease held; it may have waited for its turn since. Kafka takes
     whatever comes, so the last look is here: a commit of an older session, or past the lease, is not sent."""
-    held, offsets = HeldDriver(), KafkaOffsets()
+    held, offsets = DrivenByHand(), KafkaOffsets()
     held.driver._offsets = cast("GroupOffsets", offsets)
     held.answer()
     epoch = held.driver.member.epoch

@@ -128,7 +128,7 @@ def test_what_may_not_be_read_to_the_end_is_an_earlier_offset(
     """Where too much would have to be read, everything before the answer is older, and a doubt is told."""
     kafka, key = KafkaSettings(emptied.bootstrap), TopicPartition("rising", 0)
     messages = kept(kafka, key)
-    monkeypatch.setattr(timestamp_search, "MOST", 12)
+    monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", 12)
     millis = messages[-1][1]
     found = first_since(kafka, {key: bounds(kafka, key)}, millis, 10)
     offset = found.offsets[key]
@@ -152,11 +152,11 @@ def test_the_end_of_an_idle_log_costs_no_reading(
     ]
     for key, shape in zip(keys, shapes, strict=True):
         produce(kafka, key.topic, [Record(b"v", None, 0, at) for at in shape])
-    monkeypatch.setattr(timestamp_search, "MOST", 7000)
+    monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", 7000)
     logs = {key: bounds(kafka, key) for key in keys}
     found = first_since(kafka, logs, THEN + 9 * DAY, 10)
     assert (found.offsets, found.doubts) == (dict.fromkeys(keys), {})
-    monkeypatch.setattr(timestamp_search, "MOST", timestamp_search.NEAR + 10)
+    monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", timestamp_search.NEAR + 10)
     found = first_since(kafka, {key: logs[key] for key in keys[:2]}, THEN + 9 * DAY, 10)
     assert (found.offsets, found.doubts) == (dict.fromkeys(keys[:2]), {})
 

@@ -10,7 +10,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.events import Reply, Send
 from zkgroup.protocol.offset_versions import Procedure
 from zkgroup.protocol.operations import Code, Create, Failure, Get, Op, Result, Sync
-from zkgroup.protocol.session_requests import RESTART_PAUSE, Conversation
+from zkgroup.protocol.session_requests import RESTART_PAUSE, SessionRequests
 
 LOST = Failure(Code.CONNECTION_LOSS)
 READ, WRITE = (Get("/a"),), (Create("/b"),)
@@ -23,18 +23,18 @@ class Talk:
         self.sent: list[Send] = []
         self.outcome: list[object] = []
         self.begun = 0
-        self.talk = Conversation(self.sent.append)
-        self.talk.now = 100.0
-        self.talk.connect(1, 6.0)
+        self.zookeeper = SessionRequests(self.sent.append)
+        self.zookeeper.now = 100.0
+        self.zookeeper.connect(1, 6.0)
 
     def prove(self) -> None:
         """Let a sync be answered, so that the lease holds."""
-        self.talk.tick()
+        self.zookeeper.tick()
         self.answer(self.sent[-1], None)
         self.sent.clear()
 
     def answer(self, send: Send, *results: Result) -> None:
-        self.talk.reply(Reply(send.request, results, self.talk.now))
+        self.zookeeper.reply(Reply(send.request, results, self.zookeeper.now))
 
     def run(self, *steps: tuple[Op, ...]) -> None:
         """Run a procedure of these steps; its outcome is the results it was sent."""
@@ -46,7 +46,7 @@ class Talk:
                 got.append((yield step))
             return got
 
-        self.talk.run(procedure, self.outcome.append, self.outcome.append)
+        self.zookeeper.run(procedure, self.outcome.append, self.outcome.append)
 
 
 def test_a_procedure_goes_from_answer_to_answer() -> None:
@@ -59,7 +59,7 @@ def test_a_procedure_goes_from_answer_to_answer() -> None:
     assert [send.ops for send in talk.sent] == [READ, WRITE]
     talk.answer(talk.sent[1], None)
     assert talk.outcome == [[(None,), (None,)]]
-    assert talk.talk.idle
+    assert talk.zookeeper.idle
 
 
 def test_a_write_past_the_lease_waits_for_a_proof() -> None:
@@ -80,8 +80,8 @@ def test_a_held_write_is_not_sent_after_a_reconnect() -> None:
     """What it was decided on may be outdated: the procedure begins again instead."""
     talk = Talk()
     talk.run(WRITE)
-    talk.talk.disconnect()
-    talk.talk.connect(1, 6.0)
+    talk.zookeeper.disconnect()
+    talk.zookeeper.connect(1, 6.0)
     assert talk.begun == 2
     talk.answer(talk.sent[0], LOST)
     assert WRITE not in [send.ops for send in talk.sent]
@@ -94,12 +94,12 @@ def test_an_interrupted_procedure_begins_again_when_connected(early: bool) -> No
     talk.run(READ)
     if early:
         talk.answer(talk.sent[0], LOST)
-        talk.talk.disconnect()
+        talk.zookeeper.disconnect()
     else:
-        talk.talk.disconnect()
+        talk.zookeeper.disconnect()
         talk.answer(talk.sent[0], LOST)
     assert talk.begun == 1
-    talk.talk.connect(1, 6.0)
+    talk.zookeeper.connect(1, 6.0)
     assert talk.begun == 2
     talk.answer(talk.sent[-1], None)
     assert talk.outcome == [[(None,)]]
@@ -109,8 +109,8 @@ def test_down_and_up_before_the_failed_reply_begins_again_at_once() -> None:
     """A connection that is back already when the failure is heard is used."""
     talk = Talk()
     talk.run(READ)
-    talk.talk.disconnect()
-    talk.talk.connect(1, 6.0)
+    talk.zookeeper.disconnect()
+    talk.zookeeper.connect(1, 6.0)
     talk.answer(talk.sent[0], LOST)
     assert talk.begun == 2
 
@@ -121,9 +121,9 @@ def test_a_loss_without_a_disconnect_does_not_spin() -> None:
     talk.run(READ)
     talk.answer(talk.sent[0], LOST)
     assert talk.begun == 1
-    assert talk.talk.wake_at <= talk.talk.now + RESTART_PAUSE
-    talk.talk.now += RESTART_PAUSE
-    talk.talk.tick()
+    assert talk.zookeeper.wake_at <= talk.zookeeper.now + RESTART_PAUSE
+    talk.zookeeper.now += RESTART_PAUSE
+    talk.zookeeper.tick()
     assert talk.begun == 2
 
 
@@ -132,10 +132,10 @@ def test_a_reply_that_comes_after_the_disconnect_does_not_send() -> None:
     talk = Talk()
     talk.prove()
     talk.run(READ, WRITE)
-    talk.talk.disconnect()
+    talk.zookeeper.disconnect()
     talk.answer(talk.sent[0], None)
     assert [send.ops for send in talk.sent] == [READ]
-    talk.talk.connect(1, 6.0)
+    talk.zookeeper.connect(1, 6.0)
     assert talk.begun == 2
 
 
@@ -147,20 +147,20 @@ def test_stale_replies_find_nobody() -> None:
     talk.run(READ)
     talk.answer(first, None)
     assert talk.outcome == []
-    talk.talk.end()
-    talk.talk.connect(2, 6.0)
+    talk.zookeeper.end()
+    talk.zookeeper.connect(2, 6.0)
     talk.answer(talk.sent[1], None)
     assert talk.outcome == []
-    assert talk.talk.idle
+    assert talk.zookeeper.idle
 
 
 def test_what_was_begun_in_one_session_is_not_begun_in_the_next() -> None:
     """Operations belong to a session: nothing of it is carried over."""
     talk = Talk()
     talk.run(WRITE)
-    talk.talk.end()
+    talk.zookeeper.end()
     talk.sent.clear()
-    talk.talk.connect(2, 6.0)
+    talk.zookeeper.connect(2, 6.0)
     assert [send.ops for send in talk.sent if send.ops == WRITE] == []
     assert talk.begun == 1
 
@@ -174,20 +174,20 @@ def test_an_error_of_a_procedure_is_its_outcome() -> None:
         yield READ
         raise error
 
-    talk.talk.run(failing, talk.outcome.append, talk.outcome.append)
+    talk.zookeeper.run(failing, talk.outcome.append, talk.outcome.append)
     talk.answer(talk.sent[0], None)
     assert talk.outcome == [error]
-    assert talk.talk.idle
+    assert talk.zookeeper.idle
 
 
 def test_the_beat_is_sent_only_while_connected() -> None:
     """A sync goes out every sixth of the time-out, and none without a connection."""
     talk = Talk()
     for _ in range(12):
-        talk.talk.tick()
-        talk.talk.now += 0.5
+        talk.zookeeper.tick()
+        talk.zookeeper.now += 0.5
     assert len(talk.sent) == 6
-    talk.talk.disconnect()
-    talk.talk.now += 100.0
-    talk.talk.tick()
+    talk.zookeeper.disconnect()
+    talk.zookeeper.now += 100.0
+    talk.zookeeper.tick()
     assert len(talk.sent) == 6

@@ -13,7 +13,7 @@ from sim.shop import MINE, Shop
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.protocol.operations import Changed, Create, Delete, Failure, Get, Node, Op, Result, SetData
-from zkgroup.protocol.registry_cache import Known
+from zkgroup.protocol.registry_cache import RegistryCache
 
 PATHS = [f"/n/{letter}" for letter in "abc"]
 WANTED = [Get(path, watch=path != "/n/c") for path in PATHS]
@@ -25,7 +25,7 @@ class Reader:
 
     def __init__(self) -> None:
         self.shop = Shop()
-        self.known = Known()
+        self.known = RegistryCache()
         self.asked: list[str] = []
         self.shop.server.tell = self._tell
         for path in PATHS:
@@ -118,7 +118,7 @@ def test_nothing_is_known_once_the_connection_was_lost() -> None:
 def test_a_rebalance_reads_one_registration_for_one_that_came() -> None:
     """A group of a hundred: a member that has read it reads the newcomer alone, and what changed when one has left:
     nothing."""
-    shop, known = Shop(), Known()
+    shop, known = Shop(), RegistryCache()
     shop.register()
     body = b'{"version":1,"subscription":{"t":1},"pattern":"static","timestamp":"1"}'
     for number in range(100):
@@ -134,7 +134,7 @@ def test_a_rebalance_reads_one_registration_for_one_that_came() -> None:
 
     def gets() -> tuple[int, do.Registry]:
         count = 0
-        options: dict[str, Any] = {"exclude_internal": True, "internal": INTERNAL_TOPICS, "known": known}
+        options: dict[str, Any] = {"exclude_internal": True, "internal": INTERNAL_TOPICS, "cache": known}
         procedure = do.read_registry("g", "me", MINE, "range", shop.me, **options)
         try:
             ops: tuple[Op, ...] = next(procedure)
