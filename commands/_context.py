@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig, LoadedConfig, load_consumer_config, resolve_connection
-from zkgroup.errors import Remedy, UnreachableError, UsageError
+from zkgroup.errors import UsageError
 from zkgroup.shell_commands import Command
 
 from ._error_output import say
@@ -87,10 +87,7 @@ def _sandbox(name: str) -> tuple[str, Path | None]:
 
     found = sandbox_state.find(name) if name else sandbox_state.find()
     if found is None:
-        named = ("--name", name) if name else ()
-        raise UnreachableError(
-            f"sandbox {name or 'default'} does not run", Remedy("start it", ("sandbox", "start", *named))
-        )
+        raise sandbox_state.not_running(name or "default")
     return found.connect, Path(found.secure, "profile.toml") if found.secure else None
 
 

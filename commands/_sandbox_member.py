@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zkgroup.errors import FilterSyntaxError, UsageError, ZkgroupError
@@ -31,9 +32,9 @@ def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
     """Run it in the sandbox ``name`` until it ends, or is to; returns the exit code."""
     from zkgroup.child_environment import childs_environment
     from zkgroup.child_watchdog import Watchdog
-    from zkgroup.sandbox.lifecycle import member_folder, running
+    from zkgroup.sandbox.lifecycle import running
 
-    folder = member_folder(running(name), options)
+    folder = options.folder(Path(running(name).folder))
     command = options.command(folder, level="INFO" if verbosity else "WARN")
     guard = Watchdog()
     guard.start()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.errors import Notice, Remedy, UnreachableError, UsageError
+from zkgroup.errors import Notice, Remedy, UsageError
 
 from ._completion_values import complete_release, complete_sandbox
 from ._context import done, warn
@@ -202,6 +202,7 @@ def stop(
     from zkgroup.sandbox.lifecycle import stop as stop_sandbox
     from zkgroup.sandbox.lifecycle import stop_member
     from zkgroup.sandbox.sandbox_paths import sandbox_names
+    from zkgroup.sandbox.sandbox_state import not_running
 
     if member is not None:
         if all_of_them:
@@ -216,7 +217,7 @@ def stop(
     for one in stopped:
         done(ctx, f"sandbox {one} is stopped")
     if not stopped and not all_of_them:
-        raise UnreachableError(f"sandbox {name} does not run", Remedy("see which do", ("sandbox", "status")))
+        raise not_running(name, remedy=Remedy("see which do", ("sandbox", "status")))
     if not stopped:
         done(ctx, "no sandbox runs")
 

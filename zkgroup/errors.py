@@ -135,6 +135,15 @@ class UsageError(ZkgroupError):
     exit_code = 2
 
 
+class NoListenerError(UsageError):
+    """No registered broker has a PLAINTEXT listener, and no setting names another."""
+
+
+def is_wrong_setting(error: ZkgroupError) -> bool:
+    """Whether a setting about brokers must be corrected: then no reading command goes on without their half."""
+    return isinstance(error, UsageError) and not isinstance(error, NoListenerError)
+
+
 class MissingExtraError(UsageError):
     """A package that comes with one of zkgroup's extras is not installed."""
 

@@ -56,15 +56,15 @@ def closed() -> Endpoint:
 
 
 def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endpoint) -> None:
-    """A name that is not known, nothing, silence, something else, an end; the one that answers is in no trouble."""
-    with serving(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web, serving(b"") as ending:
+    """A name that is not known, nothing, silence, something else; the one that answers is in no trouble."""
+    with serving(b"HTTP/1.1 400 Bad Request\r\n\r\n", 2) as web, serving(b"", 3) as ending:
         unknown = endpoint(9092, "no-such-host.invalid")
         expected = {
             unknown: "the name is not known",
             closed: "nothing listens there",
             silent[0]: "it takes connections, and is silent",
             web: "what listens there is no Kafka broker",
-            ending: "it ends the connection at the first request",
+            ending: "what listens there is no Kafka broker",
         }
         failures, others = legacy_brokers.troubles([living, *expected], plain=True)
         assert (failures, others) == (expected, [])
@@ -75,13 +75,21 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
     assert legacy_brokers.in_words({closed: "x"}) == "x"
 
 
+def test_a_zookeeper_is_no_broker(cluster: Sandbox) -> None:
+    """It ends the connection at the first request, as a broker does that wants a user, and is told from that."""
+    zookeeper = endpoint(int(cluster.address.rpartition(":")[2]))
+    assert legacy_brokers.troubles([zookeeper], plain=True)[0] == {zookeeper: "what listens there is no Kafka broker"}
+    with pytest.raises(UnreachableError, match=r"what listens there is no Kafka broker: .*--zookeeper"):
+        topics(KafkaSettings(str(zookeeper)), 2.0)
+
+
 @contextlib.contextmanager
-def serving(reply: bytes) -> Iterator[Endpoint]:
-    """A server that answers the first connection with this, and ends it."""
+def serving(reply: bytes, times: int) -> Iterator[Endpoint]:
+    """A server that answers so many connections with this, and ends them."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
-            for _ in range(2):
+            for _ in range(times):
                 connection, _ = server.accept()
                 with connection:
                     connection.recv(1000)

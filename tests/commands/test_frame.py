@@ -73,6 +73,22 @@ def test_a_sandbox_that_does_not_run() -> None:
     assert result.stderr == "zkgroup: sandbox absent does not run: start it: zkgroup sandbox start --name absent\n"
 
 
+def test_a_misspelt_sandbox_is_suggested(tmp_path: Path) -> None:
+    """By --cluster, and by every command of the sandbox; also the word itself."""
+    env = {"ZKGROUP_STATE_DIR": str(tmp_path)}
+    (tmp_path / "sandbox" / "cases").mkdir(parents=True)
+    for command in (
+        ("owners", "g", "-c", "sandbox:case"),
+        ("sandbox", "member", "t", "--group", "g", "--name", "case"),
+        ("sandbox", "stop", "--name", "case"),
+        ("sandbox", "status", "--name", "case"),
+    ):
+        result = run(*command, env=env)
+        assert result.returncode == 3
+        assert result.stderr == "zkgroup: sandbox case does not run: did you mean cases?\n", command
+    assert run("owners", "g", "-c", "sandbx", env=env).stderr.endswith(": did you mean sandbox?\n")
+
+
 def test_a_flag_before_the_name_beats_the_environment() -> None:
     """What stands before the command's name is not lost to the environment's value after it."""
     env = {"ZKGROUP_ZOOKEEPER": "127.0.0.1:2", "ZKGROUP_CONNECT_TIMEOUT": "0.2"}

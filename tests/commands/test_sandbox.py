@@ -171,6 +171,22 @@ def test_a_second_member_of_an_id_in_the_foreground(running: str, unique: Callab
     assert run(*join, "a", "--detach").returncode == 0
 
 
+def test_an_id_may_serve_in_a_second_group(running: str, unique: Callable[[str], str]) -> None:
+    """Each member has a folder, a log and a line in the state of its own, also where group and id make one name."""
+    first = unique("group")
+    second, joined = f"{first}-2", f"{first}_b"
+    join = ("sandbox", "member", "t", "--name", running, "--from-beginning")
+    for group, identity in ((first, "b_a"), (second, "b_a"), (joined, "a")):
+        started = run(*join, "--group", group, "--id", identity, "--detach")
+        assert started.returncode == 0, started.stderr
+    mine = [row for row in status(running) if row["process"] in (f"{first}_b_a", f"{second}_b_a")]
+    assert [row["state"] for row in mine] == ["running"] * 3
+    assert len({row["log"] for row in mine}) == 3
+    shown = run(*join, "--group", unique("group"), "--id", "b_a", "-X", "consumer.timeout.ms=1500")
+    assert (shown.returncode, len(shown.stdout.splitlines())) == (0, 20), shown.stderr
+    assert all(Path(row["log"]).exists() for row in mine)  # what one in the foreground removes is its own
+
+
 @pytest.mark.parametrize(
     "key",
     ["listeners", "advertised.listeners", "advertised.port", "port", "broker.id", "host.name", "zookeeper.connect"],

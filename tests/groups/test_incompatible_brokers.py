@@ -145,6 +145,33 @@ def test_what_members_do_is_what_is_said(
             wait_until(lambda: found() == [("critical", znodes.broker(2), expected == "owns")], 30, "it is found")
 
 
+@pytest.mark.parametrize("case", ["another name", "no endpoints"])
+def test_a_rebalance_that_is_stuck_on_owner_nodes(
+    case: str,
+    private: tuple[Sandbox, Registry],
+    second_broker: Callable[[bytes], None],
+    unique: Callable[[str], str],
+) -> None:
+    """A member that fails keeps its owner nodes: no partition lacks an owner, and yet nobody reads. A member whose
+    group has not changed since the broker came is not known to fail."""
+    sandbox, registry = private
+    group = unique("stuck")
+    options = {"kind": "topics", "release": "0.9.0.1", "properties": IMPATIENT | {"rebalance.max.retries": "100"}}
+
+    def found() -> list[str]:
+        return [f.severity for f in judged(read_group(registry, group)) if f.code == "incompatible-broker"]
+
+    with sandbox.member(group, "t", name=f"{group}-a", **options) as first:
+        wait_until(lambda: doing(registry, group) == "reads", 60, "it reads")
+        second_broker(SEEN[case][0])
+        assert found() == ["info"]
+        with sandbox.member(group, "t", name=f"{group}-b", **options):
+            wait_until(lambda: "exception during rebalance" in first.logged(), 60, "it fails")
+            wait_until(lambda: found() == ["critical"], 30, "it is found")
+            owned = read_group(registry, group).partitions
+            assert {p.owner for p in owned} == {f"{group}_{group}-a-0"}
+
+
 @pytest.mark.parametrize("case", SEEN)
 def test_which_releases_fail(case: str) -> None:
     """What is said of a registration fits what was seen; the last word is on all that fail."""

@@ -72,7 +72,10 @@ def test_every_kind_of_listener(secured: Secured, options: tuple[str, ...]) -> N
 
 def test_a_registration_gets_no_password(secured: Secured) -> None:
     """Whoever may write to ZooKeeper registers the listener without TLS, at an address of their own: nothing is sent
-    there, neither by who only reads nor by a member nor for offsets in Kafka."""
+    there, neither by who only reads nor by a member nor for offsets in Kafka. No command goes on without the brokers'
+    half."""
+    # Commands ask coordinators only where this member has made brokers create the topic of offsets.
+    secured.run("consume", TOPIC, "--group", "g", "--coordinator", "kafka", "--until-end", "-c", secured.name)
     with socket.create_server((HOST, 0)) as server, secured.sandbox.registry(30.0) as registry:
         host, port = server.getsockname()
         rogue = {
@@ -81,22 +84,35 @@ def test_a_registration_gets_no_password(secured: Secured) -> None:
         }  # fmt: skip
         path = znodes.broker(0)
         registry.write(Create(path, json.dumps(rogue).encode(), ephemeral=True, acl=OPEN))
+        offset = znodes.offset("floor", TopicPartition(TOPIC, 0))
+        registry.write(Ensure(offset))
+        registry.write(SetData(offset, b"3"))
         try:
             options = ("--listener", "CLIENTS", "--sasl-mechanism", "PLAIN", "-c", secured.name)
             for command in (
                 ("consume", TOPIC, "--until-end"),
                 ("consume", TOPIC, "--group", "g", "--until-end"),
                 ("consume", TOPIC, "--group", "g", "--coordinator", "kafka", "--until-end"),
-                ("offsets", "g", "--store", "kafka"),
+                ("offsets", "floor", "--store", "kafka"),
+                ("offsets", "floor"),
+                ("offsets", "floor", "--save", "-"),
+                ("owners", "floor"),
+                ("list-groups",),
+                ("inspect-group", "floor"),
+                ("inspect-group", "--all"),
+                ("inspect-group", "floor", "--watch"),
                 ("reset-offsets", "g", "--topic", TOPIC, "--to-earliest"),
             ):
                 line = secured.run(*command, *options, code=2)
                 assert "the listener CLIENTS speaks SASL_PLAINTEXT, not SASL_SSL: " in line, command
+            check = run("inspect-group", "--all", "--check", *options)
+            assert (check.returncode, "speaks SASL_PLAINTEXT" in check.stdout) == (3, True), check
             server.settimeout(0.0)
             with pytest.raises(BlockingIOError):
                 server.accept()
         finally:
             registry.write(Delete(path))
+            secured.run("delete-group", "floor", "-c", secured.name, "--execute")
 
 
 def test_client_certificates(secured: Secured) -> None:

@@ -141,8 +141,8 @@ def _profile(cluster: str, environ: Mapping[str, str], find_sandbox: FindSandbox
     profiles = read_profiles(path, must_exist=asked_for)
     found = profiles.get(cluster)
     if found is None:
-        known = sorted(profiles)
-        remedy = did_you_mean(cluster, known, f"known: {', '.join([*known, SANDBOX])}")
+        known = [*sorted(profiles), SANDBOX]
+        remedy = did_you_mean(cluster, known, f"known: {', '.join(known)}")
         raise UsageError(f"no cluster profile {cluster!r} in {path}", remedy)
     return found
 

@@ -23,6 +23,7 @@ from zkgroup.sandbox.sandbox_state import (
     SandboxState,
     find,
     locked,
+    not_running,
     read_state,
     write_state,
 )
@@ -83,11 +84,9 @@ def running(name: str) -> SandboxState:
     if state is not None:
         return state
     left = read_state(sandbox_folder(name))
-    named = () if name == "default" else ("--name", name)
     if left is not None and left.alive:
         raise UnreachableError(f"sandbox {name} is still being started", "wait until it is")
-    what = "does not run" if left is None else "has ended without being stopped"
-    raise UnreachableError(f"sandbox {name} {what}", Remedy("start it", ("sandbox", "start", *named)))
+    raise not_running(name, "does not run" if left is None else "has ended without being stopped")
 
 
 def stop(name: str) -> SandboxState | None:
@@ -168,12 +167,13 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
     """
     with locked(name):
         state = running(name)
-        if any(member.name == options.member_id and member.process.alive() for member in state.members):
+        same = {m for m in state.members if (m.group, m.name) == (options.group, options.member_id)}
+        if any(member.process.alive() for member in same):
             raise RefusedError(f"member {options.member_id} runs already", "give another --id")
-        member = ReferenceMember(options, member_folder(state, options))
+        member = ReferenceMember(options, options.folder(Path(state.folder)))
         member.start()
         written = MemberState(options.member_id, options.group, options.release, member.process_id, str(member.output))
-        before = tuple(other for other in state.members if other.name != written.name)
+        before = tuple(other for other in state.members if other not in same)
         write_state(replace(state, members=(*before, written)))
         deadline = time.monotonic() + MEMBER_START
         while not member.has_streams:
@@ -184,8 +184,3 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
                 raise ZkgroupError(f"member {member.id} {what}", f"its log says: {telling_line(member.logged())}")
             time.sleep(POLL)
     return written
-
-
-def member_folder(state: SandboxState, options: MemberOptions) -> Path:
-    """The folder of a member of this sandbox."""
-    return Path(state.folder) / "members" / options.name

@@ -173,8 +173,7 @@ class Sandbox:
         """A reference member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
         java = tuple(self.security.java_options(member=True)) if self.security else ()
         wanted = MemberOptions(self.connect, group, subscription, java_options=java, **options)
-        folder = self.folder / "members" / wanted.name
-        member = ReferenceMember(wanted, folder, self.guard, record=self._archive_classes)
+        member = ReferenceMember(wanted, wanted.folder(self.folder), self.guard, record=self._archive_classes)
         self._members.append(member)
         return member
 

@@ -15,7 +15,7 @@ from typing import TextIO
 
 import msgspec
 
-from zkgroup.errors import Remedy, ZkgroupError
+from zkgroup.errors import Remedy, UnreachableError, ZkgroupError, near
 from zkgroup.sandbox.owned_processes import ProcessId
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
 
@@ -117,6 +117,18 @@ def find(name: str = "default") -> SandboxState | None:
     """The running sandbox called ``name``; None if there is none, it is not ready, or all its servers are gone."""
     state = read_state(sandbox_folder(name))
     return state if state is not None and state.ready and state.alive else None
+
+
+def not_running(name: str, problem: str = "does not run", remedy: Remedy | None = None) -> UnreachableError:
+    """The error for a sandbox that does not run. It suggests those with a similar name; without any, ``remedy``, or to
+    start it."""
+    found = near(name, (one for one in sandbox_names() if one != name))
+    if found:
+        remedy = Remedy(f"did you mean {' or '.join(found)}?")
+    elif remedy is None:
+        named = () if name == "default" else ("--name", name)
+        remedy = Remedy("start it", ("sandbox", "start", *named))
+    return UnreachableError(f"sandbox {name} {problem}", remedy)
 
 
 def all_states() -> list[SandboxState]:

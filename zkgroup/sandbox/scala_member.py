@@ -63,6 +63,10 @@ class MemberOptions:
         """The id under which it registers."""
         return f"{self.group}_{self.name}"
 
+    def folder(self, sandbox: Path) -> Path:
+        """The folder of its files in the folder ``sandbox``, which no other member shares."""
+        return sandbox / "members" / self.group / self.member_id
+
     def consumer_properties(self) -> dict[str, str]:
         """Its ``consumer.properties``."""
         return {

@@ -45,7 +45,8 @@ def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[E
 def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoint, str], list[Endpoint]]:
     """What keeps each from answering, in words, and the brokers that those that do answer send clients to.
 
-    All are asked at once, for ``PROBE`` seconds. Unless they speak ``plain`` text, they are only connected to.
+    All are asked at once, for ``PROBE`` seconds; those that end the connection are asked once more, whether they are
+    brokers. Unless they speak ``plain`` text, they are only connected to.
     """
     failures: dict[Endpoint, str] = {}
     question = wire_protocol.metadata_request() if plain else b""
@@ -57,7 +58,11 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
         try:
             others |= dict.fromkeys(wire_protocol.read_metadata(answer).brokers.values())
         except struct.error:
-            failures[endpoint] = "what listens there is no Kafka broker"
+            failures[endpoint] = wire_protocol.NOT_KAFKA
+    versions = wire_protocol.versions_request()
+    ended = {one: (one, versions) for one, why in failures.items() if why == wire_protocol.ENDED}
+    brokers = wire_protocol.exchange(ended, PROBE)
+    failures |= {one: wire_protocol.NOT_KAFKA for one in ended if one not in brokers}
     return failures, [one for one in others if str(one) not in set(map(str, endpoints))]
 
 

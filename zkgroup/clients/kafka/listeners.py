@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from zkgroup.config.settings_table import PROTOCOLS, has_tls
-from zkgroup.errors import UsageError
+from zkgroup.errors import NoListenerError, UsageError
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint
 
 
@@ -21,7 +21,8 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
     TLS is a floor: any client with access to ZooKeeper can write a registration, which must not decide that passwords
     are sent unencrypted. A named listener with TLS is accepted; one without must have ``protocol``.
 
-    Raises ``UsageError`` where no broker has such a listener, and where the named one speaks less.
+    Raises ``UsageError`` where no broker has such a listener, and where the named one speaks less; ``NoListenerError``
+    where neither ``protocol`` nor ``listener`` is given.
     """
     offered = [endpoint for broker in brokers for endpoint in broker.endpoints]
     wanted = (protocol or "PLAINTEXT").upper()
@@ -46,7 +47,7 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
         return [endpoint for endpoint in named if endpoint.protocol == named[0].protocol]
     fitting = [endpoint for endpoint in offered if endpoint.protocol == wanted]
     if not fitting:
-        raise UsageError(
+        raise (UsageError if protocol else NoListenerError)(
             f"no registered broker has a {wanted} listener ({_offered(offered)})", "choose with --security-protocol"
         )
     names = Counter(endpoint.listener for endpoint in fitting)  # the first of equals comes first

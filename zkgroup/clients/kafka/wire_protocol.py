@@ -1,4 +1,4 @@
-"""Requests of Kafka's protocol (Metadata and ListOffsets, version 0: 0.8 to 3.9), sent to several brokers at once.
+"""Requests of Kafka's protocol (version 0: 0.8 to 3.9), sent to several brokers at once.
 
 For brokers of 0.8 and 0.9 without TLS and SASL. librdkafka (2.16) sends such a broker nothing before its first real
 request. So it takes a silent broker (stopped, hung) that accepts connections for one that works: it sends its Metadata
@@ -22,10 +22,14 @@ from typing import Final, Generic, TypeVar
 from zkgroup.protocol.broker_znodes import Endpoint
 from zkgroup.protocol.names import TopicPartition
 
-_LIST_OFFSETS, _METADATA = 2, 3
+_LIST_OFFSETS, _METADATA, _API_VERSIONS = 2, 3, 18
 _NUMBER: Final = 1  # the correlation id: there is one request on each connection
 _CLIENT: Final = b"zkgroup"
 _LARGEST: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a request
+
+#: Why a server gave no answer, where more is asked of it.
+ENDED: Final = "it ends the connection at the first request"
+NOT_KAFKA: Final = "what listens there is no Kafka broker"
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -41,6 +45,11 @@ def _request(api: int, body: bytes) -> bytes:
 def metadata_request() -> bytes:
     """Metadata: brokers, all topics, the leaders of their partitions. It creates no topic."""
     return _request(_METADATA, struct.pack("!i", 0))
+
+
+def versions_request() -> bytes:
+    """Which requests the broker knows: from 0.10 on each answers, also one that wants a user first."""
+    return _request(_API_VERSIONS, b"")
 
 
 def offsets_request(partitions: Sequence[TopicPartition], at: int) -> bytes:
@@ -200,9 +209,9 @@ class _Exchange(Generic[Key]):
             case ConnectionRefusedError():
                 return "nothing listens there"
             case NotKafkaError():
-                return "what listens there is no Kafka broker"
+                return NOT_KAFKA
             case ConnectionResetError():
-                return "it ends the connection at the first request"
+                return ENDED
             case OSError(strerror=str(why)) if not isinstance(self._error, TimeoutError):
                 return why.lower()
         return "no connection is taken there" if self._socket is None else "it takes connections, and is silent"

@@ -15,6 +15,7 @@ from zkgroup.errors import (
     UsageError,
     ZkgroupError,
     did_you_mean,
+    is_wrong_setting,
 )
 from zkgroup.groups.changes.change_reports import check_told, unknown_in_kafka
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
@@ -113,7 +114,7 @@ class Manager:
             side = Coordinators(self.brokers, self.timeout).side(group)
             check_told(group, side)
         except ZkgroupError as error:
-            if asked:
+            if asked or is_wrong_setting(error):
                 raise
             unknown = unknown_in_kafka(group, error)
             if warnings is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,7 +11,7 @@ from zkgroup.errors import Remedy
 from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.scene import COMMITTED_BY_THEN, REST, Scene, ago, few, finding, per_topic, unsubscribe
 from zkgroup.groups.findings.unreadable_nodes import judge_hidden
-from zkgroup.groups.group_model import GroupPartition
+from zkgroup.groups.group_model import FaultyBroker, GroupPartition
 from zkgroup.groups.snapshot.ownership import failing_beside, read_twice
 from zkgroup.groups.snapshot.tables import alike
 from zkgroup.groups.snapshot.znode_reader import topic_path
@@ -54,7 +54,7 @@ def judge_cluster(scene: Scene) -> Iterator[Finding]:
 
 def _faulty_brokers(scene: Scene) -> Iterator[Finding]:
     """Whoever leads what they read: members look at all brokers. Which release a member is of, no node tells: of what
-    stops some, only partitions without an owner show that these are among them."""
+    stops some, only the state of the group shows that these are among them."""
     brokers = scene.snapshot.faulty_brokers
     for broker in brokers:
         fault = broker.fault
@@ -70,8 +70,17 @@ def _faulty_brokers(scene: Scene) -> Iterator[Finding]:
             broker.path,
             f"{fault.why}: {which} {does} while it is registered so; in this group {few(members)}",
             _MEND_BROKER[fault.releases is None, fault.rebalances],
-            "critical" if fault.releases is None or scene.gaps else "info",
+            "critical" if fault.releases is None or _do_fail(scene, broker, members) else "info",
         )
+
+
+def _do_fail(scene: Scene, broker: FaultyBroker, members: Sequence[str]) -> bool:
+    """Whether some of ``members``, which the broker may make fail, do. One whose rebalance fails claims nothing, or
+    keeps the owner nodes that it has, and stops reading."""
+    if broker.fault.rebalances:
+        return _stuck(scene)
+    changed_since = scene.snapshot.ids_changed > broker.czxid
+    return bool(scene.gaps) or (changed_since and not scene.unresponsive.isdisjoint(members))
 
 
 #: By whether all releases fail, and whether they get through a rebalance.

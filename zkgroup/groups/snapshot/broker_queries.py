@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from zkgroup.clients.kafka.responses import UNTOLD, GroupNames, KafkaSide
-from zkgroup.errors import NoAnswerError, UsageError, ZkgroupError
+from zkgroup.errors import NoAnswerError, ZkgroupError, is_wrong_setting
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -138,19 +138,16 @@ class BrokerQueries:
         return answers
 
     def _ask(self, what: str, question: Callable[[], T], otherwise: T) -> T:
-        """The answer, or ``otherwise``. Raises ``UsageError`` where librdkafka refuses its configuration."""
+        """The answer, or ``otherwise``. Raises ``UsageError`` where librdkafka refuses its configuration, and where the
+        listener or the protocol that a setting names is refused."""
         if self.failure is not None and not (isinstance(self.failure, NoAnswerError) and self._has_time()):
             return otherwise
         try:
             self.settings()
-        except ZkgroupError as error:  # no broker, or none with such a listener
-            self._fail(what, error)
-            return otherwise
-        try:
             return question()
-        except UsageError:
-            raise
         except ZkgroupError as error:
+            if is_wrong_setting(error):
+                raise
             self._fail(what, error)
             return otherwise
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import KafkaSide, words_of
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import ZkgroupError, is_wrong_setting
 from zkgroup.groups.snapshot.znode_reader import assigned
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 
@@ -130,6 +130,8 @@ class BrokerPoller:
                 self._side, self._logs(wanted), "; ".join(words_of(f"group {self._group}", self._side.untold)) or None
             )
         except ZkgroupError as error:
+            if is_wrong_setting(error) and self._brokers is None:  # what is registered later ends no watch
+                raise
             self._settings = self._coordinators = None
             return Answer(self._side, {}, error.message)
 
