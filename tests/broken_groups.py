@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from support import numbered
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
@@ -20,7 +21,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Failure
 from zkgroup.protocol.znodes import Registration, encode_registration
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 STAMP: Final = 1411294187842
 #: How many messages each partition of ``orders`` holds.

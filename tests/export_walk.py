@@ -28,6 +28,7 @@ from exports import InProcess, commit_offsets, joining
 from resets import drop_messages
 from session_expiry import expire_session
 from support import wait_until
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -46,7 +47,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Exists, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 PARTITIONS: Final = 2
 POINTS: Final = (

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from cli import run
 from support import wait_until
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -30,7 +31,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 #: What a reader is told where topics look like numbers: see ``zkgroup.export.destination.run_log``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")

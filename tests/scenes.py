@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from export_points import Export
 from resets import drop_messages
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -17,7 +18,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from cli import run
 from grouping import commit_in_kafka, joined
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
@@ -18,7 +19,7 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.topic_admin import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 P = TopicPartition
 

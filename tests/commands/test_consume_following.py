@@ -8,11 +8,12 @@ from pathlib import Path
 
 from cli import run
 from consuming import consuming
+from topics import add_partitions, delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

@@ -10,6 +10,7 @@ import pytest
 from members import ReadMember, committed, wait_for_rest
 from observed import Observed
 from support import numbered, wait_until
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -18,7 +19,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Failure, Get, Node, Result, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 NUDGE = b'{"version":1,"subscription":{},"pattern":"static","timestamp":"0"}'
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from members import ReadMember, committed, owners, plan, wait_for_rest
 from support import numbered, values, wait_until
+from topics import add_partitions, delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -16,7 +17,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Get, Node
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]

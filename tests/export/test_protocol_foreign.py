@@ -11,6 +11,7 @@ import pytest
 from export_points import Export, Points, at, points_of
 from exports import files_in, messages_in, nothing_in, published_in
 from hiding import CLOSED
+from topics import delete_topic
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -20,7 +21,7 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Check, Children, Create, Delete, Ensure, Exists, Get, Node, Op, Stat
-from zkgroup.sandbox.topic_admin import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 READABLE = Acl("world", "anyone", 1)
 (HIDDEN,) = CLOSED

@@ -12,6 +12,7 @@ import pytest
 from exports import messages_in, nothing_in, published_in
 from resets import drop_messages
 from support import wait_until
+from topics import add_partitions
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -27,7 +28,7 @@ from zkgroup.export.run.range_tasks import overtaken
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.topic_admin import Record, add_partitions, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from resets import STORES, TIMEOUT, Kept, Resetter, carry_out, drop_messages, selection
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -20,7 +21,7 @@ from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure, Exists, Op
-from zkgroup.sandbox.topic_admin import Record, delete_topic, produce
+from zkgroup.sandbox.topic_admin import Record, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]

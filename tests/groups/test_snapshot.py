@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, white_list
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -18,7 +19,7 @@ from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.topic_admin import create_topic, delete_topic
+from zkgroup.sandbox.topic_admin import create_topic
 
 
 @pytest.fixture

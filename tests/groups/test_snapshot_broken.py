@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from grouping import HOSTILE, Groups, static
+from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -14,7 +15,6 @@ from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Delete, Ensure, Failure, Get, Node, Op, Result
-from zkgroup.sandbox.topic_admin import delete_topic
 
 #: Whoever made the node may delete it, but not read it.
 UNREADABLE = (Acl("world", "anyone", 4 | 8 | 16),)

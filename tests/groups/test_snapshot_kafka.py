@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from grouping import Groups, commit_in_kafka, joined, static
+from topics import add_partitions
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -14,7 +15,6 @@ from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.topic_admin import add_partitions
 
 P = TopicPartition
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import numbered, wait_until
+from topics import add_partitions, delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -33,7 +34,7 @@ from zkgroup.sandbox.sandbox_state import all_states, find, lock_file, read_stat
 from zkgroup.sandbox.server_configuration import properties_file
 from zkgroup.sandbox.server_probe import HOST, known_brokers, port_is_free, zookeeper_serves
 from zkgroup.sandbox.server_process import ServerFailedError, telling_line
-from zkgroup.sandbox.topic_admin import add_partitions, create_topic, delete_topic, produce
+from zkgroup.sandbox.topic_admin import create_topic, produce
 
 OWNER = """
 import sys, time

@@ -1,4 +1,4 @@
-"""Create, widen and delete topics through ZooKeeper, on every release of Kafka, and produce to them."""
+"""Create topics through ZooKeeper, on every release of Kafka, and produce to them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, Message, pro
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerRegistration, decode_broker, decode_topic
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Code, Create, Ensure, Exists, Failure, Get, Node, Result, SetData
+from zkgroup.protocol.operations import Children, Code, Create, Failure, Get, Node, Result
 from zkgroup.sandbox.owned_processes import POLL
 from zkgroup.sandbox.server_probe import led_partitions
 
@@ -32,70 +32,47 @@ def create_topic(
 
     Raises ``ZkgroupError`` if the topic exists or has no leaders within ``timeout`` seconds.
     """
-    replicas = plan_replicas(range(partitions), _brokers(registry), replication)
+    replicas = plan_replicas(range(partitions), broker_ids(registry), replication)
     data = json.dumps({"version": 1, "partitions": replicas}, separators=(",", ":")).encode()
-    _done(registry.write(Create(znodes.topic(topic), data)), f"cannot create topic {topic}")
+    check_written(registry.write(Create(znodes.topic(topic), data)), f"cannot create topic {topic}")
     wait_until_led(registry, topic, range(partitions), timeout)
-
-
-def add_partitions(registry: Registry, topic: str, total: int, *, timeout: float = 30.0) -> None:
-    """Widen ``topic`` to ``total`` partitions, and wait until the new ones have leaders."""
-    path = znodes.topic(topic)
-    node = registry.read([Get(path)])[0]
-    if not isinstance(node, Node):
-        raise NotFoundError(f"no topic {topic}")
-    registration = json.loads(node.data)
-    there = len(registration["partitions"])
-    replication = len(registration["partitions"]["0"])
-    registration["partitions"] |= plan_replicas(range(there, total), _brokers(registry), replication)
-    data = json.dumps(registration, separators=(",", ":")).encode()
-    _done(registry.write(SetData(path, data, node.stat.version)), f"cannot widen topic {topic}")
-    wait_until_led(registry, topic, range(there, total), timeout)
-
-
-def delete_topic(registry: Registry, topic: str, *, timeout: float = 30.0) -> None:
-    """Ask the controller to delete ``topic``, and wait until no broker knows of it."""
-    _done(registry.write(Ensure(f"{znodes.delete_topics()}/{topic}")), f"cannot delete topic {topic}")
-    _wait(lambda: registry.read([Exists(znodes.topic(topic))])[0] is None, timeout, f"topic {topic} was not deleted")
-    endpoints = [broker.endpoints[0] for broker in _registrations(registry)]
-    _wait(
-        lambda: not any(led_partitions(end.host, end.port, topic) for end in endpoints),
-        timeout,
-        f"topic {topic} is still known to a broker",
-    )
 
 
 def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
     """Wait until every broker knows a leader for each of ``partitions``."""
     wanted = set(partitions)
-    endpoints = [broker.endpoints[0] for broker in _registrations(registry)]
+    endpoints = [broker.endpoints[0] for broker in broker_registrations(registry)]
 
     def known() -> bool:
         return all(wanted <= led_partitions(end.host, end.port, topic) for end in endpoints)
 
-    _wait(known, timeout, f"topic {topic}: not every broker knows a leader for every partition")
+    wait_for(known, timeout, f"topic {topic}: not every broker knows a leader for every partition")
 
 
-def _brokers(registry: Registry) -> list[int]:
+def broker_ids(registry: Registry) -> list[int]:
+    """The registered brokers. Raises ``UnreachableError`` if there are none."""
     answer = registry.read([Children(znodes.broker_ids())])[0]
     if not isinstance(answer, tuple) or not answer:
         raise UnreachableError("no broker is registered", "wait until one is, or start one")
     return sorted(int(name) for name in answer)
 
 
-def _registrations(registry: Registry) -> list[BrokerRegistration]:
-    paths = [znodes.broker(broker) for broker in _brokers(registry)]
+def broker_registrations(registry: Registry) -> list[BrokerRegistration]:
+    """The registrations of all brokers."""
+    paths = [znodes.broker(broker) for broker in broker_ids(registry)]
     nodes = registry.read([Get(path) for path in paths])
     return [decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
 
 
-def _done(result: Result, what: str) -> None:
+def check_written(result: Result, what: str) -> None:
+    """Raise ``ZkgroupError`` for a failed write; ``what``: the problem."""
     if isinstance(result, Failure):
         why = "it exists" if result.code is Code.NODE_EXISTS else f"{result.code.value} {result.detail}"
         raise ZkgroupError(f"{what}: {why}")
 
 
-def _wait(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
+def wait_for(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
+    """Wait until ``condition()``. Raises ``ZkgroupError`` after ``timeout`` seconds; ``otherwise``: the problem."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
