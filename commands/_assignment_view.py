@@ -1,4 +1,4 @@
-"""A plan as ``assign`` shows it: rows on stdout, what they come to on stderr, or one JSON object with all of it."""
+"""The output of ``assign``: rows on stdout and a summary on stderr, or one JSON object."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ CHANGES = {
     "release": "to release",
     "tied": "tied",
 }
-# Of many outcomes so many are listed on a terminal; JSON has them all.
+# Outcomes that a terminal lists; JSON has all of them.
 SHOWN_OUTCOMES = 10
 SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True)
 class View:
-    """A plan, the group beside it (None where there is none), and, if it was made to rebalance, how that went."""
+    """A plan, the group (None if it does not exist), and the result of a triggered rebalance."""
 
     group: str
     snapshot: GroupSnapshot | None
@@ -54,14 +54,14 @@ class View:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """The one that is shown."""
+        """The outcome that is shown."""
         from zkgroup.groups.assignment.assignment_plan import nearest
 
         return nearest(self.plan, self.snapshot)[0]
 
     @cached_property
     def matches(self) -> bool:
-        """Whether the live owners are what the plan comes to."""
+        """True if the live owners match the plan."""
         from zkgroup.groups.assignment.assignment_plan import nearest
 
         return nearest(self.plan, self.snapshot)[1] and (bool(self.outcome.holders) or not self.plan.wanted)
@@ -88,13 +88,13 @@ class View:
 
     @property
     def changes(self) -> dict[str, int]:
-        """How many partitions change how."""
+        """The number of partitions by their change."""
         counts = Counter(row.change for row in self.rows)
         return {change: counts[change] for change in CHANGES}  # type: ignore[index]
 
 
 def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str] = ()) -> None:
-    """Rows in the format that was asked for. ``problems`` are warnings."""
+    """Print the plan. ``problems`` are warnings."""
     if has_objects(output):
         print_object(as_object(view), output)
     else:
@@ -103,13 +103,13 @@ def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str]
             sys.stdout.flush()
             sys.stderr.writelines(f"{line}\n" for line in summary(view))
             sys.stderr.flush()
-        # Claims that collide are what the outcomes are made of: there may be thousands of pairs.
+        # The outcomes show colliding claims; there may be thousands of pairs.
         problems = [*problems, *(each.message for each in view.conflicts if each.kind != "claim")]
     warn(ctx, problems)
 
 
 def as_object(view: View) -> dict[str, Any]:
-    """Everything, for programs."""
+    """The plan as one object."""
     variant, explanation = view.base.variant, view.explanation
     found: dict[str, Any] = {
         "group": view.group,
@@ -161,7 +161,7 @@ def _variant(variant: Variant) -> dict[str, str]:
 
 
 def summary(view: View) -> list[str]:
-    """What the rows come to: lines for people."""
+    """The summary of the rows, as lines."""
     lines = ["", *_headline(view)]
     if view.shares:
         lines += ["", *_table([asdict(share) for share in view.shares], SHARE_COLUMNS)]

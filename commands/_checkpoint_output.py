@@ -26,8 +26,8 @@ SaveOption: TypeAlias = Annotated[
         "--save",
         metavar="FILE",
         help="Write the committed offsets to a file, whole or not at all, for reset-offsets --from-file and other "
-        "tools; - is standard output, instead of the rows. In a folder (or FOLDER/, which is made) each run writes a "
-        "file of its own, called after the group and the time.",
+        "tools; - is standard output, instead of the rows. In a folder (FOLDER/ is created) each run writes a new "
+        "file, named after the group and the time.",
         show_default=False,
     ),
 ]

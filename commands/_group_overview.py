@@ -1,4 +1,4 @@
-"""What ``inspect-group`` shows on a terminal: the numbers first, names that may be long last."""
+"""The table of ``inspect-group``: numbers first, long names last."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions"
 MEMBERS = ("owned", "streams", "subscription", "host", "member")
 PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", "leader", "owner")
 BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", "leader", "owner")
-#: What is said of more groups than these is said once, and so many of them are named.
+#: A finding of more groups than this is printed once, with so many of their names.
 NAMED_GROUPS = 3
-#: Colours that are told apart on a dark and on a light ground; the words say the same without them.
+#: Colours for dark and light backgrounds.
 STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
 SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
-#: What a narrow terminal goes without, the least first.
+#: Columns that a narrow terminal leaves out, the least important first.
 SUMMARY_SPARE = ("info", "partitions")
 
 
 def table_row(row: GroupRow) -> dict[str, Any]:
-    """A group's row for a table: the lag that is known of a part is marked."""
+    """A group's row for a table; a partial lag is marked: ``≥20``."""
     return {**asdict(row), "lag": shown_lag(row)}
 
 
 def shown_lag(row: GroupRow) -> int | None:
-    """The lag for a table and a message; None where nothing of it is known."""
+    """The lag for a table or a message; None if it is unknown."""
     return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
 def print_overview(one: Inspection, given: GlobalOptions) -> None:
-    """One group: a line about it, its members, its partitions, what is wrong."""
+    """Print one group: a headline, its members, its partitions, its findings."""
     row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
     print_rows([row], HEAD, "table", spare=SPARE)
     if members := one.rows("members"):
@@ -115,7 +115,7 @@ def _title(text: str) -> None:
 
 
 def _print_findings(findings: Sequence[Finding], given: GlobalOptions) -> None:
-    # Folded for people, one line each for grep.
+    # Folded on a terminal; one line each for grep.
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:
@@ -125,7 +125,7 @@ def _print_findings(findings: Sequence[Finding], given: GlobalOptions) -> None:
             if text is not None:
                 rest = " " * (12 if text.startswith("→") else 10)
                 sys.stdout.write(_folded(one_line(text), max(40, columns - 1), rest) + "\n")
-        # However long, a command stays whole: where the terminal wraps it, it can be selected and pasted.
+        # A command is never folded, so that it can be copied.
         sys.stdout.writelines(
             f"            {one_line(render_command(command, given))}\n" for command in finding.commands
         )

@@ -13,8 +13,7 @@ from ._global_options import GlobalOptions
 from ._rendering import render
 from ._terminal_text import one_line
 
-# What zkgroup reports, and what the libraries below it may. kazoo's warnings tell of every dropped connection, which
-# zkgroup reports itself where it matters.
+# The levels of zkgroup and of its libraries. kazoo warns of every dropped connection, which zkgroup reports itself.
 _LEVELS = (
     (logging.WARNING, logging.CRITICAL + 1),
     (logging.INFO, logging.CRITICAL + 1),
@@ -29,7 +28,7 @@ LIBRARIES = ("kazoo", "py4j", "pyspark")
 
 
 class _Formatter(logging.Formatter):
-    """One line a record, safe to show; with times once somebody asks for more than warnings."""
+    """One line per record, safe for terminals; with times at ``-v``."""
 
     converter = staticmethod(time.gmtime)
 
@@ -60,8 +59,8 @@ def configure_logging(given: GlobalOptions) -> None:
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False
-        # py4j tells all that goes to the JVM and comes from it, every property of Spark's among it: secrets.
+        # py4j logs all traffic with the JVM, with Spark's properties: secrets.
         logger.setLevel(max(level, logging.WARNING) if name == "py4j" else level)
-    # py4j tells of every Ctrl-C on the root logger, which prints all it gets unless there is somebody to take it.
+    # py4j logs every Ctrl-C on the root logger, which prints it unless it has a handler.
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""``inspect-group --check`` and ``--metrics``: what a monitoring system reads."""
+"""``inspect-group --check`` and ``--metrics``: output for monitoring systems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.monitoring.nagios_check import GroupCheck
 
 MONITORING = "For monitoring"
-#: What a plugin for Nagios ends with where it could not judge.
+#: The exit code of a Nagios plugin without a verdict.
 UNKNOWN = 3
 SHOWN_REASONS = 20
 
@@ -33,7 +33,7 @@ CheckOption: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="A line for a monitoring system, with performance data, and its exit codes: 0 OK, 1 WARNING, 2 CRITICAL, "
+        help="Print one line with performance data for a monitoring system; exit with 0 OK, 1 WARNING, 2 CRITICAL, "
         "3 UNKNOWN. Each check keeps its look, and judges the last ones by Burrow's rules.",
         rich_help_panel=MONITORING,
     ),
@@ -44,7 +44,7 @@ WarnLagOption: TypeAlias = Annotated[
         "--warn-lag",
         metavar="N",
         min=1,
-        help="For --check: a warning from this lag on, of all partitions of a group together.",
+        help="For --check: WARNING from this lag of a group on.",
         show_default=False,
         rich_help_panel=MONITORING,
     ),
@@ -55,7 +55,7 @@ CritLagOption: TypeAlias = Annotated[
         "--crit-lag",
         metavar="N",
         min=1,
-        help="For --check: critical from this lag on.",
+        help="For --check: CRITICAL from this lag of a group on.",
         show_default=False,
         rich_help_panel=MONITORING,
     ),
@@ -64,10 +64,10 @@ WindowOption: TypeAlias = Annotated[
     int,
     typer.Option(
         "--window",
-        metavar="LOOKS",
+        metavar="N",
         min=3,
         max=1000,
-        help="For --check: how many looks are judged together, this one included.",
+        help="For --check: the number of snapshots that are evaluated, with this one.",
         rich_help_panel=MONITORING,
     ),
 ]
@@ -77,7 +77,7 @@ HistoryOption: TypeAlias = Annotated[
         "--history",
         metavar="FILE",
         dir_okay=False,
-        help="For --check: where looks are kept, an SQLite file; history.sqlite3 in the state folder by default.",
+        help="For --check: the SQLite file of snapshots. Default: history.sqlite3 in the state folder.",
         show_default=False,
         rich_help_panel=MONITORING,
     ),
@@ -103,8 +103,8 @@ def is_check(arguments: Sequence[str]) -> bool:
 
 
 def say_unknown(why: str) -> int:
-    """The line, and the exit code, where nothing could be judged."""
-    # What went wrong may be that nothing takes our output: the exit code still tells.
+    """Print the line without a verdict; returns the exit code."""
+    # stdout may be what failed.
     with contextlib.suppress(OSError):
         sys.stdout.write(f"ZKGROUP UNKNOWN: {_plain(why)}\n")
         sys.stdout.flush()
@@ -120,7 +120,7 @@ def check(
     window: int,
     history: Path | None,
 ) -> Mapping[str, GroupCheck]:
-    """Judge each group over its last looks, and keep this one."""
+    """Check each group over its last snapshots, and store this one."""
     from zkgroup.groups.monitoring.lag_history import History, samples_of
     from zkgroup.groups.monitoring.nagios_check import Thresholds, check_group
 
@@ -143,7 +143,7 @@ def check(
 def show_checks(
     checks: Sequence[GroupCheck], output: Output, *, every: bool, warn_lag: int | None, crit_lag: int | None
 ) -> int:
-    """Print the verdict; the exit code."""
+    """Print the verdict; returns the exit code."""
     from zkgroup.groups.monitoring.nagios_check import EXIT_CODES, worst_state
 
     state = worst_state(one.state for one in checks)
@@ -161,7 +161,7 @@ def show_checks(
 
 
 def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
-    """What the first line says, and the lines after it."""
+    """The text of the first line, and the lines after it."""
     if one.reasons:
         said = f"{one.group}: {one.reasons[0][1]}"
         more = len(one.reasons) - 1
@@ -190,8 +190,8 @@ def _reasons(one: GroupCheck, reasons: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _data(one: GroupCheck, limits: str, *, every: bool) -> str:
-    """Performance data; one of many groups gives its lag alone, under its name."""
-    # U stands for what is not known, by the plugins' guidelines: a part would be taken for the whole.
+    """Performance data; for one of many groups its lag alone, under its name."""
+    # U means unknown, by the guidelines of Nagios plugins: a partial sum would be read as the whole.
     lag = "U" if one.row.lag is None else one.row.lag
     max_lag = "U" if one.max_lag is None else one.max_lag
     if every:
@@ -211,12 +211,12 @@ def _data(one: GroupCheck, limits: str, *, every: bool) -> str:
 
 
 def _label(name: str) -> str:
-    """As the plugins' guidelines quote it: neither ``=`` nor a bar may be in it."""
+    """A label, quoted as in the guidelines of Nagios plugins: without ``=`` and bars."""
     return "'" + _plain(name).replace("=", "_").replace("'", "''") + "'"
 
 
 def _plain(text: str) -> str:
-    """On one line, without the bar that performance data begins with."""
+    """The text on one line, without bars, which begin performance data."""
     return one_line(text).replace("|", "¦")
 
 
@@ -245,7 +245,7 @@ def _object(one: GroupCheck) -> dict[str, Any]:
 
 
 def write_metrics(path: str, found: Sequence[Inspection], checks: Mapping[str, GroupCheck] | None) -> None:
-    """Write the file, or standard output."""
+    """Write the metrics to the file or to standard output."""
     from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
     from zkgroup.groups.offset_files.atomic_file import write_whole
     from zkgroup.groups.offset_files.offset_file import STDIO

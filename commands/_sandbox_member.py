@@ -1,4 +1,4 @@
-"""A member of Kafka's own consumer, as a child that lives no longer than the command."""
+"""A member with Kafka's own consumer, as a child process that ends with the command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_filter(expression: str) -> None:
-    """Raise where Java would refuse it; what we alone do not support is Java's to judge."""
+    """Raise ``FilterSyntaxError`` for what Java refuses. Java checks filters that only zkgroup does not support."""
     from zkgroup.protocol.topic_filter import TopicFilter
 
     try:
@@ -29,7 +29,7 @@ def check_filter(expression: str) -> None:
 
 
 def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
-    """Run it in the sandbox ``name`` until it ends, or is to; returns the exit code."""
+    """Run it in the sandbox ``name`` until it ends or a signal comes; returns the exit code."""
     from zkgroup.child_environment import childs_environment
     from zkgroup.child_watchdog import Watchdog
     from zkgroup.sandbox.lifecycle import running
@@ -44,7 +44,7 @@ def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
             guard.send(f"+{child.pid}")
             asked = False
             while child.poll() is None:
-                # The member itself only notices a reader that is gone when it has something to print.
+                # The member notices a closed pipe only when it prints.
                 if not asked and (stop_request or reader_is_gone(1)):
                     asked = True
                     child.terminate()
@@ -57,5 +57,5 @@ def run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
             raise ZkgroupError(f"member {options.member_id} ended with status {child.returncode}", "see what it said")
         return stop_request.exit_code
     finally:
-        guard.close()  # ends the member too, should it still run
+        guard.close()  # ends a running member, too
         shutil.rmtree(folder, ignore_errors=True)

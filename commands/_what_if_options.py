@@ -1,4 +1,4 @@
-"""The options of ``assign`` that say what would be: text → changes of a scenario."""
+"""The what-if options of ``assign``: text → changes of a scenario."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the command line changes: each in the order it was given."""
+    """The changes of the command line, in their order."""
 
     members: dict[str, Registration] = field(default_factory=dict)
     without: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Changes:
 def parse_changes(
     member: Sequence[str], without: Sequence[str], streams: Sequence[str], partitions: Sequence[str], mix: Sequence[str]
 ) -> Changes:
-    """Read the options; UsageError for what cannot be read, and for what is said twice."""
+    """Parse the options. Raises ``UsageError`` for invalid and for repeated ones."""
     return Changes(
         _once("--member", member, parse_member, "c3=orders:2,payments:1"),
         tuple(dict.fromkeys(without)),
@@ -98,7 +98,7 @@ def _parse_choice(where: str, text: str) -> Choice:
 
 
 def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario:
-    """Take members away, add some, change streams: in this order. NotFoundError for a member that is not there."""
+    """Remove members, add members, change streams, in this order. Raises ``NotFoundError`` for an unknown member."""
     from zkgroup.groups.assignment.what_if import find_member, with_member, with_streams, without_member
 
     for name in changes.without:
@@ -106,14 +106,14 @@ def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario
     for name, registration in changes.members.items():
         scenario = with_member(scenario, name, registration)
         for streams in registration.subscription.values():
-            with_streams(scenario, name, streams)  # refuses what is no sensible number
+            with_streams(scenario, name, streams)  # raises for an invalid number
     for name, streams in changes.streams.items():
         scenario = with_streams(scenario, find_member(name, group, scenario.registrations), streams)
     return scenario
 
 
 def change_partitions(scenario: Scenario, changes: Changes) -> Scenario:
-    """Add partitions; the topics' own must be known by now."""
+    """Add partitions to topics whose partitions are known."""
     from zkgroup.groups.assignment.what_if import with_partitions
     from zkgroup.protocol.names import validate_topic
 

@@ -1,4 +1,4 @@
-"""``zkgroup assign``: who would own what, and making a group rebalance to that."""
+"""``zkgroup assign``: predict the partition assignment, or trigger a rebalance."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def assign(
         typer.Option(
             "--member",
             metavar="NAME=T:N,…",
-            help="With this member, which reads topic T with N streams; NAME=~REGEX:N for a white list, !~ for a black "
-            "list. NAME is its whole id: order depends on it.",
+            help="With this member, which reads topic T with N streams; NAME=~REGEX:N for a whitelist, !~ for a "
+            "blacklist. NAME is its whole id, which decides the order.",
             rich_help_panel=WHAT_IF,
         ),
     ] = None,
@@ -78,20 +78,20 @@ def assign(
         typer.Option(
             "--streams",
             metavar="MEMBER=N",
-            help="If this member read each topic with N streams.",
+            help="With N streams of this member for each topic.",
             rich_help_panel=WHAT_IF,
         ),
     ] = None,
     partitions: Annotated[
         list[str] | None,
-        typer.Option("--partitions", metavar="T=N", help="If topic T had N partitions.", rich_help_panel=WHAT_IF),
+        typer.Option("--partitions", metavar="T=N", help="With N partitions of topic T.", rich_help_panel=WHAT_IF),
     ] = None,
     mix: Annotated[
         list[str] | None,
         typer.Option(
             "--mix",
             metavar="MEMBER=STRATEGY[@RELEASE]",
-            help="If this member planned by another strategy or release than the others.",
+            help="With another strategy or release of this member.",
             rich_help_panel=WHAT_IF,
         ),
     ] = None,
@@ -102,7 +102,7 @@ def assign(
             metavar="N",
             min=1,
             max=10_000,
-            help="Of a mix, work out at most N outcomes.",
+            help="With --mix: compute at most N outcomes.",
             rich_help_panel=WHAT_IF,
         ),
     ] = 50,
@@ -110,7 +110,7 @@ def assign(
         bool,
         typer.Option(
             "--execute",
-            help="Make the group rebalance, which does not change its assignment, and check that the live owners are "
+            help="Trigger a rebalance, which does not change the assignment, and check that the live owners are "
             "the plan; exit with 6 if they are not.",
             rich_help_panel=CHANGE,
         ),
@@ -124,7 +124,7 @@ def assign(
             metavar="SECONDS",
             min=1,
             max=3600,
-            help="With --execute: how long to wait for rest, when the group is disturbed and once more after it.",
+            help="With --execute: how long to wait until the group is stable, before the rebalance and again after it.",
             rich_help_panel=CHANGE,
         ),
     ] = 30.0,
@@ -157,7 +157,7 @@ def assign(
     from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
     from zkgroup.groups.findings.finding import judge
 
-    choice_of(strategy or "range", kafka_version)  # wrong ones are refused before anything is opened
+    choice_of(strategy or "range", kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)
     with open_registry(change.settings) as registry:
         kafka = brokers_of(change.settings, registry)
@@ -259,7 +259,7 @@ def _execute(
     timeout: float,
     output: Output,
 ) -> None:
-    """Make the group rebalance, show how it is then, and judge that."""
+    """Trigger a rebalance, print the new owners, and check them."""
     from zkgroup.groups.assignment.assignment_plan import accepted, misfits
     from zkgroup.groups.assignment.strategy_inference import explain
     from zkgroup.groups.assignment.trigger_rebalance import departures, rebalance

@@ -1,4 +1,4 @@
-"""``zkgroup inspect-group``: everything about a group, judged."""
+"""``zkgroup inspect-group``: diagnose a group."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": (), "findin
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """A finding as it is shown; each command as a line for a shell."""
+    """A finding's row; each command is a line for a shell."""
 
     code: str
     severity: Severity
@@ -105,7 +105,7 @@ def inspect_group(
     store: StoreOption = None,
     section: Annotated[
         Section | None,
-        typer.Option("--section", help="Only these rows, with all their columns.", show_default=False),
+        typer.Option("--section", help="Only this part, with all columns.", show_default=False),
     ] = None,
     again: Annotated[
         float | None,
@@ -122,7 +122,7 @@ def inspect_group(
         bool,
         typer.Option(
             "--verify",
-            help="Exit with 6 if a finding is critical; with 1 if none is, but what may not be read could be.",
+            help="Exit with 6 if a finding is critical; with 1 if none is, but an access list may hide one.",
         ),
     ] = False,
     code: Annotated[
@@ -130,7 +130,7 @@ def inspect_group(
         typer.Option(
             "--explain",
             metavar="CODE",
-            help="Show the page that explains findings of this code: what it means, why it happens, what mends it.",
+            help="Show the page about findings of this code: meaning, causes, remedies.",
             show_default=False,
             autocompletion=complete_finding,
         ),
@@ -205,7 +205,7 @@ def inspect_group(
         raise UsageError(
             "--topic beside --all", "inspect one group, or list the partitions: --all --section partitions"
         )
-    from zkgroup.groups.findings.inspection import inspect, worst_first  # brings kazoo, which --help must not
+    from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
     from zkgroup.groups.snapshot.tables import shared_warnings
 
     def look() -> dict[str, Any]:
@@ -225,7 +225,7 @@ def inspect_group(
         found = [found[0].only_topics(topic)]
     checks = None
     if checking:
-        judged = [one for one in found if not every or one.snapshot.partitions]  # of others there is nothing to judge
+        judged = [one for one in found if not every or one.snapshot.partitions]  # others have nothing to check
         checks = check(ctx, judged, warn_lag=warn_lag, crit_lag=crit_lag, window=window, history=history)
     if metrics is not None:
         write_metrics(metrics, found, checks)
@@ -312,7 +312,7 @@ def _names(columns: Columns) -> list[str]:
 
 
 def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
-    """A group as one JSON object."""
+    """A group as one object."""
     both = BOTH if one.store == "both" else ()
     row = one.summary
     return {

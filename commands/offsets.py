@@ -1,4 +1,4 @@
-"""``zkgroup offsets``: where a group stands in each partition, and how far that is from the end."""
+"""``zkgroup offsets``: a group's committed offsets and lag."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def offsets(
     if save_to == metrics == "-":
         raise UsageError("both --save and --metrics to standard output", "give one of them a file")
     from zkgroup.groups.partition_scope import parse_scope
-    from zkgroup.groups.snapshot.tables import notes, partition_rows  # brings kazoo, which --help must not
+    from zkgroup.groups.snapshot.tables import notes, partition_rows  # imports kazoo, which --help must not
 
     scope = parse_scope(topic or ())
     if save_to is not None:
@@ -92,7 +92,7 @@ def offsets(
 
 
 def _within(scope: Scope, snapshot: GroupSnapshot, rows: list[PartitionRow]) -> list[PartitionRow]:
-    """The rows that are meant. Raises ``NotFoundError`` for a topic or a partition that is none of the group's."""
+    """The chosen rows. Raises ``NotFoundError`` for a topic or a partition that the group does not have."""
     if not scope.topics:
         return rows
     check_topics(snapshot, scope.topics)

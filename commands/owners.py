@@ -1,4 +1,4 @@
-"""``zkgroup owners``: who owns each partition of a group."""
+"""``zkgroup owners``: the owner of each partition of a group."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def owners(
     zkgroup owners billing --verify
     """
     from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
-    from zkgroup.groups.snapshot.tables import notes, only_topics, owner_rows  # brings kazoo, which --help must not
+    from zkgroup.groups.snapshot.tables import notes, only_topics, owner_rows  # imports kazoo, which --help must not
 
     snapshot = _look(connection(ctx), group, store, verify=verify)
     if topic:
@@ -73,7 +73,7 @@ def owners(
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
     """The group's owners, from ZooKeeper alone where that tells them; who may also read in Kafka, to ``verify``."""
-    from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, as above
+    from zkgroup.groups.snapshot.group_reader import read_group  # imports kazoo, as above
 
     keep_everything()
     timeout = settings.timeout

@@ -1,4 +1,4 @@
-"""``zkgroup sandbox``: real servers on this machine, for a first try and for tests."""
+"""``zkgroup sandbox``: real servers on this machine, for trials and tests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     add_completion=False,
-    help="""Real ZooKeeper and Kafka servers on this machine, for first tries and tests.
+    help="""Run ZooKeeper and Kafka servers on this machine, for trials and tests.
 
     \b
     zkgroup sandbox start --kafka 0.8.2.2
     zkgroup sandbox member orders --group billing --detach
     """,
-    short_help="Real ZooKeeper and Kafka servers on this machine.",
+    short_help="Run ZooKeeper and Kafka servers on this machine.",
     subcommand_metavar="COMMAND …",
 )
 
@@ -43,7 +43,7 @@ NameOption = Annotated[
     typer.Option("--name", metavar="NAME", help="The sandbox.", autocompletion=complete_sandbox),
 ]
 
-#: What a sandbox finds its brokers by; with another value it would wait for them in vain.
+#: Properties by which a sandbox finds its brokers.
 _OWN = frozenset(
     {"advertised.host.name", "advertised.listeners", "advertised.port", "broker.id", "host.name", "listeners", "port"}
     | {"zookeeper.connect"}
@@ -70,10 +70,11 @@ def start(
     ctx: typer.Context,
     name: NameOption = "default",
     kafka: KafkaOption = "1.1.1",
-    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, max=3, help="How many brokers.")] = 1,
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, max=3, help="The number of brokers.")] = 1,
     chroot: Annotated[str, typer.Option("--chroot", metavar="PATH", help="The cluster's path in ZooKeeper.")] = "",
     tick_ms: Annotated[
-        int, typer.Option("--tick-ms", metavar="N", min=50, help="ZooKeeper's tick: sessions may last 2 to 20 of them.")
+        int,
+        typer.Option("--tick-ms", metavar="N", min=50, help="ZooKeeper's tick; session time-outs are 2 to 20 ticks."),
     ] = 500,
     zookeeper_port: Annotated[
         int | None, typer.Option(metavar="PORT", min=1, max=65535, help="ZooKeeper's port.", show_default="a free one")
@@ -254,7 +255,7 @@ def fill(
         from zkgroup.sandbox.topic_admin import fill_topic
 
     validate_topic(topic)
-    # librdkafka calls back at each delivery, and an exception that a signal raises there is lost.
+    # A signal's exception in librdkafka's delivery callback would get lost.
     with StopRequest() as stop:
 
         def work() -> dict[TopicPartition, LogRange]:
