@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import confluent_kafka
+
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.java_runtime import find_java
+from zkgroup.java_runtime import find_java, install_words
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -129,13 +132,17 @@ def values(bench: Bench, rounds: int) -> list[Row]:
     def ours() -> float:
         return bench.messages / run(bench.zkgroup(), output=NULL).seconds
 
-    rows = [in_turn(Row("consume, values", "ConsoleConsumer", "msg/s", "more", 3), rounds, console, ours)]
-    kcat = shutil.which("kcat")
+    rows = [in_turn(Row("consume, values", "ConsoleConsumer", "msg/s", "more", 5), rounds, console, ours)]
+    if (loop := compile_loop(bench.folder)) is not None:
+        command = [str(loop), librdkafka(), bench.sandbox.bootstrap, TOPIC, str(PARTITIONS), str(bench.messages)]
+        limit = Row("consume, values", "C loop, one consumer, no group", "msg/s", "more", 1.1)
+        rows.append(in_turn(limit, rounds, lambda: bench.messages / run(command, output=NULL).seconds, ours))
+    kcat = find_kcat()
     if kcat is not None:
         for work, theirs, options, goal in (
-            ("consume, values", [], [], 1.7),
+            ("consume, values", [], [], 1.8),
             ("consume, `%t %p %o %s\\n`", ["-f", "%t %p %o %s\\n"], ["--format", "%t %p %o %s\\n"], 5.0),
-            ("consume, JSON lines", ["-J"], ["--output", "json"], 5.0),
+            ("consume, JSON lines", ["-J"], ["--output", "json"], 12.0),
         ):
             row = Row(work, " ".join(["kcat -C", *theirs[:1]]), "msg/s", "more", goal)
             command = [kcat, "-C", "-b", bench.sandbox.bootstrap, "-t", TOPIC, "-o", "beginning", "-e", "-q", *theirs]
@@ -147,6 +154,32 @@ def values(bench: Bench, rounds: int) -> list[Row]:
             )
             rows.append(row)
     return rows
+
+
+def compile_loop(folder: Path) -> Path | None:
+    """The C loop, which says how fast librdkafka is here; None where no compiler is."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        sys.stderr.write("no C compiler is here, so the C loop is left out\n")
+        return None
+    program = folder / "consume_loop"
+    source = Path(__file__).with_name("consume_loop.c")
+    run([compiler, "-O2", "-o", str(program), str(source), "-ldl"])
+    return program
+
+
+def librdkafka() -> str:
+    """The librdkafka that confluent-kafka brings, or the machine's where it brings none."""
+    libraries = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
+    return str(next(libraries.glob("librdkafka-*.so*"), "librdkafka.so.1"))
+
+
+def find_kcat() -> str | None:
+    """kcat's path. It is installed where it is missing and this user may; None where that fails."""
+    words = install_words()
+    if shutil.which("kcat") is None and words is not None:
+        subprocess.run([*words, "kcat"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=300, check=False)
+    return shutil.which("kcat")
 
 
 def memory(bench: Bench, rounds: int) -> Row:

@@ -14,7 +14,8 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import Consumer, KafkaError, KafkaSettings, KafkaTopicPartition, Message, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.range_reader import Hole, RangeReader, range_consumer
+from zkgroup.clients.kafka.native_reader import native_module
+from zkgroup.clients.kafka.range_reader import Hole, RangeReader, range_consumer, range_source
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import Record, produce
@@ -22,10 +23,18 @@ from zkgroup.sandbox.topic_admin import Record, produce
 Reader = Callable[..., list[tuple[int, bytes | None]]]
 
 
+@pytest.fixture(params=[range_consumer, range_source], ids=["Python", "native"])
+def open_source(request: pytest.FixtureRequest) -> Callable[[KafkaSettings], Any]:
+    """Both kinds of sources."""
+    if request.param is range_source and native_module() is None:
+        pytest.skip("there is no native reader: no compiler was here")
+    return request.param  # type: ignore[no-any-return]
+
+
 @pytest.fixture
-def read(kafka: KafkaSettings) -> Iterator[Reader]:
+def read(kafka: KafkaSettings, open_source: Callable[[KafkaSettings], Any]) -> Iterator[Reader]:
     """``read(topic, start, end)`` is what the range holds, as (offset, value)."""
-    source = range_consumer(kafka)
+    source = open_source(kafka)
 
     def collect(topic: str, start: int, end: int, patience: float = 10.0) -> list[tuple[int, bytes | None]]:
         batches = RangeReader(source, patience).batches(TopicPartition(topic, 0), start, end)
@@ -72,14 +81,17 @@ class Counted:
 
 
 def test_a_topic_that_is_new_to_the_consumer_is_not_waited_for(
-    make_topic: Callable[..., str], fill: Callable[..., list[Record]], kafka: KafkaSettings
+    make_topic: Callable[..., str],
+    fill: Callable[..., list[Record]],
+    kafka: KafkaSettings,
+    open_source: Callable[[KafkaSettings], Any],
 ) -> None:
     """librdkafka looks for the leaders of topics that it has met since once a second: small topics came one a second.
     Counted in waits of 5 ms, not by the clock."""
     topics = [make_topic() for _ in range(6)]
     for topic in topics:
         fill(topic, 3)
-    with closing(range_consumer(kafka)) as source:
+    with closing(open_source(kafka)) as source:
         counted: Any = Counted(source)
         for topic in topics:
             batches = RangeReader(counted).batches(TopicPartition(topic, 0), 0, 3)
@@ -186,9 +198,9 @@ def test_a_missing_topic_is_told_after_the_patience(unique: Callable[[str], str]
         read(unique("missing"), 0, 10, patience=0.5)
 
 
-def test_unreachable_brokers_are_told_after_the_patience() -> None:
+def test_unreachable_brokers_are_told_after_the_patience(open_source: Callable[[KafkaSettings], Any]) -> None:
     """No broker at the address: an error of its own, not an endless wait."""
-    source = range_consumer(KafkaSettings("127.0.0.1:1"))
+    source = open_source(KafkaSettings("127.0.0.1:1"))
     try:
         with pytest.raises(UnreachableError):
             list(RangeReader(source, 0.5).batches(TopicPartition("topic", 0), 0, 10))
@@ -197,12 +209,15 @@ def test_unreachable_brokers_are_told_after_the_patience() -> None:
 
 
 def test_a_reader_that_is_kept_waiting_does_not_take_that_for_silence(
-    make_topic: Callable[..., str], fill: Callable[..., list[Record]], kafka: KafkaSettings
+    make_topic: Callable[..., str],
+    fill: Callable[..., list[Record]],
+    kafka: KafkaSettings,
+    open_source: Callable[[KafkaSettings], Any],
 ) -> None:
     """Whoever takes longer over a batch than the patience still gets the rest."""
     topic = make_topic()
     fill(topic, 1500)
-    source = range_consumer(kafka)
+    source = open_source(kafka)
     try:
         offsets: list[int] = []
         for batch in RangeReader(source, 0.05).batches(TopicPartition(topic, 0), 0, 1500):
@@ -214,13 +229,18 @@ def test_a_reader_that_is_kept_waiting_does_not_take_that_for_silence(
         source.close()
 
 
-def test_batches_follow_the_size_of_messages(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:
+def test_batches_follow_the_size_of_messages(
+    kafka: KafkaSettings, make_topic: Callable[..., str], open_source: Callable[[KafkaSettings], Any]
+) -> None:
     """Batches of large messages stay small: what a task holds is bounded in bytes."""
     topic = make_topic()
     produce(kafka, topic, [Record(bytes(900_000), None, 0) for _ in range(60)])
-    source = range_consumer(kafka)
+    source = open_source(kafka)
     try:
-        sizes = [sum(map(len, batch)) for batch in RangeReader(source).batches(TopicPartition(topic, 0), 0, 60)]
+        sizes = [
+            sum(len(message) for message in batch)
+            for batch in RangeReader(source).batches(TopicPartition(topic, 0), 0, 60)
+        ]
     finally:
         source.close()
     assert sum(sizes) == 60 * 900_000
