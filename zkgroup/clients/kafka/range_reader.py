@@ -119,7 +119,7 @@ class MemorySize(NamedTuple):
 class Batch(list[Message]):
     """Messages, and the memory that they take."""
 
-    __slots__ = ("held",)
+    __slots__ = ("memory",)
 
     def __init__(self, messages: Iterable[Message], memory: MemorySize) -> None:
         super().__init__(messages)
