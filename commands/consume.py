@@ -6,20 +6,23 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import Notice, Remedy, UsageError
 
 from . import _consumption
 from ._completion_values import complete_group, complete_topic
 from ._consumption import Limits, Selection
-from ._context import connection, consumer_config, coordinated_config, done
+from ._context import connection, consumer_config, coordinated_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
+
+if TYPE_CHECKING:
+    from zkgroup.protocol.topic_filter import TopicFilter
 
 log = logging.getLogger("zkgroup.consume")
 
@@ -186,6 +189,8 @@ def consume(
     log.info("messages are read by the %s reader", reader_in_use())
 
     selection = _selection(topics or [], whitelist, blacklist)
+    if selection.filter is not None:
+        warn(ctx, _filter_notices(selection.filter))
     where = "earliest" if from_beginning else offset
     if where is None and not member:
         where = "earliest" if config.auto_offset_reset == "smallest" else "latest"
@@ -233,6 +238,19 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
     if blacklist is not None:
         return Selection((), TopicFilter("black_list", blacklist))
     return Selection(tuple(dict.fromkeys(map(validate_topic, topics))), None)
+
+
+def _filter_notices(topic_filter: TopicFilter) -> Iterator[Notice]:
+    """A warning about backslashes that the shell did not need escaped: Java reads a doubled one as a backslash."""
+    from zkgroup.protocol.znodes import is_escaped_twice
+
+    if is_escaped_twice(topic_filter.expression):
+        effect = "excludes" if topic_filter.kind == "black_list" else "matches"
+        yield Notice(
+            f"the filter '{topic_filter.expression}' has a doubled backslash, which {effect} no topic: no topic's name "
+            "contains a backslash",
+            Remedy("write a single one"),
+        )
 
 
 def _formatter(fmt: str | None, output: str, *, visible: bool) -> Formatter:

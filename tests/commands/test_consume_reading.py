@@ -156,6 +156,29 @@ def test_filters_take_topics_as_they_come(
     assert run("-z", cluster.connect, "consume", "--whitelist", f"no{stem}", "-e").returncode == 4
 
 
+@pytest.mark.parametrize("group", [(), ("-g", "GROUP"), ("-g", "GROUP", "--coordinator", "kafka")], ids=len)
+def test_a_filter_that_is_escaped_twice(
+    cluster: Sandbox, unique: Callable[[str], str], make_topic: MakeTopic, fill: Fill, group: tuple[str, ...]
+) -> None:
+    """It is read as Java reads it, with one warning: a black list excludes nothing, a white list matches nothing."""
+    topic = make_topic(1)
+    fill(topic, 2)
+    group = tuple(word.replace("GROUP", unique("group")) for word in group)
+
+    def consume(option: str, expression: str) -> subprocess.CompletedProcess[str]:
+        more = ("--from-beginning", "--timeout-ms", "1500", "-f", r"%t\n")
+        return run("-z", cluster.connect, "consume", option, expression, *group, *more)
+
+    for dot, warnings in ((r"\.", 0), (r"\\.", 1)):
+        expression = rf"(?!{topic}).*|{topic}{dot}"
+        black = consume("--blacklist", expression)
+        assert (black.returncode, black.stdout) == (0, f"{topic}\n" * 2), black
+        assert black.stderr.count("has a doubled backslash, which excludes no topic") == warnings, black
+    white = consume("--whitelist", rf"{topic}\\w*")
+    assert white.stderr.count(f"the filter '{topic}\\\\w*' has a doubled backslash, which matches no topic") == 1, white
+    assert white.stdout == ""
+
+
 def test_every_part_of_a_message(cluster: Sandbox, kafka: KafkaSettings, make_topic: MakeTopic) -> None:
     """Tombstones, headers, bytes that are no text and missing keys, as values, as kcat's tokens and as JSON."""
     topic = make_topic(1)

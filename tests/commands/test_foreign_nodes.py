@@ -110,3 +110,15 @@ def test_a_checkpoint_says_what_offsets_say(cluster: Sandbox, groups: Groups) ->
     ):
         assert line in shown.stderr
         assert line in saved.stderr
+
+
+def test_a_group_without_offsets_names_them(cluster: Sandbox, groups: Groups, layout: Sequence[str]) -> None:
+    """Saved or reset: the group is there, and what it has is no offset."""
+    group = put(groups, layout)
+    for command in (["offsets", group, "--save", "-"], ["reset-offsets", group, "--all-topics", "--to-earliest"]):
+        result = run(*command, "-z", cluster.connect)
+        assert (result.returncode, result.stdout) == (4, "")
+        children = [f"{znodes.group(group)}/{name}" for name in layout if "/" not in name]
+        nodes = "node of another client is" if len(children) == 1 else "nodes of another client are"
+        expected = f"group {group} has no offsets; {len(children)} {nodes} no offsets: {', '.join(children)}: "
+        assert result.stderr.startswith(f"zkgroup: {expected}")

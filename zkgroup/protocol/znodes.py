@@ -293,8 +293,13 @@ def _parse_leniently(path: str, data: bytes | None, defects: list[str]) -> dict[
     return parsed
 
 
+def is_escaped_twice(expression: str) -> bool:
+    """Whether a filter's expression matches a backslash, which no topic's name contains."""
+    return "\\\\" in expression
+
+
 def _expression_defects(expression: str) -> Iterator[str]:
-    if "\\\\" in expression:
+    if is_escaped_twice(expression):
         yield ESCAPED_TWICE
     if any(character < " " for character in expression):
         yield "a control character in the expression, where a backslash was not escaped"

@@ -15,6 +15,7 @@ from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, OffsetStor
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
 from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.group_reader import GroupReader
+from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -65,7 +66,10 @@ class OffsetReader:
             raise UsageError("no ZooKeeper was named", "give --zookeeper, or --store kafka")
         keys = _selected(snapshot, selection)
         if not keys:
-            raise NotFoundError(f"group {group} has no offsets{in_store(store)}", self._other_store(store))
+            problem = "; ".join(
+                [f"group {group} has no offsets{in_store(store)}", *foreign_note(snapshot.foreign, "no offsets")]
+            )
+            raise NotFoundError(problem, self._other_store(store))
         if needs_logs and reader.failure is not None:
             raise reader.failure
         found = {one.key: one for one in snapshot.partitions}
