@@ -163,18 +163,18 @@ def test_a_filter_that_is_escaped_twice(
     """It is read as Java reads it, with one warning: a black list excludes nothing, a white list matches nothing."""
     topic = make_topic(1)
     fill(topic, 2)
-    group = tuple(word.replace("GROUP", unique("group")) for word in group)
 
-    def consume(option: str, expression: str) -> subprocess.CompletedProcess[str]:
-        more = ("--from-beginning", "--timeout-ms", "1500", "-f", r"%t\n")
-        return run("-z", cluster.connect, "consume", option, expression, *group, *more)
+    def consume(option: str, expression: str, *more: str) -> subprocess.CompletedProcess[str]:
+        own = tuple(word.replace("GROUP", unique("group")) for word in group)
+        words = ("consume", option, expression, *own, "--from-beginning", "-f", r"%t\n", *more)
+        return run("-z", cluster.connect, *words)
 
     for dot, warnings in ((r"\.", 0), (r"\\.", 1)):
         expression = rf"(?!{topic}).*|{topic}{dot}"
-        black = consume("--blacklist", expression)
+        black = consume("--blacklist", expression, "--max-messages", "2")
         assert (black.returncode, black.stdout) == (0, f"{topic}\n" * 2), black
         assert black.stderr.count("has a doubled backslash, which excludes no topic") == warnings, black
-    white = consume("--whitelist", rf"{topic}\\w*")
+    white = consume("--whitelist", rf"{topic}\\w*", "--timeout-ms", "1500")
     assert white.stderr.count(f"the filter '{topic}\\\\w*' has a doubled backslash, which matches no topic") == 1, white
     assert white.stdout == ""
 
