@@ -20,7 +20,7 @@ from ._terminal_text import escape
 
 if TYPE_CHECKING:
     from zkgroup.groups.assignment.assignment_diff import Row, Share
-    from zkgroup.groups.assignment.strategy_inference import Explanation, Variant
+    from zkgroup.groups.assignment.strategy_inference import StrategyInference, Variant
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
     from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, Plan
     from zkgroup.groups.group_model import GroupSnapshot
@@ -47,7 +47,7 @@ class View:
 
     group: str
     snapshot: GroupSnapshot | None
-    explanation: Explanation
+    inference: StrategyInference
     base: Choice
     plan: Plan
     rebalanced: Rebalanced | None = None
@@ -82,9 +82,9 @@ class View:
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
-        from zkgroup.groups.assignment.assignment_diff import standing_conflicts
+        from zkgroup.groups.assignment.assignment_diff import present_conflicts
 
-        return [*standing_conflicts(self.snapshot), *self.plan.conflicts]
+        return [*present_conflicts(self.snapshot), *self.plan.conflicts]
 
     @property
     def changes(self) -> dict[str, int]:
@@ -110,7 +110,7 @@ def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str]
 
 def as_object(view: View) -> dict[str, Any]:
     """The plan as one object."""
-    variant, explanation = view.base.variant, view.explanation
+    variant, inference = view.base.variant, view.inference
     found: dict[str, Any] = {
         "group": view.group,
         "strategy": variant.strategy,
@@ -133,13 +133,13 @@ def as_object(view: View) -> dict[str, Any]:
         "more_outcomes": view.plan.more,
         "ties": [_pairs(tie) for tie in view.plan.ties],
         "explanation": {
-            "exact": [_variant(each) for each in explanation.exact],
-            "best": explanation.best and _variant(explanation.best),
-            "differences": explanation.differences,
-            "deviating": list(explanation.deviating),
-            "blocked": list(explanation.blocked),
-            "refused": [_variant(each) | {"message": why} for each, why in explanation.refused.items()],
-            "may_run": {member: [_variant(v) for v in may] for member, may in explanation.may_run.items()},
+            "exact": [_variant(each) for each in inference.exact],
+            "best": inference.best and _variant(inference.best),
+            "differences": inference.differences,
+            "deviating": list(inference.deviating),
+            "blocked": list(inference.blocked),
+            "refused": [_variant(each) | {"message": why} for each, why in inference.refused.items()],
+            "may_run": {member: [_variant(v) for v in may] for member, may in inference.may_run.items()},
         },
     }
     if view.rebalanced is not None:
@@ -183,7 +183,7 @@ def _headline(view: View) -> list[str]:
     ]
     if view.snapshot is not None:
         hidden = view.snapshot.owners_hidden
-        lines.append(f"live  {'who owns what cannot be read' if hidden else _explained(view.explanation)}")
+        lines.append(f"live  {'who owns what cannot be read' if hidden else _explained(view.inference)}")
     if stopping := [each.members[0] for each in view.conflicts if each.kind == "registration"]:
         lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")
     if view.rebalanced is not None:
@@ -199,21 +199,21 @@ def _headline(view: View) -> list[str]:
     return [escape(line) for line in lines]
 
 
-def _explained(explanation: Explanation) -> str:
+def _explained(inference: StrategyInference) -> str:
     from zkgroup.groups.assignment.strategy_inference import VARIANTS
 
-    if explanation.best is None:
+    if inference.best is None:
         return "nothing is owned"
-    if len(explanation.exact) == len(VARIANTS):
+    if len(inference.exact) == len(VARIANTS):
         return "the owners are the plan of every strategy, in every release"
-    if explanation.exact:
-        return f"the owners are the plan of {', and of '.join(variant.text for variant in explanation.exact)}"
-    differences = counted(explanation.differences, "difference")
-    parts = [f"the owners are no plan; nearest: {explanation.best.text} with {differences}"]
-    if explanation.deviating:
-        parts.append(f"deviating: {_names(explanation.deviating)}")
-    if explanation.blocked:
-        parts.append(f"blocked: {_names(explanation.blocked)}")
+    if inference.exact:
+        return f"the owners are the plan of {', and of '.join(variant.text for variant in inference.exact)}"
+    differences = counted(inference.differences, "difference")
+    parts = [f"the owners are no plan; nearest: {inference.best.text} with {differences}"]
+    if inference.deviating:
+        parts.append(f"deviating: {_names(inference.deviating)}")
+    if inference.blocked:
+        parts.append(f"blocked: {_names(inference.blocked)}")
     return "; ".join(parts)
 
 

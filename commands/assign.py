@@ -22,8 +22,8 @@ from ._what_if_options import change_members, change_partitions, parse_changes
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
-    from zkgroup.groups.assignment.assignment_plan import Ground
-    from zkgroup.groups.assignment.strategy_inference import Explanation
+    from zkgroup.groups.assignment.assignment_plan import PlanStart
+    from zkgroup.groups.assignment.strategy_inference import StrategyInference
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
     from zkgroup.groups.assignment.what_if import Choice
     from zkgroup.protocol.assignors import Strategy
@@ -151,7 +151,7 @@ def assign(
     from zkgroup.groups.assignment.assignment_plan import (  # these bring kazoo
         choice_of,
         choose,
-        read_ground,
+        read_plan_start,
         with_topics_read,
     )
     from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
@@ -161,20 +161,20 @@ def assign(
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)
     with open_registry(change.settings) as registry:
         kafka = brokers_of(change.settings, registry)
-        ground = read_ground(registry, group, must_exist=not changes.members, kafka=kafka)
-        base = choose(ground.explanation, strategy, kafka_version)
+        start = read_plan_start(registry, group, must_exist=not changes.members, kafka=kafka)
+        base = choose(start.inference, strategy, kafka_version)
         if execute:
-            assert ground.snapshot is not None
-            findings = judge(ground.snapshot, ground.explanation)
+            assert start.snapshot is not None
+            findings = judge(start.snapshot, start.inference)
             change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")
-            _check_harmless(ground, base)
+            _check_harmless(start, base)
             if change.is_wanted(1):
-                _execute(ctx, change, registry, ground, base, strategy, kafka_version, timeout, output)
+                _execute(ctx, change, registry, start, base, strategy, kafka_version, timeout, output)
             return
-        scenario = change_members(ground.scenario, changes, group)
+        scenario = change_members(start.scenario, changes, group)
         choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}
         if strategy is None and kafka_version is None:
-            _refuse_guess(group, ground, base, choices.values())
+            _refuse_guess(group, start, base, choices.values())
         wanted = scenario.subscribed([base, *choices.values()]) | changes.partitions.keys()
         scenario, problems = with_topics_read(registry, scenario, wanted)
     existing = scenario.names
@@ -185,15 +185,15 @@ def assign(
         problems.append(f"topic {gone[0]} does not exist: nothing of it is planned")
     elif gone:
         problems.append(f"topics {listed(gone)} do not exist: nothing of them is planned")
-    problems += _strange_ids(group, ground, changes.members)
+    problems += _strange_ids(group, start, changes.members)
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
-    show(ctx, View(group, ground.snapshot, ground.explanation, base, plan), output, problems)
+    show(ctx, View(group, start.snapshot, start.inference, base, plan), output, problems)
 
 
-def _refuse_guess(group: str, ground: Ground, base: Choice, mixed: Collection[Choice]) -> None:
+def _refuse_guess(group: str, start: PlanStart, base: Choice, mixed: Collection[Choice]) -> None:
     """Raise ``UsageError`` where --mix says of members what is only guessed of the others, so that nothing is mixed."""
-    if not mixed or ground.explanation.exact or ground.explanation.best is None:
+    if not mixed or start.inference.exact or start.inference.best is None:
         return
     if all(choice.variant.strategy == base.variant.strategy for choice in mixed):
         raise UsageError(
@@ -220,12 +220,10 @@ def _unread(group: str, changed: Iterable[str], existing: Collection[str], read:
     return problems
 
 
-def _strange_ids(group: str, ground: Ground, added: Iterable[str]) -> list[str]:
+def _strange_ids(group: str, start: PlanStart, added: Iterable[str]) -> list[str]:
     """A warning for each new member whose id is made otherwise than all others: ids decide who gets what."""
     prefix = f"{group}_"
-    usual = bool(ground.scenario.registrations) and all(
-        name.startswith(prefix) for name in ground.scenario.registrations
-    )
+    usual = bool(start.scenario.registrations) and all(name.startswith(prefix) for name in start.scenario.registrations)
     return [
         f"member {name} is planned by this id, as the ids' order matters; those of the group begin with {prefix}"
         for name in added
@@ -233,17 +231,17 @@ def _strange_ids(group: str, ground: Ground, added: Iterable[str]) -> list[str]:
     ]
 
 
-def _check_harmless(ground: Ground, base: Choice) -> None:
+def _check_harmless(start: PlanStart, base: Choice) -> None:
     """Raise ``RefusedError`` where a rebalance would cost the group what it owns, or come to nothing; ``ZkgroupError``
     where what would come of it cannot be told."""
-    from zkgroup.groups.assignment.trigger_rebalance import objection
+    from zkgroup.groups.assignment.trigger_rebalance import find_objection
     from zkgroup.groups.assignment.what_if import plan_all
 
-    assert ground.snapshot is not None
-    plan = plan_all(ground.scenario, base)
+    assert start.snapshot is not None
+    plan = plan_all(start.scenario, base)
     refusals = [conflict.message for conflict in plan.conflicts if conflict.kind == "refused"]
     planned = None if refusals else plan.assignment(plan.outcomes[0])
-    against = objection(ground.snapshot, planned, "; ".join(refusals))
+    against = find_objection(start.snapshot, planned, "; ".join(refusals))
     if against is not None:
         raise against
 
@@ -252,7 +250,7 @@ def _execute(
     ctx: typer.Context,
     change: Change,
     registry: Registry,
-    ground: Ground,
+    start: PlanStart,
     base: Choice,
     strategy: Strategy | None,
     kafka_version: str | None,
@@ -260,32 +258,32 @@ def _execute(
     output: Output,
 ) -> None:
     """Trigger a rebalance, print the new owners, and check them."""
-    from zkgroup.groups.assignment.assignment_plan import accepted, misfits
-    from zkgroup.groups.assignment.strategy_inference import explain
-    from zkgroup.groups.assignment.trigger_rebalance import departures, rebalance
+    from zkgroup.groups.assignment.assignment_plan import accepted, find_misfits
+    from zkgroup.groups.assignment.strategy_inference import infer_strategy
+    from zkgroup.groups.assignment.trigger_rebalance import find_departures, trigger_rebalance
     from zkgroup.groups.assignment.what_if import plan_all, scenario_of
 
-    assert ground.snapshot is not None
-    group = ground.snapshot.group
-    choices = accepted(ground.explanation, strategy, kafka_version)
+    assert start.snapshot is not None
+    group = start.snapshot.group
+    choices = accepted(start.inference, strategy, kafka_version)
     with working(ctx, f"waiting for group {group} to rebalance"):
-        result = rebalance(registry, group, lambda snapshot: misfits(snapshot, choices), timeout=timeout)
-    found = next((one for one in choices if not misfits(result.snapshot, [one])), base)
-    explanation = explain(result.snapshot)
+        result = trigger_rebalance(registry, group, lambda snapshot: find_misfits(snapshot, choices), timeout=timeout)
+    found = next((one for one in choices if not find_misfits(result.snapshot, [one])), base)
+    inference = infer_strategy(result.snapshot)
     plan = plan_all(scenario_of(result.snapshot), found)
-    show(ctx, View(group, result.snapshot, explanation, found, plan, result), output)
-    change.warn(departures(ground.snapshot, result.snapshot))
+    show(ctx, View(group, result.snapshot, inference, found, plan, result), output)
+    change.warn(find_departures(start.snapshot, result.snapshot))
     wanted = (
         base.variant.text
         if strategy and kafka_version
         else f"{strategy or 'any strategy'} of {kafka_version or 'any release'}"
     )
-    error = _verdict(result, wanted, explanation)
+    error = _verdict(result, wanted, inference)
     if error is not None:
         raise error
 
 
-def _verdict(result: Rebalanced, wanted: str, explanation: Explanation) -> VerificationError | None:
+def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> VerificationError | None:
     """What is wrong after a rebalance, and what that may come from."""
     group = result.snapshot.group
     if not result.snapshot.members:
@@ -306,7 +304,7 @@ def _verdict(result: Rebalanced, wanted: str, explanation: Explanation) -> Verif
                 f"look at the process of {listed(result.still)}: it probably hangs, and while its session lasts nobody"
                 " can claim what is held there",
             )
-        return VerificationError(what, _suspicion(explanation))
+        return VerificationError(what, _suspicion(inference))
     if result.still:
         return VerificationError(
             f"group {group}: {_still(result)}",
@@ -321,14 +319,14 @@ def _still(result: Rebalanced) -> str:
     return f"{listed(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s{others}"
 
 
-def _suspicion(explanation: Explanation) -> str:
+def _suspicion(inference: StrategyInference) -> str:
     """Who may be the reason."""
-    best = explanation.best
+    best = inference.best
     if best is None:
         return "nothing is owned: look at the logs of the members"
-    if explanation.exact:
-        return f"the owners are the plan of {' or '.join(variant.text for variant in explanation.exact)}"
-    if not explanation.deviating:
-        return f"{listed(explanation.blocked) or 'somebody'} cannot get a share that somebody else holds"
-    deviating = listed(explanation.deviating)
+    if inference.exact:
+        return f"the owners are the plan of {' or '.join(variant.text for variant in inference.exact)}"
+    if not inference.deviating:
+        return f"{listed(inference.blocked) or 'somebody'} cannot get a share that somebody else holds"
+    deviating = listed(inference.deviating)
     return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from zkgroup.groups.assignment.strategy_inference import explain
+from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding import Finding, judge
 from zkgroup.groups.group_model import (
     GroupMember,
@@ -133,7 +133,7 @@ def kafka(offset: int | None, **changes: Any) -> KafkaOffset:
 
 def judged(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> list[Finding]:
     """With what really explains its owners."""
-    return judge(snapshot, explain(snapshot), earlier)
+    return judge(snapshot, infer_strategy(snapshot), earlier)
 
 
 def found(snapshot: GroupSnapshot, code: str, earlier: GroupSnapshot | None = None) -> Finding:

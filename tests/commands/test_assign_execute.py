@@ -17,7 +17,7 @@ from members import ReadMember, owners, wait_for_rest
 from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.assignment.strategy_inference import Variant, explain
+from zkgroup.groups.assignment.strategy_inference import Variant, infer_strategy
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -202,7 +202,7 @@ def test_reference_members_rebalance(
                 return False
             found = read_group(registry, group)
             before[:] = [{partition.key: partition.owner for partition in found.partitions}]
-            return at_rest in explain(found).exact
+            return at_rest in infer_strategy(found).exact
 
         wait_until(both_own_their_shares, 60, "both members own their shares")
         result = run("assign", group, "--execute", "--output", "json", "-z", cluster.connect, timeout=90)
@@ -272,9 +272,9 @@ def test_a_real_mix(
         (live,) = [outcome for outcome in shown[0]["outcomes"] if outcome["matches_current"]]
         assert sorted(live["holders"] + live["losers"]) == sorted([range_member, other])
         assert len(live["unread"]) == 12
-        explanation = shown[0]["explanation"]
-        assert explanation["deviating"] == live["losers"]
-        assert explanation["best"]["strategy"] == ("range" if live["holders"] == [range_member] else "roundrobin")
+        inference = shown[0]["explanation"]
+        assert inference["deviating"] == live["losers"]
+        assert inference["best"]["strategy"] == ("range" if live["holders"] == [range_member] else "roundrobin")
         result = run("assign", group, "--execute", "--timeout", "5", "-z", cluster.connect, timeout=60)
         assert result.returncode == 6
         assert "did not come to the plan of any strategy of any release" in result.stderr

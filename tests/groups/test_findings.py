@@ -29,7 +29,7 @@ from judged import (
     topic,
 )
 
-from zkgroup.groups.assignment.strategy_inference import explain
+from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding import KINDS, SEVERITIES, judge, worst
 from zkgroup.groups.group_model import (
     GroupSnapshot,
@@ -225,7 +225,7 @@ def test_range_does_not_mind_different_topics() -> None:
     """Subscriptions that differ are none of range's business; under roundrobin they are a warning."""
     two = [member("g_a", {"orders": 1}), member("g_b", {"bills": 1})]
     assert judged(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")])) == []
-    circle = explain(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]))
+    circle = infer_strategy(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]))
     newer = replace(circle, best=next(v for v in circle.exact if v.strategy == "roundrobin"))
     findings = judge(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]), newer)
     assert [(f.code, f.severity) for f in findings] == [("subscription-disagreement", "warning")]

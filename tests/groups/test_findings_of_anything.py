@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import DAY, NOW, SECOND, THEN, lines
 
-from zkgroup.groups.assignment.strategy_inference import explain
+from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding import KINDS, SEVERITIES, Finding, judge
 from zkgroup.groups.group_model import (
     CoordinatorGroup,
@@ -180,7 +180,7 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
     """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is
     there, says something and advises something, but no rebalance that would be refused; the order is by severity, and
     the same for the same look."""
-    findings = judge(now, explain(now) if explained else None, before)
+    findings = judge(now, infer_strategy(now) if explained else None, before)
     for finding in findings:
         assert finding.severity in KINDS[finding.code].severities
         assert exists(finding, now), finding
@@ -194,4 +194,4 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
         assert not any(re.search("zkgroup assign .*--execute", line) for one in findings for line in lines(one))
     ranks = [SEVERITIES.index(finding.severity) for finding in findings]
     assert ranks == sorted(ranks)
-    assert judge(now, explain(now) if explained else None, before) == findings
+    assert judge(now, infer_strategy(now) if explained else None, before) == findings

@@ -17,8 +17,8 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.groups.assignment.assignment_plan import misfits, read_ground
-from zkgroup.groups.assignment.trigger_rebalance import objection
+from zkgroup.groups.assignment.assignment_plan import find_misfits, read_plan_start
+from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.changes.debris import look_for_debris
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
@@ -108,14 +108,14 @@ def test_nobody_is_made_to_rebalance_blindly(
 ) -> None:
     """What would come of it could not be seen: that is no refusal, and the advice is to get in, not to delete."""
     group, _, path = hiding(part)
-    ground = read_ground(registry, group)
+    ground = read_plan_start(registry, group)
     assert ground.snapshot is not None
-    against = objection(ground.snapshot, Assignment({}), None)
+    against = find_objection(ground.snapshot, Assignment({}), None)
     assert against is not None
     assert against.exit_code == 1
     assert path in against.message
     assert "credentials" in str(against.remedy)
-    assert isinstance(misfits(ground.snapshot, []), list)
+    assert isinstance(find_misfits(ground.snapshot, []), list)
 
 
 def test_nobody_plans_for_members_that_may_not_be_seen(
@@ -124,7 +124,7 @@ def test_nobody_plans_for_members_that_may_not_be_seen(
     """A plan without members would be a plan for another group."""
     group, _, path = hiding("ids")
     with pytest.raises(ZkgroupError, match="cannot be planned for") as caught:
-        read_ground(registry, group)
+        read_plan_start(registry, group)
     assert path in caught.value.message
 
 

@@ -14,7 +14,7 @@ from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.assignment.trigger_rebalance import objection
+from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.group_model import FaultyBroker
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
@@ -205,6 +205,6 @@ def test_a_rebalance_is_not_made_beside_it(maker: Maker, registry: Registry, kaf
         beside = replace(look, faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, czxid),))
         found = [f for f in judged(beside) if f.code == "incompatible-broker"]
         assert [f.severity for f in found] == ["critical"] * fails
-        refused = objection(beside, None, "no plan")
+        refused = find_objection(beside, None, "no plan")
         assert refused is not None
         assert ("no member gets past /brokers/ids/2" in refused.message) == fails

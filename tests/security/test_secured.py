@@ -22,7 +22,7 @@ from tcp_proxy import TcpProxy
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.connection_settings import TlsSettings
-from zkgroup.groups.assignment.trigger_rebalance import rebalance
+from zkgroup.groups.assignment.trigger_rebalance import trigger_rebalance
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR, CREATOR_READ_WORLD
@@ -386,7 +386,7 @@ def test_what_a_session_holds_has_the_access_list_too(
         (registration,) = registered()
         assert lists(registration, *owned) == [wanted] * 4
         with Registry(replace(over_tls.settings, acl=acl), 30.0) as nudging:
-            rebalance(nudging, group, judge)
+            trigger_rebalance(nudging, group, judge)
         assert seen
         assert all(one == wanted for one in seen), seen
         assert lists(registration, *owned) == [wanted] * 4  # which it has claimed anew

@@ -1,8 +1,7 @@
-"""What a look at a group finds, as data. Made by ``snapshot``, judged by whatever is pure: lag, findings, plans.
+"""A group as data. ``snapshot`` reads it; lag, findings and plans are pure functions of it.
 
-Everything carries its own error instead of failing the look: a node that cannot be read, a broker that does not answer
-and a member whose registration is broken each say so in their place. Times are milliseconds since 1970, offsets are the
-*next* offset to read.
+Every part carries its own error: a node that cannot be read, a broker that does not answer, a registration that is
+broken. Times are milliseconds since 1970, offsets are the *next* offset to read.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ def in_store(store: Store | None) -> str:
 
 
 def lag_between(committed: int | None, log_end: int | None) -> int | None:
-    """The lag that counts; None where it is unknown, as of an offset beyond the log's end, which no message has."""
+    """The lag; None where it is unknown, as of an offset beyond the log's end."""
     return None if committed is None or log_end is None or committed > log_end else log_end - committed
 
 
 def is_lag_unknown(committed: int | None, log_start: int | None, log_end: int | None) -> bool:
-    """Whether messages may wait that no number counts: none does in an empty log without an offset."""
+    """Whether the lag is unknown; it is known to be none in an empty log without an offset."""
     if lag_between(committed, log_end) is not None:
         return False
     return committed is not None or log_start is None or log_end is None or log_end > log_start
@@ -82,7 +81,7 @@ class Cluster:
         return "" if self.id is None else f" (id {self.id})"
 
     def differs(self, other: Cluster) -> bool | None:
-        """Whether they are two: by their ids, else by their registries; None where neither tells."""
+        """Whether they are two clusters: by their ids, else by their registries; None where neither is known."""
         if self.id is not None and other.id is not None:
             return self.id != other.id
         if self.made is not None and other.made is not None:
@@ -90,7 +89,7 @@ class Cluster:
         return None
 
     def is_same(self, other: Cluster) -> bool:
-        """Whether both are one; where nothing else tells, by their addresses."""
+        """Whether both are one cluster; by their addresses, where nothing else is known."""
         differs = self.differs(other)
         return self.connect == other.connect if differs is None else not differs
 
@@ -99,12 +98,11 @@ class Cluster:
 class GroupMember:
     """A registered member.
 
-    ``streams``: topic → number of streams, a filter already applied to the topics that exist. ``registered_at``: what
-    it wrote, else when its node was made. ``error``: why the registration cannot be read. ``defects``: what is wrong
-    with one that can be, but not by every reader. ``data`` is the node as it is. ``created_at``: when ZooKeeper made
-    the node, by its clock and not by the member's, and ``czxid`` its transaction. ``hidden``: the node is there and
-    may not be read, which ``error`` tells: what it holds, others may well be able to read. ``foreign``: why members of
-    the Scala consumer could not read it, or would read it otherwise, in a group that has none of them.
+    ``streams``: topic → number of streams, filters applied to the existing topics. ``registered_at``: the member's own
+    timestamp, else the node's. ``error``: why the registration cannot be read. ``defects``: why some clients cannot
+    read one that zkgroup can. ``data``: the node's bytes. ``created_at`` and ``czxid``: the creation of the node, by
+    ZooKeeper's clock, and its transaction. ``hidden``: the node exists and zkgroup may not read it. ``foreign``: why
+    the Scala consumer could not read it, or would read it otherwise, in a group without any of its members.
     """
 
     member: str
@@ -123,20 +121,20 @@ class GroupMember:
 
     @property
     def streams_wanted(self) -> int | None:
-        """How many streams it asks for: of static subscriptions those of all topics together, of a filter its number,
-        as one stream then reads all topics. None where the registration cannot be read."""
+        """Its number of streams: of a static subscription the sum over its topics; of a filter its number, as each
+        stream reads all topics. None where the registration cannot be read."""
         return None if self.registration is None else sum(self.registration.subscription.values())
 
 
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
     """An offset znode. ``offset`` is None for a negative number, which counts as none, and where ``error`` says why it
-    is unreadable. ``defect``: why members of the reference cannot read an ``offset`` that zkgroup can. ``hidden``: the
-    node may not be read, or the list may not that it would be in: what is there is not known.
+    is unreadable. ``defect``: why the Scala consumer cannot read an ``offset`` that zkgroup can. ``hidden``: the node,
+    or the list above it, may not be read.
 
     ``data``: the node's bytes, where they are not just the number. ``version`` and ``mzxid`` identify what was read,
     for a write that must not overwrite anything newer.
-    ``changed_at`` is the node's modification time: the last progress, as an unchanged value is not written again.
+    ``changed_at``: the node's modification time, which is the last progress: an unchanged value is not written again.
     """
 
     offset: int | None
@@ -154,13 +152,12 @@ class StoredOffset:
 class GroupPartition:
     """A partition that concerns the group: owned, or of a topic that is subscribed to or has an offset in either store.
 
-    ``owner`` is what the owner node says, ``member`` the registered member it means and ``stream`` which of its
-    streams; ``since`` is when the claim was made and ``claimed`` its transaction; ``error`` is about the owner node.
-    ``hidden``: that node, or the list that it would be in, may not be read: nobody knows who owns the partition.
-    ``exists``: its topic's registration has it. ``leader``: the broker that leads it, None where there is none, or,
-    with ``leader_unknown``, where nobody tells. ``log_start`` and ``log_end`` (the high watermark) are None where
-    ``log_error`` says why, and where they were not asked for. ``kafka_unknown``: whether it has an offset in Kafka
-    could not be found out, so that no ``kafka`` does not mean that there is none.
+    ``owner``: the text of the owner node; ``member`` and ``stream``: the registered member that it names, and its
+    stream; ``since`` and ``claimed``: the time of the claim and its transaction; ``error`` is about the owner node.
+    ``hidden``: that node, or the list above it, may not be read: the owner is unknown. ``exists``: its topic's
+    registration has it. ``leader``: None where no broker leads it, or, with ``leader_unknown``, where that is unknown.
+    ``log_start`` and ``log_end`` (the high watermark) are None where ``log_error`` says why, and where they were not
+    requested. ``kafka_unknown``: whether it has an offset in Kafka is unknown.
     """
 
     topic: str
@@ -215,11 +212,11 @@ class GroupPartition:
         return None if committed is None or self.log_end is None else self.log_end - committed
 
     def known_lag(self, store: Store) -> int | None:
-        """The lag that counts: None where it is unknown, as of an offset beyond the log's end."""
+        """The lag; None where it is unknown, as of an offset beyond the log's end."""
         return lag_between(self.committed(store), self.log_end)
 
     def is_lag_unknown(self, store: Store) -> bool:
-        """Whether messages may wait that no number counts. What does not exist, and what is empty, has none."""
+        """Whether the lag is unknown although the partition exists and may have messages."""
         return self.exists and is_lag_unknown(self.committed(store), self.log_start, self.log_end)
 
 
@@ -237,10 +234,9 @@ class NodeProblem:
 
 @dataclass(frozen=True, slots=True)
 class GroupTopic:
-    """A topic that concerns the group. ``created_at`` and ``czxid`` tell one that was deleted and made again apart from
-    its predecessor; ``changed_at`` is when partitions came, or replicas moved. ``partitions`` in numeric order; empty
-    where the topic does not exist or cannot be read. ``passed_over``: the node is damaged, which ``error`` tells, and
-    members take the topic for one without partitions."""
+    """A topic that concerns the group. ``created_at`` and ``czxid`` change when it is recreated; ``changed_at``: when
+    partitions were added or replicas moved. ``partitions``: in numeric order, empty where the topic does not exist or
+    cannot be read. ``passed_over``: the node is damaged in a way that members take for a topic without partitions."""
 
     name: str
     exists: bool
@@ -266,19 +262,17 @@ class FaultyBroker:
 class GroupSnapshot:
     """A group at one time, ``taken_at``, between the first and the last answer (``took`` seconds).
 
-    ``subscribed`` are the topics that its registered members want. ``problems`` are about nodes that belong to no
-    single member or partition; ``warnings`` are about servers that could not be asked, and what is unknown therefore;
-    ``unanswered`` has the reasons in them. ``unlisted``: why groups in Kafka may be missing from a list of all.
-    ``ids_version`` is the version of the ``ids`` node and ``ids_czxid`` its identity, None where there is none.
-    ``ids_changed`` is the transaction in which a member came or went last (0: not known).
-    ``hidden`` are the nodes, of the group and of what it depends on, that may not be read: path → why. What they hold
-    is not known, which is no fault of the group's.
-    ``last_change`` is the newest time of any node of the group. ``coordinator`` is None where the group is not in
-    Kafka, or was not asked for. ``known_topics`` are all topics that exist. ``kafka_members_unknown`` and
-    ``kafka_offsets_unknown``: the coordinator was asked, and did not tell: there may be some. ``kafka_untold``: what it
-    did not tell, and why, where it was this group's own coordinator. ``foreign``: nodes
-    right below the group's that no consumer makes. ``faulty_brokers``: those whose registrations make members of the
-    Scala consumer fail. ``offset_topics``: store → the topics that the group has offsets of there, selected or not.
+    ``subscribed``: the topics of its registered members. ``problems``: nodes that belong to no single member or
+    partition; ``warnings``: servers that did not answer, and what is unknown therefore; ``unanswered``: the reasons in
+    them. ``unlisted``: why groups in Kafka may be missing from a list of all. ``ids_version`` and ``ids_czxid``: the
+    version of the ``ids`` node and its creation, None where there is none; ``ids_changed``: the transaction of the last
+    change of members (0: unknown). ``hidden``: the nodes of the group and the cluster that may not be read, path → why;
+    that is no fault of the group. ``last_change``: the newest time of any node of the group.
+    ``coordinator``: None where the group is not in Kafka, or was not requested. ``known_topics``: all that exist.
+    ``kafka_members_unknown`` and ``kafka_offsets_unknown``: the coordinator did not answer: there may be some.
+    ``kafka_untold``: the halves that this group's coordinator did not answer, and why.
+    ``foreign``: children of the group's node that no consumer creates. ``faulty_brokers``: those whose registrations
+    make the Scala consumer fail. ``offset_topics``: store → the topics with offsets of the group, selected or not.
     """
 
     group: str
@@ -325,24 +319,24 @@ class GroupSnapshot:
 
     @property
     def members_hidden(self) -> bool:
-        """Whether nobody can tell who the members are."""
+        """Whether the list of members may not be read."""
         return f"/consumers/{self.group}/ids" in self.hidden
 
     @property
     def owners_hidden(self) -> bool:
-        """Whether of any partition that matters nobody can tell who owns it."""
+        """Whether the owner of some partition may not be read."""
         return any(partition.hidden for partition in self.partitions) or (
             f"/consumers/{self.group}/owners" in self.hidden
         )
 
     @property
     def topics_hidden(self) -> bool:
-        """Whether nobody can tell which topics exist, and so what filters take."""
+        """Whether the list of topics may not be read: the topics of filters are unknown then."""
         return znodes.topics() in self.hidden
 
     @property
     def store(self) -> Store:
-        """Where the group keeps itself: its offsets, or, without any, its members."""
+        """The store of its offsets, or, without any, of its members."""
         kafka = self.coordinator is not None or any(p.kafka and p.kafka.offset is not None for p in self.partitions)
         if not kafka:
             return "zookeeper"
@@ -351,7 +345,7 @@ class GroupSnapshot:
     @property
     def state(self) -> State:
         """``active`` with members, ``inactive`` without; ``broken`` where a member or the group's nodes are, or where
-        it cannot be told whether there are members: their list may not be read, and nobody owns anything."""
+        the list of members may not be read and no partition has an owner."""
         if self.problems or any(member.error and not member.hidden for member in self.members):
             return "broken"
         alive = self.coordinator is not None and bool(self.coordinator.members)

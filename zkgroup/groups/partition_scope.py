@@ -1,6 +1,6 @@
-"""Which partitions are meant: ``TOPIC``, or ``TOPIC:0,2-5`` for some of a topic's partitions.
+"""Selects partitions: ``TOPIC``, or ``TOPIC:0,2-5`` for some of a topic's partitions.
 
-No topic of Kafka's has a colon in its name, but nodes that somebody made by hand may: all of ``a:0`` is ``a:0:``.
+Kafka's topics have no colon in their names, but nodes that were created by hand may: all of ``a:0`` is ``a:0:``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ _NUMBERS = re.compile(r"[0-9,\s-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Topics, each with the ranges of partitions that are meant (first, last); without ranges, all of them."""
+    """Topics, each with ranges of partitions (first, last); without ranges, all of them."""
 
     topics: Mapping[str, tuple[tuple[int, int], ...]]
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether this partition is meant."""
+        """Whether this partition is in the scope."""
         ranges = self.topics.get(partition.topic)
         return ranges is not None and (not ranges or any(low <= partition.partition <= high for low, high in ranges))
 
     def select(self, existing: Mapping[str, Iterable[int]]) -> list[TopicPartition]:
-        """The partitions that are meant, of those that exist. Raises ``NotFoundError`` for what was named and does
-        not."""
+        """The existing partitions in the scope. Raises ``NotFoundError`` for those that were named and do not exist."""
         check_topics(self.topics, existing)
         found = []
         for topic, ranges in self.topics.items():
@@ -86,7 +85,7 @@ def no_partition(partition: TopicPartition, existing: Iterable[int]) -> NotFound
 
 
 def whole(topic: str) -> str:
-    """How all partitions of a topic are written."""
+    """The text for all partitions of a topic."""
     return f"{topic}:" if ":" in topic else topic
 
 
@@ -102,8 +101,8 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def parse_scope(texts: Iterable[str]) -> Scope:
-    """Read ``TOPIC``, ``TOPIC:P,P-P``, and what ``whole`` writes; a topic that is named twice means all that was said
-    of it. Raises ``UsageError``."""
+    """Parse ``TOPIC``, ``TOPIC:P,P-P``, and what ``whole`` returns; a topic that is named twice has all its ranges.
+    Raises ``UsageError``."""
     topics: dict[str, tuple[tuple[int, int], ...]] = {}
     for text in texts:
         topic, ranges = _parse(text)

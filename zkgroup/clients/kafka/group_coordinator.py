@@ -1,8 +1,8 @@
-"""Groups that live in Kafka: which there are, their members, and their offsets; through confluent-kafka's admin client.
+"""Groups in Kafka, with their members and offsets, through confluent-kafka's admin client.
 
-What releases can tell: 0.8 has no groups to list or describe, only offsets; up to 0.10.1 offsets are told for the
-partitions that are named, later a group's offsets are told as a whole. Asking for a group makes brokers create
-``__consumer_offsets``: who must leave no trace asks only where that topic exists.
+By release: 0.8 can neither list nor describe groups and has only offsets; up to 0.10.1 a request for offsets names the
+partitions; later ones return all offsets of a group. A request about a group makes brokers create
+``__consumer_offsets``: callers that must leave no trace send it only where that topic exists.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Coordinators:
         self._lock = threading.Lock()  # over the making of it
 
     def client(self) -> AdminClient:
-        """The client, for other questions too: a second one would wait once more for a controller that is dead. Made
-        when first asked for, by any thread. Raises ``UnreachableError``."""
+        """The client, for other requests too: a second one would wait for a dead controller once more. The first call
+        creates it, on any thread. Raises ``UnreachableError``."""
         with self._lock:
             if self._client is None:
                 self._client = admin_client(self.settings, self.timeout)
@@ -91,7 +91,7 @@ class Coordinators:
         return log_offsets(self.settings, partitions, timeout, client=client)
 
     def names(self) -> GroupNames:
-        """The groups that the brokers know, sorted. Raises ``UnreachableError``."""
+        """The groups of all brokers, sorted. Raises ``UnreachableError``."""
         try:
             answer = self.client().list_consumer_groups(request_timeout=self.timeout).result(self.timeout + 1)
         except KafkaException as error:
@@ -101,7 +101,7 @@ class Coordinators:
         errors = [_kafka_error(error) for error in answer.errors or ()]
         missing = {f"{_NOT_ALL}: {error.str()}" for error in errors if error.code() not in _NOT_THERE_YET}
         is_unlisted = self.settings.legacy_release is not None or any(e.code() in _NOT_THERE_YET for e in errors)
-        # Who lists asks the brokers that are up: what another one coordinates is missing without a word.
+        # Only brokers that run list their groups: those of the others are missing without an error.
         homes = self.leaders().get(OFFSETS_TOPIC, {}) if not is_unlisted else {}
         if lost := [number for number, leader in homes.items() if leader is None]:
             missing.add(
@@ -118,11 +118,11 @@ class Coordinators:
     def sides(
         self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None
     ) -> dict[str, KafkaSide]:
-        """What Kafka tells of each group.
+        """Each group in Kafka.
 
-        ``by_partition``: the brokers are known to want every partition named whose offset is asked for, as releases
-        before 0.10.2 do; else they are found out about. ``topics``: group → the only topics to name then. Raises
-        ``ZkgroupError`` where nothing can be asked at all.
+        ``by_partition``: the brokers return offsets only of partitions that the request names, as releases before
+        0.10.2 do; without it that is found out. ``topics``: group → the only topics to name then. Raises
+        ``ZkgroupError`` where no broker answers.
         """
         asked = [group for group in groups if _is_name(group)]
         sides = dict.fromkeys(groups, KafkaSide())
@@ -135,7 +135,7 @@ class Coordinators:
         describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
         committed = self._committed(asked, named)
         described = {group: _answer(describing[group], deadline, _group) for group in asked}
-        # What a broker does that cannot read the question: it drops the connection.
+        # A broker that cannot read the request drops the connection.
         puzzled = [group for group, answer in committed.items() if _is_dropped(answer)]
         if puzzled and not by_partition:
             self._client = None  # one whose connection was dropped asks nothing for seconds (librdkafka 2.16)

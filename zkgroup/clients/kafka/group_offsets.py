@@ -23,7 +23,7 @@ from zkgroup.protocol.procedures import batched
 
 
 class GroupOffsets:
-    """A group's offsets kept in Kafka, read and written as the reference does: with the group's id and no member.
+    """A group's offsets kept in Kafka, read and written as the Scala consumer does: with the group's id and no member.
 
     Used by one thread. Such commits (generation −1) are refused by the coordinator while the group has members there.
     """

@@ -1,4 +1,4 @@
-"""Old brokers, asked without librdkafka (``wire`` tells why): who answers, what they know, where logs begin and end."""
+"""Requests to brokers of 0.8 and 0.9 without librdkafka (``wire_protocol`` says why): metadata and log offsets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from zkgroup.clients.kafka import wire_protocol
 from zkgroup.protocol.broker_znodes import Endpoint
 from zkgroup.protocol.names import TopicPartition
 
-#: How long those are waited for that have not answered when the first has, in seconds.
+#: Seconds to wait for the others after the first answer.
 GRACE: Final = 1.0
-#: How long those are asked that gave no answer, to find out why, in seconds.
+#: Seconds to find out why a broker gives no answer.
 PROBE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Those that answered, and those that did not, each in the order given."""
+    """The brokers that answered, and those that did not, each in the order given."""
 
     answering: tuple[Endpoint, ...]
     silent: tuple[Endpoint, ...]
@@ -43,10 +43,10 @@ def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[E
 
 
 def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoint, str], list[Endpoint]]:
-    """What keeps each from answering, in words, and the brokers that those that do answer send clients to.
+    """Why each broker does not answer, as text, and the other brokers in the metadata of those that do.
 
     All are asked at once, for ``PROBE`` seconds; those that end the connection are asked once more, whether they are
-    brokers. Unless they speak ``plain`` text, they are only connected to.
+    brokers. Without ``plain`` text they are only connected to.
     """
     failures: dict[Endpoint, str] = {}
     question = wire_protocol.metadata_request() if plain else b""
@@ -67,14 +67,14 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
 
 
 def in_words(failures: Mapping[Endpoint, str], *, named: bool = False) -> str:
-    """What ``troubles`` found of each; a single server is only named where that is asked for."""
+    """The result of ``troubles`` as text; a single server is named only if ``named``."""
     if len(failures) == 1 and not named:
         return next(iter(failures.values()))
     return "; ".join(f"{endpoint}: {why}" for endpoint, why in failures.items())
 
 
 def metadata(endpoints: Sequence[Endpoint], timeout: float) -> wire_protocol.Metadata | None:
-    """What the first of them says that answers; None if none does within ``timeout`` seconds."""
+    """The metadata of the first broker that answers; None if none does within ``timeout`` seconds."""
     question = wire_protocol.metadata_request()
     requests = {endpoint: (endpoint, question) for endpoint in endpoints}
     answers = wire_protocol.exchange(requests, timeout, lambda answers, _: 0.0 if answers else timeout)
@@ -89,8 +89,8 @@ def metadata(endpoints: Sequence[Endpoint], timeout: float) -> wire_protocol.Met
 def offsets(
     led: Mapping[Endpoint, Sequence[TopicPartition]], times: Sequence[int], timeout: float
 ) -> list[dict[TopicPartition, tuple[int, int]]]:
-    """For each of ``times`` (as ``wire.offsets_request`` takes them) what the leaders say of their partitions: Kafka's
-    code, and the offset. Partitions whose leader does not answer within ``timeout`` seconds are missing."""
+    """For each of ``times`` (as in ``wire_protocol.offsets_request``) Kafka's error code and the offset of each
+    partition. Partitions whose leader does not answer within ``timeout`` seconds are missing."""
     requests = {
         (number, leader): (leader, wire_protocol.offsets_request(partitions, at))
         for number, at in enumerate(times)

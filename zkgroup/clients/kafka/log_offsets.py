@@ -1,4 +1,4 @@
-"""What the brokers' logs hold: where they begin and end, and the first offset at a time."""
+"""Offsets of the brokers' logs: start, end, and the first one at a time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from zkgroup.protocol.broker_znodes import address, parse_endpoints
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.procedures import batched
 
-#: Times that are none: a log's first offset, and the next one to be written.
+#: Special times: a log's first offset, and the next one to be written.
 EARLIEST: Final = -2
 LATEST: Final = -1
 _SPECS: Final[Mapping[int, Callable[[], OffsetSpec]]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
-#: What a broker says that does not lead the partition any more, or not yet, as after a restart.
+#: The errors of a broker that does not lead the partition any more, or not yet, as after a restart.
 _MOVING: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.REPLICA_NOT_AVAILABLE,
@@ -40,7 +40,7 @@ _MOVING: Final = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
-#: The offset that brokers answer with for a time behind the last message. librdkafka's for "none" is far below.
+#: The offset that brokers return for a time after the last message. librdkafka's for "none" is far below.
 _NOWHERE: Final = -1
 
 
@@ -48,7 +48,7 @@ _NOWHERE: Final = -1
 class LogRange:
     """A partition's log: ``start`` is its first offset, ``end`` the next one to be written (the high watermark).
 
-    ``leader`` is the broker that told it, where that is known.
+    ``leader``: the broker that answered, where that is known.
     """
 
     start: int
@@ -63,7 +63,7 @@ Log: TypeAlias = LogRange | ZkgroupError
 def leaderless(
     metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
 ) -> dict[TopicPartition, ZkgroupError]:
-    """Partitions that nobody can be asked about, each with the reason."""
+    """Partitions without a leader to ask, each with the reason."""
     errors: dict[TopicPartition, ZkgroupError] = {}
     for partition in partitions:
         topic = metadata.topics.get(partition.topic)
@@ -148,7 +148,7 @@ def _list_old_offsets(
     times: Sequence[int | Mapping[TopicPartition, int]],
     timeout: float,
 ) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
-    """As ``_list_offsets``, of brokers that know neither transactions nor an index of times."""
+    """As ``_list_offsets``, from brokers that have neither transactions nor a time index."""
     deadline = time.monotonic() + timeout
     metadata = old_metadata(settings, timeout)
     errors, led = _led(metadata, partitions, settings)
@@ -172,7 +172,7 @@ def _list_old_offsets(
 def _led(
     metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
 ) -> tuple[dict[TopicPartition, ZkgroupError], dict[int, list[TopicPartition]]]:
-    """Who cannot be asked, with the reason, and for each leader the partitions to ask it about."""
+    """The partitions without a leader, with the reason, and for each leader its partitions."""
     wanted = list(partitions)
     errors = leaderless(metadata, wanted, settings)
     led: dict[int, list[TopicPartition]] = {}
@@ -194,7 +194,7 @@ def _place(metadata: ClusterMetadata, broker: int) -> str:
 
 
 class _Silent:
-    """Errors for leaders that gave no answer. What keeps them from it is found out once, for all leaders together."""
+    """Errors for leaders that gave no answer. The reason is found out once, for all leaders together."""
 
     def __init__(self, settings: KafkaSettings, metadata: ClusterMetadata, timeout: float) -> None:
         self._plain = settings.protocol == "PLAINTEXT"
@@ -230,7 +230,7 @@ def log_offsets(
 
     A partition that the brokers do not know, that has no leader, or whose leader does not answer within ``timeout``
     seconds, gets its own error instead of a range. Raises ``UnreachableError`` when no broker answers at all.
-    ``client``: one that is kept by whoever asks again and again; without it one is made.
+    ``client``: a client for several calls; without it one is created.
     """
     wanted = list(dict.fromkeys(partitions))
     if not wanted:
@@ -252,11 +252,11 @@ def log_offsets(
 def offsets_for_time(
     settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
 ) -> dict[TopicPartition, int | None]:
-    """What brokers answer for a time (``millis`` since 1970), for many partitions in one round: the first offset whose
+    """The brokers' answers for a time (``millis`` since 1970), for many partitions in one round: the first offset whose
     message is not older.
 
-    None where they find none, which proves nothing (see ``times``). 0.8 and 0.9 have no time index: they answer with
-    the start of a segment, and None means before the first one (so: the log's start).
+    None where they find none, which proves nothing (see ``timestamp_search``). 0.8 and 0.9 have no time index: they
+    return the start of a segment, and None means before the first one (so: the log's start).
 
     Raises ``ZkgroupError`` where a partition cannot be asked.
     """
@@ -283,7 +283,7 @@ def offsets_for_times(
 
 
 def partition_error(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
-    """What went wrong with one partition, in words."""
+    """The error of one partition."""
     code = error.code()
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
         return NotFoundError(

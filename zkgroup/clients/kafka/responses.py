@@ -1,5 +1,5 @@
-"""What brokers answer of groups and times, as data: apart from who asks, so that who only looks at it need not load
-confluent-kafka. Offsets are the *next* offset to read."""
+"""The brokers' answers about groups and times, as data, in a module that does not load confluent-kafka. Offsets are the
+*next* offset to read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from zkgroup.protocol.names import TopicPartition
 
-#: What is told of brokers that do not know the question (0.8), or list only groups that have members (0.9): others keep
-#: offsets all the same.
+#: The warning about brokers that cannot list groups (0.8), or list only those with members (0.9).
 UNLISTED: Final = (
     "groups that keep offsets in Kafka alone are not listed: brokers before 0.10 do not tell which there are;"
     " offsets GROUP shows one by its name"
@@ -22,7 +21,7 @@ OFFSETS_IN_KAFKA: Final = (
     " kafka-consumer-groups, with brokers of 2.4 or later"
 )
 
-#: What a coordinator may leave untold of a group.
+#: The two halves of a coordinator's answer, each of which may be missing.
 Half: TypeAlias = Literal["members", "offsets"]
 _UNTOLD: Final[Mapping[Half, str]] = {
     "members": "{} was not described by Kafka: {}",
@@ -31,7 +30,7 @@ _UNTOLD: Final[Mapping[Half, str]] = {
 
 
 def words_of(subject: str, untold: Mapping[Half, str]) -> tuple[str, ...]:
-    """What the coordinator did not tell of a group, and why, in words. ``subject``: how they name the group."""
+    """The missing halves of a coordinator's answer, and why, as text. ``subject``: the group's name in it."""
     return tuple(_UNTOLD[half].format(subject, why) for half, why in untold.items())
 
 
@@ -45,13 +44,13 @@ class GroupNames(NamedTuple):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why groups may be missing, in words."""
+        """Why groups may be missing, as text."""
         return (*((UNLISTED,) if self.is_unlisted else ()), *self.missing)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaOffset:
-    """An offset that the group's coordinator keeps; ``offset`` is None where ``error`` says why it is not known."""
+    """A committed offset in Kafka; ``offset`` is None where ``error`` says why it is unknown."""
 
     offset: int | None
     metadata: str = ""
@@ -62,9 +61,9 @@ class KafkaOffset:
 class TimeOffsets:
     """For each partition the first offset whose message is not older than a time.
 
-    None where there is none. ``by_segments``: the brokers (0.8, 0.9) have no time index and answered with starts of
-    segments; None then means that the log's start is meant, otherwise its end. ``doubts``: why an offset may be an
-    earlier one than the first, in words; it is never a later one.
+    None where there is none. ``by_segments``: the brokers (0.8, 0.9) have no time index and returned starts of
+    segments; None then stands for the log's start, otherwise for its end. ``doubts``: why an offset may be earlier than
+    the first, as text; it is never later.
     """
 
     offsets: Mapping[TopicPartition, int | None]
@@ -74,7 +73,7 @@ class TimeOffsets:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorMember:
-    """A member of a group in Kafka. ``assigned`` is what the group's leader gave it."""
+    """A member of a group in Kafka. ``assigned``: its partitions."""
 
     member: str
     client_id: str
@@ -84,7 +83,7 @@ class CoordinatorMember:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorGroup:
-    """A group as its coordinator knows it. ``state``: Kafka's word (``Stable``, ``Empty``, ``Dead`` …)."""
+    """A group at its coordinator. ``state``: Kafka's word (``Stable``, ``Empty``, ``Dead`` …)."""
 
     state: str
     strategy: str | None = None
@@ -95,10 +94,10 @@ class CoordinatorGroup:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSide:
-    """Everything that Kafka tells of one group. ``group`` is None where it knows none of that name.
+    """One group in Kafka. ``group`` is None where its coordinator knows none of that name.
 
-    ``untold``: what could not be asked, and why. Where it is not known who its members in Kafka are, or which offsets
-    it has there, ``members_known`` or ``offsets_known`` is false: that none are told of says nothing then.
+    ``untold``: the halves without an answer, and why. Where ``members_known`` or ``offsets_known`` is false, there may
+    be members or offsets that were not returned.
     """
 
     group: CoordinatorGroup | None = None
@@ -108,5 +107,5 @@ class KafkaSide:
     offsets_known: bool = True
 
 
-#: A group of which Kafka told nothing, neither that it is there nor that it is not.
+#: A group about which the brokers did not answer.
 UNTOLD: Final = KafkaSide(members_known=False, offsets_known=False)

@@ -1,6 +1,4 @@
-"""``assign``: from a group to its plan.
-
-``plan`` with ``explain`` (which strategy and release the live owners come from), ``whatif`` (a group as it would be),
-``mixes`` (members that do not agree: all outcomes), ``beside`` (a plan beside the live owners); ``nudge``
-(``--execute``: an ephemeral ``ids`` child that nobody counts, rest, verification).
+"""Assignments: ``strategy_inference`` infers the strategy of the live owners, ``what_if`` predicts the assignment of a
+group as it would be, with ``mixed_strategies`` where members differ, ``assignment_diff`` compares, ``assignment_plan``
+reads the group for them, and ``trigger_rebalance`` makes a group rebalance.
 """

@@ -1,4 +1,4 @@
-"""A plan beside the live owners: what would move, and who gets how much. Pure."""
+"""The difference between a plan and the live owners: the moves, and each member's share. Pure."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many partitions a member has now and by the plan, how many of those are new to it (``gains``), and how many
-    it has to give away (``loses``). ``idle``: how many of its ``streams`` the plan leaves without a partition; a stream
-    is one of a topic's, or one of a filter's, which reads all topics."""
+    """A member's number of partitions now and in the plan, how many of those are new to it (``gains``), and how many it
+    gives away (``loses``). ``idle``: how many of its ``streams`` have no partition in the plan; a stream reads one
+    topic, or all topics of a filter."""
 
     member: str
     streams: int
@@ -81,13 +81,13 @@ def rows_of(
 
 
 def owned_now(snapshot: GroupSnapshot | None) -> dict[TopicPartition, GroupPartition]:
-    """The partitions that have an owner; none where there is no group."""
+    """The partitions that have an owner."""
     partitions = () if snapshot is None else snapshot.partitions
     return {partition.key: partition for partition in partitions if partition.owner is not None}
 
 
 def hidden_owners(snapshot: GroupSnapshot | None) -> frozenset[TopicPartition]:
-    """The partitions of which nobody can tell who owns them."""
+    """The partitions whose owner may not be read."""
     return frozenset() if snapshot is None else frozenset(p.key for p in snapshot.partitions if p.hidden)
 
 
@@ -150,8 +150,8 @@ def shares_of(
     ]
 
 
-def standing_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
-    """What in a group as it is keeps its members from coming to any plan."""
+def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
+    """The conflicts that keep the members of a group from reaching any plan."""
     if snapshot is None:
         return []
     found = [

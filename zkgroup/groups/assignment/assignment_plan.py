@@ -1,4 +1,4 @@
-"""From a group in ZooKeeper to its plan: what to plan with, and what to read for it."""
+"""The plan of a group's assignment: the strategy to plan with, and the reading of the group."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from dataclasses import dataclass, replace
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, Remedy, UsageError, ZkgroupError
-from zkgroup.groups.assignment.assignment_diff import Row, owned_now, rows_of, standing_conflicts
-from zkgroup.groups.assignment.strategy_inference import VARIANTS, Explanation, Variant, compare, explain, live_claims
+from zkgroup.groups.assignment.assignment_diff import Row, owned_now, present_conflicts, rows_of
+from zkgroup.groups.assignment.strategy_inference import (
+    VARIANTS,
+    StrategyInference,
+    Variant,
+    compare,
+    infer_strategy,
+    live_claims,
+)
 from zkgroup.groups.assignment.what_if import Choice, Outcome, Plan, Scenario, plan_all, scenario_of
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import Brokers, read_group
@@ -21,19 +28,21 @@ from zkgroup.shell_commands import group_command
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """A group before anything is changed: None where there is none."""
+class PlanStart:
+    """The group that a plan starts from; ``snapshot`` is None where it does not exist."""
 
     snapshot: GroupSnapshot | None
-    explanation: Explanation
+    inference: StrategyInference
     scenario: Scenario
 
 
-def read_ground(registry: Registry, group: str, *, must_exist: bool = True, kafka: Brokers | None = None) -> Ground:
-    """Read a group and explain it. Raises ``NotFoundError`` where there is none in ZooKeeper and there must be,
+def read_plan_start(
+    registry: Registry, group: str, *, must_exist: bool = True, kafka: Brokers | None = None
+) -> PlanStart:
+    """Read a group and infer its strategy. Raises ``NotFoundError`` where it is not in ZooKeeper and ``must_exist``,
     ``ZkgroupError`` where its members may not be read.
 
-    ``kafka``: the brokers that are asked then whether it is a group of theirs.
+    ``kafka``: the brokers that are asked then whether the group is in Kafka.
     """
     try:
         snapshot = read_group(registry, group)
@@ -47,16 +56,16 @@ def read_ground(registry: Registry, group: str, *, must_exist: bool = True, kafk
             raise
         (topics,) = registry.read([Children(znodes.topics())])
         names = frozenset(topics) if isinstance(topics, tuple) else frozenset()
-        return Ground(None, Explanation(), Scenario(names=names))
+        return PlanStart(None, StrategyInference(), Scenario(names=names))
     if unknown := _unknown(snapshot):
         raise ZkgroupError(
             f"group {group} cannot be planned for: {unknown}", "connect with credentials that its access list admits"
         )
-    return Ground(snapshot, explain(snapshot), scenario_of(snapshot))
+    return PlanStart(snapshot, infer_strategy(snapshot), scenario_of(snapshot))
 
 
 def _unknown(snapshot: GroupSnapshot) -> str | None:
-    """Why it is not known whom to plan for, or with which topics; None where it is."""
+    """Why the members or the topics to plan with are unknown; None where they are known."""
     filters = any(m.registration is not None and m.registration.pattern != "static" for m in snapshot.members)
     for path, matters in ((znodes.ids(snapshot.group), True), (znodes.topics(), filters)):
         if matters and path in snapshot.hidden:
@@ -67,7 +76,7 @@ def _unknown(snapshot: GroupSnapshot) -> str | None:
 def _is_in_kafka(registry: Registry, group: str, kafka: Brokers) -> bool:
     try:
         read_group(registry, group, kafka=kafka, logs=False)
-    except ZkgroupError:  # it is nowhere, or who knows does not answer: what was said of ZooKeeper stays
+    except ZkgroupError:  # it does not exist, or the brokers do not answer: the error about ZooKeeper stays
         return False
     return True
 
@@ -99,16 +108,16 @@ def choice_of(strategy: Strategy, release: str | None) -> Choice:
     return Choice(Variant(strategy, compat), internal_topics(release))
 
 
-def choose(explanation: Explanation, strategy: Strategy | None, release: str | None) -> Choice:
-    """What a group plans with, as far as it is not said: what explains its live owners best.
+def choose(inference: StrategyInference, strategy: Strategy | None, release: str | None) -> Choice:
+    """The strategy that a group plans with, where it is not given: the one that its live owners come from.
 
-    Where nothing does: range, or roundrobin of 1.0 and 1.1.
+    Where none fits: range, or roundrobin of 1.0 and 1.1.
     """
-    following = explanation.best is not None and bool(explanation.exact or explanation.following)
-    for variant in explanation.ranked if following else ():
+    following = inference.best is not None and bool(inference.exact or inference.following)
+    for variant in inference.ranked if following else ():
         fits = strategy in (None, variant.strategy)
         if fits and release is None:
-            return Choice(variant, explanation.internal)
+            return Choice(variant, inference.internal)
         if fits and release is not None and variant.strategy in strategies_of(release):
             choice = choice_of(variant.strategy, release)
             if variant.strategy == "range" or variant.compat == choice.variant.compat:
@@ -116,12 +125,12 @@ def choose(explanation: Explanation, strategy: Strategy | None, release: str | N
     return choice_of(strategy or "range", release)
 
 
-def accepted(explanation: Explanation, strategy: Strategy | None, release: str | None) -> list[Choice]:
-    """What the owners of a group may come from, the likeliest first: whatever is not said is free."""
-    likely = choose(explanation, strategy, release)
+def accepted(inference: StrategyInference, strategy: Strategy | None, release: str | None) -> list[Choice]:
+    """The strategies that the owners of a group may come from, the likeliest first."""
+    likely = choose(inference, strategy, release)
     if release is not None:
         return [likely] if strategy is not None else [choice_of(each, release) for each in _first(likely, release)]
-    others = [Choice(variant, explanation.internal) for variant in VARIANTS if strategy in (None, variant.strategy)]
+    others = [Choice(variant, inference.internal) for variant in VARIANTS if strategy in (None, variant.strategy)]
     return [likely, *(choice for choice in others if choice != likely)]
 
 
@@ -130,7 +139,7 @@ def _first(likely: Choice, release: str) -> list[Strategy]:
 
 
 def nearest(plan: Plan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
-    """The outcome that the live owners are, and True; else the one that leaves least unread, and False."""
+    """The outcome that equals the live owners, and True; else the one with the fewest unowned partitions, and False."""
     live = {} if snapshot is None else live_claims(snapshot)
     for outcome in plan.outcomes:
         if compare(plan.assignment(outcome), live).differences == 0:
@@ -138,13 +147,13 @@ def nearest(plan: Plan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
     return plan.outcomes[0], False
 
 
-def misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str]:
+def find_misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str]:
     """Why the owners of a group are the plan of none of these, a line each; empty if they are.
 
     The differences are those from the first that its members would come to.
     """
     scenario = scenario_of(snapshot)
-    found = [conflict.message for conflict in standing_conflicts(snapshot) if conflict.kind == "registration"]
+    found = [conflict.message for conflict in present_conflicts(snapshot) if conflict.kind == "registration"]
     told: list[str] | None = None
     for choice in choices:
         plan = plan_all(scenario, choice)

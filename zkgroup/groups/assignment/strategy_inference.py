@@ -1,7 +1,7 @@
-"""Which strategy, and which release's variant of it, the live owners of a group come from.
+"""Infers the strategy, and the release's variant of it, from the live owners of a group. Pure.
 
-Registrations tell neither. But every member computes a whole plan and holds its own share of it, whole or not at all,
-so that the shares tell, even where members disagree and a part of the partitions is nobody's. Pure.
+Registrations contain neither. But every member computes a whole plan and owns its share of it, whole or not at all: the
+shares reveal the strategy, even where members disagree and some partitions have no owner.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VARIANTS: Final = (
 
 
 class Claim(NamedTuple):
-    """Who owns a partition: ``member`` is None for an owner that is not registered, ``stream`` where none is named."""
+    """The owner of a partition: ``member`` is None if it is not registered, ``stream`` if it names none."""
 
     member: str | None
     stream: int | None
@@ -70,8 +70,8 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """What explains the live owners.
+class StrategyInference:
+    """The strategies that the live owners fit.
 
     ``exact``: the variants whose plan they are, to the last partition. ``best``: the first of those, else the variant
     that most of the members that own anything follow, then the one with the fewest ``differences`` (in partitions;
@@ -96,15 +96,15 @@ class Explanation:
     internal: frozenset[str] = INTERNAL_TOPICS
 
 
-def explain(snapshot: GroupSnapshot) -> Explanation:
-    """Find what explains a group's live owners. Members whose registration cannot be read are left out.
+def infer_strategy(snapshot: GroupSnapshot) -> StrategyInference:
+    """Infer the strategy from a group's live owners. Members whose registration cannot be read are left out.
 
-    Which topics a filter leaves out as internal depends on the release: where some of those are owned, older ones than
-    the newest are considered as well.
+    The internal topics that a filter leaves out depend on the release: where some of those are owned, older releases
+    than the newest are tried as well.
     """
     live = live_claims(snapshot)
     members = {member.member: member.streams for member in snapshot.members if member.error is None}
-    found = explain_claims(members, planned_partitions(snapshot), live)
+    found = infer_strategy_from_claims(members, planned_partitions(snapshot), live)
     if found.exact or not any(pair.topic in INTERNAL_TOPICS for pair in live):
         return found
     registrations = {m.member: m.registration for m in snapshot.members if m.registration and m.member in members}
@@ -112,14 +112,14 @@ def explain(snapshot: GroupSnapshot) -> Explanation:
     for release in _OLDER_FILTERS:
         internal = internal_topics(release)
         streams = resolve_all(registrations, sorted(partitions), internal=internal)
-        other = explain_claims(streams, partitions, live)
+        other = infer_strategy_from_claims(streams, partitions, live)
         if other.best is not None and (found.best is None or other.differences < found.differences):
             found = replace(other, internal=internal)
     return found
 
 
 def planned_partitions(snapshot: GroupSnapshot) -> dict[str, list[int]]:
-    """Topic → its partitions, for the topics that somebody subscribes to."""
+    """Topic → its partitions, for the topics that have subscribers."""
     found: dict[str, list[int]] = {}
     for partition in snapshot.partitions:
         if partition.exists and partition.topic in snapshot.subscribed:
@@ -134,7 +134,7 @@ def known_partitions(snapshot: GroupSnapshot) -> dict[str, tuple[int, ...]]:
 
 
 def live_claims(snapshot: GroupSnapshot) -> dict[TopicPartition, Claim]:
-    """Every partition that somebody owns."""
+    """The partitions that have an owner."""
     return {
         partition.key: Claim(partition.member, partition.stream)
         for partition in snapshot.partitions
@@ -142,12 +142,12 @@ def live_claims(snapshot: GroupSnapshot) -> dict[TopicPartition, Claim]:
     }
 
 
-def explain_claims(
+def infer_strategy_from_claims(
     members: Mapping[str, Mapping[str, int]],
     partitions: Mapping[str, Iterable[int]],
     live: Mapping[TopicPartition, Claim],
-) -> Explanation:
-    """``explain`` by the plain facts: member → topic → streams, topic → partitions, partition → who owns it."""
+) -> StrategyInference:
+    """As ``infer_strategy``, from member → topic → streams, topic → partitions, and partition → owner."""
     numbers = {topic: list(listed) for topic, listed in partitions.items()}
     fits: dict[Variant, Fit] = {}
     refused: dict[Variant, str] = {}
@@ -166,7 +166,7 @@ def explain_claims(
         for member in members
     }
     if not live:
-        return Explanation(refused=refused, ranked=tuple(fits), may_run=may_run)
+        return StrategyInference(refused=refused, ranked=tuple(fits), may_run=may_run)
 
     def rank(variant: Variant) -> tuple[bool, int, int]:
         fit = fits[variant]
@@ -174,10 +174,10 @@ def explain_claims(
 
     ranked = tuple(sorted(fits, key=rank))
     if not ranked:
-        return Explanation(refused=refused, may_run=may_run)
+        return StrategyInference(refused=refused, may_run=may_run)
     best = ranked[0]
     fit = fits[best]
-    return Explanation(
+    return StrategyInference(
         exact=tuple(variant for variant in ranked if fits[variant].differences == 0),
         best=best,
         differences=fit.differences,
@@ -195,7 +195,7 @@ def _accounts(fit: Fit, member: str, holds: bool) -> bool:
 
 
 def compare(plan: Assignment, live: Mapping[TopicPartition, Claim]) -> Fit:
-    """Hold the live owners against a plan. Owners that are swapped within a tie of hash codes do not differ."""
+    """Compare the live owners with a plan. Owners that are swapped within a tie of hash codes do not differ."""
     tied = {pair for group in plan.ties for pair in group}
     differences = 0
     apart: set[str | None] = set()

@@ -1,8 +1,8 @@
-"""Making a group rebalance without disturbing its assignment.
+"""Triggers a rebalance that leaves the assignment as it is.
 
-An id node that subscribes to nothing changes the list of members, and nobody's share: every member (zkgroup, and the
-reference of 0.8.2.2, 0.10.2.2 and 1.1.1, both strategies) rebalances when it comes and when it goes, to the same
-owners. The node is ephemeral, so that it goes with us whatever happens.
+An id node without a subscription changes the list of members and nobody's share: every member (zkgroup, and the Scala
+consumer of 0.8.2.2, 0.10.2.2 and 1.1.1, both strategies) rebalances when it is created and when it is deleted, to the
+same owners. The node is ephemeral, so that it never outlives this process.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from zkgroup.text import listed, short
 
 log = logging.getLogger(__name__)
 
-#: How long each of the two waits may take, in seconds.
+#: Seconds that each of the two waits may take.
 TIMEOUT: Final = 30.0
-#: Owners that have not changed for so many seconds are at rest, and worth a judgement.
+#: Owners that have not changed for so many seconds are settled.
 REST: Final = 0.5
-#: The part of a wait after which nothing more is expected if nothing changes. The reference gives up after four
-#: attempts two seconds apart; of 30 s this is half as much again.
+#: A wait without any change ends after this part of it. The Scala consumer gives up after four attempts two seconds
+#: apart; of 30 s this is half as much again.
 QUIET: Final = 0.4
 _STEP: Final = 0.1
 _MARK: Final = "zkgroup-assign"
 
 
-class Look(NamedTuple):
-    """Who is registered, and path → (owner, transaction that made it) of every owner node."""
+class Ownership(NamedTuple):
+    """The registered members, and path → (owner, transaction that created it) of every owner node."""
 
     members: frozenset[str]
     claims: Mapping[str, tuple[str, int]]
 
 
-class _Rest(NamedTuple):
-    """A group after a wait: what is wrong with its owners, who has not claimed anew, whether any owner node changed."""
+class _Settled(NamedTuple):
+    """A group after a wait: the defects of its owners, the members without a new claim, whether owner nodes changed."""
 
     snapshot: GroupSnapshot
     defects: Sequence[str]
@@ -63,9 +63,9 @@ class _Rest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """What came of it. ``defects``: why the owners are not what they should be. ``still``: members that own something
-    and claimed it anew neither when the node came nor when it went. ``seconds``: until the group was at rest again.
-    ``answered``: whether any owner node was made or deleted meanwhile; without that nobody has rebalanced."""
+    """The outcome. ``defects``: in what the owners differ from the plan. ``still``: members that own partitions and
+    made new claims neither when the node was created nor when it was deleted. ``seconds``: until the group was settled
+    again. ``answered``: whether owner nodes were created or deleted meanwhile; without that no member rebalanced."""
 
     snapshot: GroupSnapshot
     defects: tuple[str, ...]
@@ -74,12 +74,12 @@ class Rebalanced:
     answered: bool = True
 
 
-def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | None) -> ZkgroupError | None:
-    """Why this group must not be made to rebalance; None where nothing speaks against it. Pure. ``RefusedError``, but
-    where it is not known what would come of it, as something may not be read.
+def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | None) -> ZkgroupError | None:
+    """Why a rebalance of this group must not be triggered, None where it may. Pure. The error is a ``RefusedError``,
+    unless the outcome is unknown because nodes may not be read.
 
-    ``plan`` is what its members would come to, None (and ``refusal`` says why) where they would refuse. Members of the
-    reference release first and fail then: what they own would be lost to nobody.
+    ``plan``: the assignment that its members would compute, None (and ``refusal`` says why) where they would refuse.
+    The Scala consumer releases its partitions first and fails then: nobody would own them.
     """
     group = snapshot.group
     if not snapshot.members:
@@ -127,8 +127,8 @@ def objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: str | N
     return None
 
 
-def departures(before: GroupSnapshot, after: GroupSnapshot) -> list[str]:
-    """The members that left between two looks, each with what became of what it owned, in words. Pure."""
+def find_departures(before: GroupSnapshot, after: GroupSnapshot) -> list[str]:
+    """The members that left between two snapshots, each with the new owners of its partitions, in words. Pure."""
     left = {member.member for member in before.members} - {member.member for member in after.members}
     owners = {partition.key: partition.member or partition.owner for partition in after.partitions}
     found = []
@@ -145,23 +145,23 @@ def departures(before: GroupSnapshot, after: GroupSnapshot) -> list[str]:
     return found
 
 
-def rebalance(
+def trigger_rebalance(
     registry: Registry, group: str, judge: Callable[[GroupSnapshot], Sequence[str]], *, timeout: float = TIMEOUT
 ) -> Rebalanced:
-    """Make a group rebalance, once with a node and once without it again, and wait each time until it is at rest.
+    """Trigger two rebalances of a group, by a node and by its deletion, and wait each time until the group is settled.
 
-    ``judge`` says what is wrong with the owners that a snapshot has. A wait is over when that is nothing and every
-    owner has claimed anew, when nothing has changed for ``QUIET`` of ``timeout`` (seconds), or after ``timeout``.
-    Raises ``RefusedError`` where the group is gone, ``UnreachableError`` where ZooKeeper is.
+    ``judge`` returns the defects of the owners in a snapshot. A wait ends when there are none and every owner has made
+    a new claim, when nothing has changed for ``QUIET`` of ``timeout`` (seconds), or after ``timeout``. Raises
+    ``RefusedError`` where the group has no members any more, ``UnreachableError`` where ZooKeeper does not answer.
     """
     started = time.monotonic()
     node = _node_of_ours(group)
     try:
-        before = look_at(registry, group)
+        before = read_ownership(registry, group)
         _create(registry, group, node)
         log.info("made znode %s: waiting for the members to claim anew", node)
-        answered = _wait(registry, group, before, judge, timeout).answered
-        between = look_at(registry, group)
+        answered = _wait_until_settled(registry, group, before, judge, timeout).answered
+        between = read_ownership(registry, group)
         _delete(registry, node)
         log.info("deleted it after %.1f s: waiting once more", time.monotonic() - started)
     except BaseException:
@@ -169,14 +169,14 @@ def rebalance(
             with contextlib.suppress(ZkgroupError):
                 registry.write(Delete(node))
         raise
-    rest = _wait(registry, group, between, judge, timeout)
-    stale = rest.stale & _stale(before, look_at(registry, group)) if rest.stale else rest.stale
+    rest = _wait_until_settled(registry, group, between, judge, timeout)
+    stale = rest.stale & _stale(before, read_ownership(registry, group)) if rest.stale else rest.stale
     seconds = time.monotonic() - started
     answered = answered or rest.answered or between.claims != before.claims
     return Rebalanced(rest.snapshot, tuple(rest.defects), tuple(sorted(stale)), seconds, answered)
 
 
-def look_at(registry: Registry, group: str) -> Look:
+def read_ownership(registry: Registry, group: str) -> Ownership:
     """Members and owner nodes, in three rounds."""
     members, topics = registry.read([Children(znodes.ids(group)), Children(znodes.owners(group))])
     parents = [znodes.owner_topic(group, topic) for topic in topics] if isinstance(topics, tuple) else []
@@ -192,41 +192,41 @@ def look_at(registry: Registry, group: str) -> Look:
         for op, node in zip(ops, registry.read(ops), strict=True)
         if isinstance(node, Node)
     }
-    return Look(frozenset(members) if isinstance(members, tuple) else frozenset(), claims)
+    return Ownership(frozenset(members) if isinstance(members, tuple) else frozenset(), claims)
 
 
-def _wait(
-    registry: Registry, group: str, before: Look, judge: Callable[[GroupSnapshot], Sequence[str]], timeout: float
-) -> _Rest:
-    """Wait for rest, beside what was ``before``."""
+def _wait_until_settled(
+    registry: Registry, group: str, before: Ownership, judge: Callable[[GroupSnapshot], Sequence[str]], timeout: float
+) -> _Settled:
+    """Wait until the group is settled after changes of what was ``before``."""
     deadline = time.monotonic() + timeout
     last, changed, judged = before, time.monotonic(), False
     answered = False
     while True:
-        look, now = look_at(registry, group), time.monotonic()
-        answered = answered or look.claims != before.claims
-        if look != last:
-            last, changed, judged = look, now, False
+        found, now = read_ownership(registry, group), time.monotonic()
+        answered = answered or found.claims != before.claims
+        if found != last:
+            last, changed, judged = found, now, False
         quiet = now - changed
         over = now >= deadline or quiet >= timeout * QUIET
-        stale = _stale(before, look)
-        if over or (not judged and quiet >= REST and look != before and not stale):
+        stale = _stale(before, found)
+        if over or (not judged and quiet >= REST and found != before and not stale):
             snapshot = read_group(registry, group)
             defects, judged = judge(snapshot), True
             if over or not defects:
-                return _Rest(snapshot, defects, stale, answered)
+                return _Settled(snapshot, defects, stale, answered)
         time.sleep(_STEP)
 
 
-def _stale(before: Look, now: Look) -> frozenset[str]:
-    """The members, still registered, that have owner nodes of before."""
+def _stale(before: Ownership, now: Ownership) -> frozenset[str]:
+    """The registered members that still have owner nodes of ``before``."""
     kept = {owner for path, (owner, made) in before.claims.items() if now.claims.get(path) == (owner, made)}
     found = (identify_owner(owner, now.members) for owner in kept)
     return frozenset(identity.consumer_id for identity in found if identity is not None)
 
 
 def _node_of_ours(group: str) -> str:
-    """Named so that whoever finds it sees what it is, and whose."""
+    """The path of the node; its name tells its purpose and its process."""
     host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname())
     return znodes.member_id(group, f"{group}_{_MARK}-{host}-{os.getpid()}-{secrets.token_hex(4)}")
 

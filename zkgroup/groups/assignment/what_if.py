@@ -1,8 +1,8 @@
-"""A group as it is or as it would be, and who would own what. Pure.
+"""Predicts the assignment of a group as it is, or as it would be. Pure.
 
-A ``Scenario`` is what the members of a group see when they plan: registrations, and topics with their partitions.
-Changes give another one. ``plan_all`` plans it for members that agree and for members that do not: then each holds its
-own share of its own plan, whole or not at all, and who does is a race, so that there are several outcomes.
+A ``Scenario`` is the input of the members' plans: registrations, and topics with their partitions. ``plan_all`` plans
+it. Where members use different strategies, each owns its share of its own plan, whole or not at all; which of them do
+is a race, so that there are several outcomes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _LISTED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a member plans with: a strategy in a release's variant, and the topics that this release keeps out of
-    filters."""
+    """The strategy of a member in a release's variant, and the topics that this release keeps out of filters."""
 
     variant: Variant
     internal: frozenset[str] = INTERNAL_TOPICS
@@ -64,12 +63,12 @@ def scenario_of(snapshot: GroupSnapshot) -> Scenario:
 
 
 def with_member(scenario: Scenario, member: str, registration: Registration) -> Scenario:
-    """A member more; one of that name would have registered this instead."""
+    """The scenario with one more member, or with another registration of one."""
     return replace(scenario, registrations={**scenario.registrations, member: registration})
 
 
 def without_member(scenario: Scenario, member: str) -> Scenario:
-    """A member less."""
+    """The scenario without a member."""
     kept = {name: registration for name, registration in scenario.registrations.items() if name != member}
     return replace(scenario, registrations=kept)
 
@@ -121,7 +120,7 @@ def check_size(scenario: Scenario, choices: Iterable[Choice]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What stands in the way of a plan.
+    """A conflict of a plan.
 
     ``kind``: ``refused`` (the strategy's precondition fails for these members), ``claim`` (these two members both take
     the partitions), ``registration`` (one that cannot be understood), ``owner`` (an owner that is no member),
@@ -136,8 +135,8 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One way that things can come to rest: ``holders`` have their shares, ``losers`` would have one and have nothing,
-    ``unread`` is everything that is in no holder's share."""
+    """One possible result: ``holders`` own their shares, ``losers`` own nothing of theirs, and ``unread`` are the
+    partitions in no holder's share."""
 
     holders: tuple[str, ...]
     losers: tuple[str, ...]
@@ -147,11 +146,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who would own what.
+    """A predicted assignment.
 
-    ``outcomes``: all that can come about, those with the least unread first: one where the members agree. ``more``:
-    there are more of them. ``ties``: partitions of equal hash codes, whose owners a reference member may see swapped.
-    ``wanted``: every partition of every topic that somebody subscribes to. ``streams``: member → how many it has, of
+    ``outcomes``: all possible ones, those with the fewest unowned partitions first: one where the members agree.
+    ``more``: there are more of them. ``ties``: partitions of equal hash codes, whose owners a Scala consumer may swap.
+    ``wanted``: every partition of every subscribed topic. ``streams``: member → how many it has, of
     static subscriptions those of all topics together; ``filtering``: members each of whose streams reads all topics.
     """
 

@@ -19,7 +19,7 @@ from zkgroup.groups.findings.scene import Scene
 from zkgroup.groups.group_model import GroupSnapshot
 
 if TYPE_CHECKING:
-    from zkgroup.groups.assignment.strategy_inference import Explanation
+    from zkgroup.groups.assignment.strategy_inference import StrategyInference
 
 __all__ = ["KINDS", "SEVERITIES", "Finding", "Kind", "Severity", "judge", "worst"]
 
@@ -28,14 +28,14 @@ _ORDER = {code: place for place, code in enumerate(KINDS)}
 
 
 def judge(
-    snapshot: GroupSnapshot, explanation: Explanation | None, earlier: GroupSnapshot | None = None
+    snapshot: GroupSnapshot, inference: StrategyInference | None, earlier: GroupSnapshot | None = None
 ) -> list[Finding]:
     """Everything that is to be said of a group, worst first; the same look gives the same list.
 
-    Without ``explanation`` nothing is said of strategies. ``earlier`` is a look at the same group before: it shows
+    Without ``inference`` nothing is said of strategies. ``earlier`` is a look at the same group before: it shows
     lag that grows, and whether what is not settled now was not settled then.
     """
-    scene = Scene(snapshot, explanation, earlier if earlier is not None and earlier.group == snapshot.group else None)
+    scene = Scene(snapshot, inference, earlier if earlier is not None and earlier.group == snapshot.group else None)
     found: list[Finding] = []
     for part in (judge_cluster, judge_members, judge_owners, judge_offsets):
         found.extend(part(scene))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from zkgroup.groups.assignment.strategy_inference import Explanation, explain
+from zkgroup.groups.assignment.strategy_inference import StrategyInference, infer_strategy
 from zkgroup.groups.findings.finding import judge
 from zkgroup.groups.findings.finding_kinds import SEVERITIES, Finding
 from zkgroup.groups.group_model import GroupSnapshot, Store
@@ -26,15 +26,15 @@ class Inspection:
     """A look at a group with what follows from it. ``store``: whose offsets are shown."""
 
     snapshot: GroupSnapshot
-    explanation: Explanation
+    inference: StrategyInference
     findings: tuple[Finding, ...]
     store: Store
 
     @property
     def strategy(self) -> str | None:
         """The strategy that explains the live owners best, or the one that Kafka tells; None where nothing is owned."""
-        if self.explanation.best is not None:
-            return self.explanation.best.strategy
+        if self.inference.best is not None:
+            return self.inference.best.strategy
         return self.snapshot.coordinator.strategy if self.snapshot.coordinator is not None else None
 
     @property
@@ -61,9 +61,9 @@ class Inspection:
 
 def inspect(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None, store: Store | None = None) -> Inspection:
     """Explain and judge a look. ``earlier``: a look at the same group before; ``store``: whose offsets to show."""
-    explanation = explain(snapshot)
-    findings = judge(snapshot, explanation, earlier)
-    return Inspection(snapshot, explanation, tuple(findings), store or snapshot.store)
+    inference = infer_strategy(snapshot)
+    findings = judge(snapshot, inference, earlier)
+    return Inspection(snapshot, inference, tuple(findings), store or snapshot.store)
 
 
 def worst_first(inspections: Iterable[Inspection]) -> list[Inspection]:

@@ -222,17 +222,17 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
 
 
 def _disagreement(scene: Scene) -> Iterator[Finding]:
-    explanation = scene.explanation
-    if explanation is None or scene.settling:
+    inference = scene.inference
+    if inference is None or scene.settling:
         return
-    why = next((text for (name, compat), text in explanation.refused.items() if (name, compat) == _STRICT), None)
-    if why is None or _LENIENT in explanation.refused:
+    why = next((text for (name, compat), text in inference.refused.items() if (name, compat) == _STRICT), None)
+    if why is None or _LENIENT in inference.refused:
         return
     held = any(partition.member is not None for partition in scene.partitions)
-    running = explanation.best is not None and explanation.best[0] == "roundrobin"
+    running = inference.best is not None and inference.best[0] == "roundrobin"
     if scene.gaps and (running or not held):
         effect, severity = f"{counted(len(scene.gaps), 'partition')} unread", "critical"
-    elif running or (scene.gaps and explanation.deviating):
+    elif running or (scene.gaps and inference.deviating):
         effect, severity = "members of 0.8.2 to 0.10.1 would not rebalance", "warning"
     else:
         return
@@ -267,7 +267,7 @@ def _surplus(scene: Scene) -> Iterator[Finding]:
     beyond = {topic: (streams[topic], there) for topic, there in partitions.items() if streams[topic] > there > 0}
     if not beyond:
         return
-    refused = scene.explanation.refused if scene.explanation is not None else {}
+    refused = scene.inference.refused if scene.inference is not None else {}
     too_many = refused.get(_LENIENT)
     if too_many is not None:
         yield finding(

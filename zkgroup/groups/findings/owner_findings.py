@@ -29,7 +29,7 @@ from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text
 from zkgroup.text import counted, short
 
 if TYPE_CHECKING:
-    from zkgroup.groups.assignment.strategy_inference import Explanation
+    from zkgroup.groups.assignment.strategy_inference import StrategyInference
 
 Said = list[tuple[TopicPartition, str]]
 
@@ -178,10 +178,10 @@ def _in_progress(scene: Scene) -> Iterator[Finding]:
     missing = [p for p in unowned(scene.snapshot) if p.key not in scene.persisted]
     wrong = [p for p in scene.partitions if p.owner is not None and _why_wrong(scene, p) is not None]
     in_kafka = scene.rebalancing_in_kafka
-    explanation = scene.explanation
+    inference = scene.inference
     known = not (scene.snapshot.members_hidden or scene.snapshot.owners_hidden or scene.snapshot.topics_hidden)
     known = known and not any(member.hidden for member in scene.snapshot.members)
-    unsettled = known and explanation is not None and explanation.best is not None and not explanation.exact
+    unsettled = known and inference is not None and inference.best is not None and not inference.exact
     if not (missing or wrong or in_kafka or unsettled):
         return
     parts = []
@@ -315,7 +315,7 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
     for key in scene.unread:
         per_name[key.topic] = per_name.get(key.topic, 0) + 1
     hidden = {p.topic for p in scene.partitions if p.hidden}
-    blocked = frozenset(scene.explanation.blocked) if scene.explanation is not None else frozenset()
+    blocked = frozenset(scene.inference.blocked) if scene.inference is not None else frozenset()
     for member in scene.snapshot.members:
         unread = sum(per_name.get(topic, 0) for topic in member.streams)
         if member.member in holders or member.error is not None or not unread:
@@ -351,8 +351,8 @@ def _idle_members(scene: Scene) -> Iterator[Finding]:
 
 
 def _unexplained(scene: Scene) -> Iterator[Finding]:
-    explanation = scene.explanation
-    if explanation is None or explanation.exact or explanation.best is None:
+    inference = scene.inference
+    if inference is None or inference.exact or inference.best is None:
         return
     if any(member.error is not None for member in scene.snapshot.members):
         return  # what should be whose is not known here
@@ -364,21 +364,21 @@ def _unexplained(scene: Scene) -> Iterator[Finding]:
     told = bool(scene.unread) or any(_is_wrong(scene, p) for p in scene.partitions)
     if not holders or (told and len(scene.members) < 2):
         return  # whoever is alone is part of no mix
-    if told and not (explanation.deviating or explanation.blocked):
+    if told and not (inference.deviating or inference.blocked):
         return  # what is told of is the whole difference
-    suspects = tuple(dict.fromkeys((*explanation.deviating, *explanation.blocked)))
+    suspects = tuple(dict.fromkeys((*inference.deviating, *inference.blocked)))
     foreign = bool(scene.foreign)
-    who = f"; not by that plan: {few([_suspect(scene, explanation, name) for name in suspects])}" if suspects else ""
+    who = f"; not by that plan: {few([_suspect(scene, inference, name) for name in suspects])}" if suspects else ""
     what = "clients of different kinds in one group" if foreign else "a mix of strategies, or of releases"
     yield finding(
         "unexplained-owners",
         scene.snapshot.group,
-        f"the owners are no strategy's plan: {what}; nearest is {explanation.best.text}, but for"
-        f" {counted(explanation.differences, 'partition')}{who}",
+        f"the owners are no strategy's plan: {what}; nearest is {inference.best.text}, but for"
+        f" {counted(inference.differences, 'partition')}{who}",
         Remedy(
             "give all members one partition.assignment.strategy, and for roundrobin releases that hash alike (up to"
             " 0.11, or from 1.0 on); see who would own what",
-            scene.command("assign", "--strategy", explanation.best[0]),
+            scene.command("assign", "--strategy", inference.best[0]),
         ),
         "info" if foreign else "warning",
     )
@@ -391,10 +391,10 @@ _FOLLOWING: Final = ("partition-without-owner", "member-without-partitions")
 def _is_mix(scene: Scene) -> bool:
     """Whether a member holds another share than the plan's, or cannot have its own: one that holds nothing although its
     share is free may as well have given up."""
-    if scene.explanation is None or scene.foreign or scene.strangers:
+    if scene.inference is None or scene.foreign or scene.strangers:
         return False
     holders = {partition.member for partition in scene.partitions}
-    return bool(scene.explanation.blocked) or not holders.isdisjoint(scene.explanation.deviating)
+    return bool(scene.inference.blocked) or not holders.isdisjoint(scene.inference.deviating)
 
 
 def _led_by_mix(scene: Scene, found: list[Finding]) -> list[Finding]:
@@ -409,8 +409,8 @@ def _led_by_mix(scene: Scene, found: list[Finding]) -> list[Finding]:
     return [lead, *(replace(one, remedy=None) for one in follow), *others]
 
 
-def _suspect(scene: Scene, explanation: Explanation, name: str) -> str:
+def _suspect(scene: Scene, inference: StrategyInference, name: str) -> str:
     owned = sum(partition.member == name for partition in scene.partitions)
-    others = [variant for variant in explanation.may_run.get(name, ()) if variant != explanation.best]
+    others = [variant for variant in inference.may_run.get(name, ()) if variant != inference.best]
     fits = f", as {' or '.join(variant.text for variant in others)} has it" if owned and others else ""
     return f"{name} (owns {owned or 'nothing'}{fits})"

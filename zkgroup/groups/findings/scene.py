@@ -21,7 +21,7 @@ from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import listed, short
 
 if TYPE_CHECKING:
-    from zkgroup.groups.assignment.strategy_inference import Explanation
+    from zkgroup.groups.assignment.strategy_inference import StrategyInference
 
 SECOND: Final = 1000
 DAY: Final = 86_400 * SECOND
@@ -49,7 +49,7 @@ class Scene:
     """A group to be judged. Times are milliseconds since 1970."""
 
     snapshot: GroupSnapshot
-    explanation: Explanation | None = None
+    inference: StrategyInference | None = None
     earlier: GroupSnapshot | None = None
 
     @cached_property

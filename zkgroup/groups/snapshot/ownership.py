@@ -1,4 +1,4 @@
-"""Whether a group's partitions are owned as they should be; pure."""
+"""Defects of the ownership of a group's partitions; pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from zkgroup.text import short
 
 
 def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
-    """Why the group's partitions are not all owned as they should be; empty if they are.
+    """The defects of the group's ownership; empty if there are none.
 
-    Right is: every partition of every subscribed topic has an owner, a registered member that subscribes to the topic
-    with as many streams as the claim needs; nobody owns anything else; no node is broken. In Kafka: the group is
-    not rebalancing, and every partition of the topics that its members were assigned has one member. Where the group
-    has members in both, none of them reads what one of the other store reads.
+    Without defects every partition of every subscribed topic has an owner, a registered member that subscribes to the
+    topic with as many streams as the claim needs; no other partition has an owner, and no node is broken. In Kafka the
+    group is not rebalancing, and every partition of the assigned topics has one member. Members in ZooKeeper and in
+    Kafka read different partitions.
 
-    What may not be read is neither right nor wrong: see ``not_judged``.
+    Nodes that may not be read are no defects: see ``not_judged``.
     """
     members = {member.member: member for member in snapshot.members}
     defects = [str(problem) for problem in snapshot.problems]
@@ -46,7 +46,7 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
 
 
 def not_judged(snapshot: GroupSnapshot) -> list[str]:
-    """What keeps it from being known whether the partitions are owned as they should be: nodes that may not be read."""
+    """The nodes that may not be read, and could have defects of the ownership."""
     root = f"/consumers/{snapshot.group}"
     concern = (f"{root}/ids", f"{root}/owners", znodes.topics())
     return [
@@ -57,14 +57,14 @@ def not_judged(snapshot: GroupSnapshot) -> list[str]:
 
 
 def _is_unclear(member: GroupMember, snapshot: GroupSnapshot) -> bool:
-    """Whether it is not known what the member may own."""
+    """Whether the topics that the member may own are unknown."""
     if member.hidden:
         return True
     return snapshot.topics_hidden and member.registration is not None and member.registration.pattern != "static"
 
 
 def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:
-    """What a member in ZooKeeper and one in Kafka read, who know nothing of each other; in order."""
+    """The partitions that a member in ZooKeeper and one in Kafka read, in order."""
     if snapshot.coordinator is None or not snapshot.members:
         return []
     owned = {partition.key for partition in snapshot.partitions if partition.owner is not None}
@@ -101,8 +101,8 @@ def foreign_members(snapshot: GroupSnapshot) -> frozenset[str]:
 
 
 def failing_beside(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str]:
-    """The members that a broker's registration makes fail, as far as nothing shows that they do not: a claim since the
-    broker registered, or a commit where rebalances succeed. Members of zkgroup, for one, are named alike."""
+    """The members that a broker's registration makes fail, without those that show that they do not: by a claim since
+    the broker registered, or a commit where rebalances succeed. Members of zkgroup have ids of the same form."""
     coping = set()
     for p in snapshot.partitions:
         since = p.claimed
@@ -115,6 +115,6 @@ def failing_beside(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str]:
 
 
 def stops_rebalances(snapshot: GroupSnapshot, broker: FaultyBroker) -> bool:
-    """Whether members of the group would release what they own in a rebalance, and not finish it."""
+    """Whether members of the group would release their partitions in a rebalance, and not finish it."""
     fault = broker.fault
     return not fault.rebalances and fault.releases is None and bool(failing_beside(snapshot, broker))

@@ -1,4 +1,4 @@
-"""What the nodes of a group, its topics and its offsets in Kafka mean together; pure."""
+"""Joins the nodes of a group, its topics, and its members and offsets in Kafka; pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Claim(NamedTuple):
-    """What an owner node says, as ``GroupPartition`` has it."""
+    """An owner node, with the fields of ``GroupPartition``."""
 
     owner: str | None = None
     member: str | None = None
@@ -68,7 +68,7 @@ class RawGroup:
 
 
 def read_topics(stored: Iterable[TopicPartition], side: KafkaSide) -> set[str]:
-    """The topics that the group has offsets of, in either store."""
+    """The topics with offsets of the group, in either store."""
     return {key.topic for key in stored} | {key.topic for key in side.offsets}
 
 
@@ -127,7 +127,7 @@ def _hidden(group: str, nodes: NodeCache) -> dict[str, str]:
 
 
 def _is_below_hidden(parent: str, topic: str, hidden: Mapping[str, str]) -> str | None:
-    """Which of the two lists above a partition's node may not be read; None where both may."""
+    """The one of the two lists above a partition's node that may not be read; None where both may."""
     if not hidden:
         return None
     return next((path for path in (parent, f"{parent}/{topic}") if path in hidden), None)
@@ -180,7 +180,7 @@ def build_snapshot(
 
 
 def _concerns(path: str, topics: Mapping[str, object]) -> bool:
-    """Whether a node of the cluster is of use to a group: lists are to all, a topic to those that know of it."""
+    """Whether a node of the cluster concerns a group: lists concern all, a topic those that have it."""
     parent, _, name = path.rpartition("/")
     return parent != znodes.topics() or name in topics
 
@@ -270,7 +270,7 @@ def _claim(node: Node, members: set[str]) -> Claim:
 
 
 def _with_owned_topics(member: GroupMember, claims: Mapping[TopicPartition, Claim]) -> GroupMember:
-    """A member of another client whose registration does not name its topics: it has those that it owns."""
+    """A member of another client whose registration does not name its topics: its topics are those that it owns."""
     if member.foreign is None or member.registration is not None:
         return member
     streams: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Registered members out of their id nodes; pure."""
+"""Decodes registered members from their id nodes; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class TopicSelections:
-    """What filters take of the topics that exist; a filter that many members share, in any group, is run once."""
+    """The existing topics that filters match; a filter that many members share, in any group, is run once."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = tuple(topics)
@@ -43,7 +43,7 @@ class TopicSelections:
 
 
 def decode_member(group: str, name: str, path: str, node: Node, selections: TopicSelections) -> GroupMember:
-    """A member out of its id node. What cannot be read stands in ``error``."""
+    """A member from its id node. ``error`` says why the registration cannot be read."""
     registration, streams, registered_at, error = None, {}, node.stat.ctime, None
     try:
         registration = znodes.decode_registration(path, node.data)
@@ -71,8 +71,8 @@ def decode_member(group: str, name: str, path: str, node: Node, selections: Topi
 
 
 def read_foreign(group: str, members: Sequence[GroupMember], selections: TopicSelections) -> tuple[GroupMember, ...]:
-    """The members, where none is of the Scala consumer: a registration that would stop it harms nobody there, and means
-    what its own client means by it. Which topics a node does not name, its owners tell later."""
+    """The members as their own clients read them, where none is of the Scala consumer: registrations that would stop it
+    do no harm there. The topics that a node does not name come from the owner nodes later."""
     if any(_is_scala(group, member) for member in members):
         return tuple(members)
     return tuple(_as_its_client_reads(member, selections) for member in members)
@@ -94,7 +94,7 @@ def _is_scala(group: str, member: GroupMember) -> bool:
 
 def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> GroupMember:
     if not member.session_id:
-        return member  # no client stands behind it
+        return member  # no session holds it
     if not stops_everyone(member):
         if znodes.OTHER_NUMBERS in member.defects:
             member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS)
@@ -112,7 +112,7 @@ def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> Gr
 def host_of(group: str, consumer_id: str) -> str | None:
     """The host that a consumer id names, None where it names none.
 
-    The reference: ``GROUP_HOST-MILLIS-HEX``. pykafka and Go's kazoo: ``HOST:UUID``. Ruby's poseidon_cluster:
+    The Scala consumer: ``GROUP_HOST-MILLIS-HEX``. pykafka and Go's kazoo: ``HOST:UUID``. Ruby's poseidon_cluster:
     ``GROUP-HOST-PID-SECONDS-N``.
     """
     for pattern in (
@@ -127,7 +127,7 @@ def host_of(group: str, consumer_id: str) -> str | None:
 
 
 def stops_everyone(member: GroupMember) -> bool:
-    """Whether no member of the reference gets past this one's registration."""
+    """Whether this registration makes every rebalance of the Scala consumer fail."""
     if member.error is None or member.hidden or member.registration is not None:
         return False
     try:

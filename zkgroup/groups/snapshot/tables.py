@@ -1,7 +1,7 @@
-"""What is shown of groups, row by row; pure. The rows' fields are the columns of the commands.
+"""Groups as rows of tables; pure. The rows' fields are the columns of the commands.
 
-A committed offset is that of the store that is looked at. Where both are, it is the larger one, where a member that
-commits to both would start, and the two stand beside it.
+A committed offset is that of the store that was requested. For both stores it is the larger one, where a member that
+commits to both would start; the row also has each of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAMES_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group at a glance.
+    """A group in one row.
 
     ``lag``: the sum over all partitions, None where it is not known of each of them. ``lag_at_least``: the sum over
     those where it is known, None where it is for none; ``lag_unknown``: how many the others are, with an offset or a
@@ -122,8 +122,7 @@ def half_seen(snapshots: Iterable[GroupSnapshot]) -> list[str]:
 
 
 def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
-    """The warnings of all looks, each once; what the coordinator of many groups did not tell of any, in one line for
-    each cause."""
+    """The warnings of all snapshots, each once; missing answers of coordinators in one line for each cause."""
     lines: dict[str, None] = {}
     alike: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
@@ -212,14 +211,14 @@ def _is_shown(
 
 
 def _is_kept(partition: GroupPartition, store: Store) -> bool:
-    """Whether there is something for it in ``store``, an offset or what should be one."""
+    """Whether the partition has an offset in ``store``, readable or not."""
     return (store != "kafka" and partition.stored is not None) or (store != "zookeeper" and partition.kafka is not None)
 
 
 def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
-    """Every partition of every topic that is subscribed to, and every other one that somebody owns.
+    """Every partition of every subscribed topic, and every other one that has an owner.
 
-    Where a group has members in ZooKeeper and in Kafka, a partition may stand there twice.
+    Where a group has members in ZooKeeper and in Kafka, a partition may have two rows.
     """
     hosts = {member.member: member.host for member in snapshot.members}
     in_kafka = kafka_members(snapshot)
@@ -256,7 +255,7 @@ def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
 
 
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
-    """What could not be read or asked, one line each; partitions with the same trouble share a line."""
+    """What could not be read, one line each; partitions with the same problem share a line."""
     lines = [*snapshot.all_warnings, *map(str, snapshot.problems)]
     lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
@@ -283,7 +282,7 @@ def foreign_note(paths: Sequence[str], fate: str) -> list[str]:
 
 
 def _is_shared(path: str) -> bool:
-    """Whether a node that may not be read is told of by itself, and not with a member or a partition."""
+    """Whether a node that may not be read has a line of its own, and not that of a member or a partition."""
     parts = path.split("/")
     return not (len(parts) == 5 and parts[3] == "ids") and not (len(parts) == 6 and parts[1] == "consumers")
 

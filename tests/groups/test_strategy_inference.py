@@ -21,8 +21,15 @@ from plans import (
 )
 
 from zkgroup.errors import AssignmentRefusedError
-from zkgroup.groups.assignment.assignment_plan import choose, misfits
-from zkgroup.groups.assignment.strategy_inference import VARIANTS, Claim, Explanation, Variant, explain, explain_claims
+from zkgroup.groups.assignment.assignment_plan import choose, find_misfits
+from zkgroup.groups.assignment.strategy_inference import (
+    VARIANTS,
+    Claim,
+    StrategyInference,
+    Variant,
+    infer_strategy,
+    infer_strategy_from_claims,
+)
 from zkgroup.groups.assignment.what_if import Choice, Scenario, plan_all
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
@@ -35,7 +42,7 @@ RANGE, NEW, OLD, MIDDLE = VARIANTS
 def test_the_variant_that_made_a_plan_is_found(members: Members, partitions: Partitions, variant: Variant) -> None:
     """Of owners that are a variant's plan, it is among the exact ones, and nobody deviates from the best."""
     plan = _plan(variant, members, partitions)
-    found = explain_claims(members, partitions, claims(plan))
+    found = infer_strategy_from_claims(members, partitions, claims(plan))
     assert variant in found.exact
     assert found.best == found.exact[0]
     assert (found.differences, found.deviating, found.blocked) == (0, (), ())
@@ -52,7 +59,7 @@ def test_members_that_lost_their_shares_deviate(
     assume(len(holders) > 1)
     lost = set(choose.sample(holders, choose.randrange(1, len(holders))))
     live = {pair: claim for pair, claim in claims(plan).items() if claim.member not in lost}
-    found = explain_claims(members, partitions, live)
+    found = infer_strategy_from_claims(members, partitions, live)
     assert set(found.following) == set(holders) - lost
     plain = not plan.ties  # within a tie nobody knows whose share is free
     for member in lost if plain else ():
@@ -83,7 +90,7 @@ def test_what_members_run_is_never_ruled_out(
     )
     plan = plan_all(scenario, Choice(RANGE), {member: Choice(variant) for member, variant in own.items()})
     outcome = choose.choice(plan.outcomes)
-    found = explain_claims(members, partitions, claims(Assignment(dict(outcome.owners))))
+    found = infer_strategy_from_claims(members, partitions, claims(Assignment(dict(outcome.owners))))
     for member, variant in own.items():
         assert variant in found.may_run[member]
 
@@ -97,9 +104,9 @@ def test_a_swap_within_a_tie_is_no_difference() -> None:
     first, second = TopicPartition("Aa", 1), TopicPartition("BB", 1)
     live[first], live[second] = live[second], live[first]
     assert live != claims(plan)
-    assert explain_claims(members, partitions, live).exact == (NEW, OLD, MIDDLE)
+    assert infer_strategy_from_claims(members, partitions, live).exact == (NEW, OLD, MIDDLE)
     live[first] = live[second]
-    found = explain_claims(members, partitions, live)
+    found = infer_strategy_from_claims(members, partitions, live)
     assert found.exact == ()
     assert found.differences == 1
 
@@ -109,7 +116,7 @@ def test_a_share_within_a_tie_may_be_blocked() -> None:
     members = {"g_a": {"Aa": 1, "BB": 1}, "g_b": {"Aa": 1, "BB": 1}}
     partitions = {"Aa": range(1), "BB": range(1)}
     live = {pair: Claim(*thread) for pair, thread in planned(NEW, members, partitions).of("g_a").items()}
-    found = explain_claims(members, partitions, live)
+    found = infer_strategy_from_claims(members, partitions, live)
     assert NEW in found.may_run["g_b"]
     assert found.following == ("g_a",)
 
@@ -123,7 +130,7 @@ def test_ties_may_be_dealt_in_any_order(members: Members, partitions: Partitions
         dealt = [live[pair] for pair in tie]
         choose.shuffle(dealt)
         live.update(zip(tie, dealt, strict=True))
-    found = explain_claims(members, partitions, live)
+    found = infer_strategy_from_claims(members, partitions, live)
     assert NEW in found.exact or not live
     assert found.deviating == ()
 
@@ -135,7 +142,7 @@ def test_range_beside_roundrobin(winner: str) -> None:
     partitions = {"t": range(24)}
     variant, loser = (RANGE, "g_b") if winner == "g_a" else (NEW, "g_a")
     share = planned(variant, members, partitions).of(winner)
-    found = explain_claims(members, partitions, {pair: Claim(*thread) for pair, thread in share.items()})
+    found = infer_strategy_from_claims(members, partitions, {pair: Claim(*thread) for pair, thread in share.items()})
     assert (found.exact, found.best, found.differences) == ((), variant, 12)
     assert (found.following, found.deviating, found.blocked) == ((winner,), (loser,), ())
     assert variant not in found.may_run[loser]
@@ -147,7 +154,7 @@ def test_the_majority_tells_who_deviates() -> None:
     partitions = {"t": range(24)}
     plan = planned(NEW, members, partitions)
     live = {pair: claim for pair, claim in claims(plan).items() if claim.member != "g_c"}
-    found = explain_claims(members, partitions, live)
+    found = infer_strategy_from_claims(members, partitions, live)
     assert (found.best, found.deviating, found.differences) == (NEW, ("g_c",), 8)
     assert RANGE in found.may_run["g_c"]  # its range share is taken by the others
     assert NEW not in found.may_run["g_c"]  # this one is free
@@ -159,7 +166,7 @@ def test_a_stranger_blocks_a_member_that_does_not_deviate() -> None:
     partitions = {"t": range(8)}
     owners = {pair: str(thread) for pair, thread in planned(RANGE, members, partitions).of("g_a").items()}
     owners[TopicPartition("t", 7)] = "g_gone-0"
-    found = explain(snapshot(members, partitions, owners))
+    found = infer_strategy(snapshot(members, partitions, owners))
     assert (found.best, found.following) == (RANGE, ("g_a",))
     assert (found.blocked, found.deviating) == (("g_b",), ())
 
@@ -169,7 +176,7 @@ def test_owners_that_name_no_stream_are_compared_by_their_member() -> None:
     members = {"g_a": {"t": 2}, "g_b": {"t": 2}}
     plan = planned(RANGE, members, {"t": range(8)})
     owners = {pair: thread.consumer_id for pair, thread in plan.owners.items()}
-    found = explain(snapshot(members, {"t": range(8)}, owners))
+    found = infer_strategy(snapshot(members, {"t": range(8)}, owners))
     assert found.exact == (RANGE,)
 
 
@@ -177,7 +184,7 @@ def test_another_stream_of_the_same_member_is_a_difference() -> None:
     """The owner node names the stream, and the plan does."""
     members = {"g_a": {"t": 2}}
     owners = {TopicPartition("t", 0): "g_a-1", TopicPartition("t", 1): "g_a-0"}
-    found = explain(snapshot(members, {"t": range(2)}, owners))
+    found = infer_strategy(snapshot(members, {"t": range(2)}, owners))
     assert found.exact == ()
     assert (found.differences, found.deviating) == (2, ("g_a",))
 
@@ -185,7 +192,7 @@ def test_another_stream_of_the_same_member_is_a_difference() -> None:
 def test_releases_that_refuse() -> None:
     """Where topics differ roundrobin up to 0.10.1 has no plan; a group of it owns nothing, and no more is known."""
     members = {"g_a": {"t": 1}, "g_b": {"u": 1}}
-    found = explain(snapshot(members, {"t": range(3), "u": range(3)}, {}))
+    found = infer_strategy(snapshot(members, {"t": range(3), "u": range(3)}, {}))
     assert set(found.refused) == {OLD}
     assert "refuses this group" in found.refused[OLD]
     assert (found.exact, found.best, found.deviating) == ((), None, ())
@@ -196,15 +203,15 @@ def test_a_registration_that_cannot_be_read_is_left_out() -> None:
     """The others are planned without it, and it is no deviator."""
     members = {"g_a": {"t": 1}}
     owners = {TopicPartition("t", n): "g_a-0" for n in range(2)}
-    found = explain(snapshot(members, {"t": range(2)}, owners, errors={"g_broken": "no JSON"}))
+    found = infer_strategy(snapshot(members, {"t": range(2)}, owners, errors={"g_broken": "no JSON"}))
     assert found.exact == VARIANTS
     assert found.deviating == ()
 
 
 def test_a_group_without_anything() -> None:
     """No members, nothing owned: nothing to explain."""
-    found = explain(snapshot({}, {"t": range(2)}, {}))
-    assert found == Explanation(ranked=VARIANTS)
+    found = infer_strategy(snapshot({}, {"t": range(2)}, {}))
+    assert found == StrategyInference(ranked=VARIANTS)
 
 
 @pytest.mark.parametrize(
@@ -227,19 +234,19 @@ def test_older_releases_leave_out_less(taken: tuple[str, ...], internal: set[str
         members=tuple(replace(member, registration=registration) for member in as_read.members),
         partitions=tuple(replace(partition, exists=True) for partition in as_read.partitions),
     )
-    found = explain(group)
+    found = infer_strategy(group)
     assert found.internal == internal
     assert RANGE in found.exact
     choice = choose(found, None, None)
     assert (choice.variant, choice.internal) == (RANGE, internal)
-    assert misfits(group, [choice]) == []
+    assert find_misfits(group, [choice]) == []
 
 
 def test_leftovers_count_as_differences() -> None:
     """An owner node of a topic that nobody subscribes to is in no plan."""
     members = {"g_a": {"t": 1}}
     owners = {TopicPartition("t", 0): "g_a-0", TopicPartition("old", 0): "g_a-0"}
-    found = explain(snapshot(members, {"t": range(1), "old": range(1)}, owners))
+    found = infer_strategy(snapshot(members, {"t": range(1), "old": range(1)}, owners))
     assert (found.exact, found.differences, found.deviating) == ((), 1, ("g_a",))
 
 

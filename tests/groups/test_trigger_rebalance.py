@@ -12,9 +12,14 @@ from session_expiry import expire_session
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.groups.assignment.assignment_plan import misfits
+from zkgroup.groups.assignment.assignment_plan import find_misfits
 from zkgroup.groups.assignment.strategy_inference import VARIANTS
-from zkgroup.groups.assignment.trigger_rebalance import departures, look_at, objection, rebalance
+from zkgroup.groups.assignment.trigger_rebalance import (
+    find_departures,
+    find_objection,
+    read_ownership,
+    trigger_rebalance,
+)
 from zkgroup.groups.assignment.what_if import Choice
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
@@ -38,29 +43,29 @@ OWNERS = {pair: str(thread) for pair, thread in PLAN.owners.items()}
 
 def test_nothing_speaks_against_a_healthy_group() -> None:
     """Nor against one with gaps, nor against one whose owners are others than planned."""
-    assert objection(snapshot(MEMBERS, PARTITIONS, OWNERS), PLAN, None) is None
-    assert objection(snapshot(MEMBERS, PARTITIONS, {}), PLAN, None) is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS), PLAN, None) is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), PLAN, None) is None
     swapped = dict(zip(OWNERS, reversed(OWNERS.values()), strict=True))
-    assert objection(snapshot(MEMBERS, PARTITIONS, swapped), PLAN, None) is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, swapped), PLAN, None) is None
 
 
 def test_who_has_left_is_told_with_what_became_of_its_share() -> None:
     """Who took it over, what nobody owns, and nothing of those who stayed or came."""
     before = snapshot(MEMBERS, PARTITIONS, OWNERS)
-    assert departures(before, before) == []
+    assert find_departures(before, before) == []
     mine = [pair for pair, owner in sorted(OWNERS.items()) if owner.startswith("g_b")]
     taken = OWNERS | {mine[0]: "g_a-0"}
     del taken[mine[1]]
-    assert departures(before, snapshot({"g_a": {"t": 1}, "g_c": {"t": 1}}, PARTITIONS, taken)) == [
+    assert find_departures(before, snapshot({"g_a": {"t": 1}, "g_c": {"t": 1}}, PARTITIONS, taken)) == [
         f"member g_b left meanwhile: {mine[0]} went to g_a; nobody owns {mine[1]}"
     ]
     idle = snapshot({**MEMBERS, "g_z": {"t": 1}}, PARTITIONS, OWNERS)
-    assert departures(idle, before) == ["member g_z left meanwhile: it owned nothing"]
+    assert find_departures(idle, before) == ["member g_z left meanwhile: it owned nothing"]
 
 
 def test_a_group_without_members_cannot_rebalance() -> None:
     """Refused with a line that says so."""
-    refused = objection(snapshot({}, PARTITIONS, {}), PLAN, None)
+    refused = find_objection(snapshot({}, PARTITIONS, {}), PLAN, None)
     assert isinstance(refused, RefusedError)
     assert str(refused) == "group g has no members: nothing is there that could rebalance"
 
@@ -68,7 +73,7 @@ def test_a_group_without_members_cannot_rebalance() -> None:
 def test_without_a_broker_nobody_rebalances() -> None:
     """Members keep what they own until a broker is registered: refused at once, with what is to be done about it."""
     alone = replace(snapshot(MEMBERS, PARTITIONS, OWNERS), broker_ids=())
-    refused = objection(alone, PLAN, None)
+    refused = find_objection(alone, PLAN, None)
     assert isinstance(refused, RefusedError)
     assert "no broker is registered" in refused.message
     assert refused.remedy is not None
@@ -77,34 +82,34 @@ def test_without_a_broker_nobody_rebalances() -> None:
 
 def test_a_registration_that_stops_the_group() -> None:
     """Members release before they fail: refused while something is owned, and allowed when nothing is left to lose."""
-    refused = objection(snapshot(MEMBERS, PARTITIONS, OWNERS, errors={"g_bad": "no JSON"}), PLAN, None)
+    refused = find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS, errors={"g_bad": "no JSON"}), PLAN, None)
     assert refused is not None
     assert "no member gets past the registration of g_bad: no JSON" in refused.message
     assert refused.remedy is not None
     assert refused.remedy.text.startswith("stop the client that wrote it, or delete the node, first")
-    assert objection(snapshot(MEMBERS, PARTITIONS, {}, errors={"g_bad": "no JSON"}), PLAN, None) is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, {}, errors={"g_bad": "no JSON"}), PLAN, None) is None
 
 
 def test_a_strategy_that_refuses() -> None:
     """Members of roundrobin up to 0.10.1 would release everything, and get nothing back."""
-    refused = objection(snapshot(MEMBERS, PARTITIONS, OWNERS), None, "roundrobin refuses this group")
+    refused = find_objection(snapshot(MEMBERS, PARTITIONS, OWNERS), None, "roundrobin refuses this group")
     assert refused is not None
     assert refused.message == "group g would lose its owners in a rebalance: roundrobin refuses this group"
-    assert objection(snapshot(MEMBERS, PARTITIONS, {}), None, "roundrobin refuses this group") is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), None, "roundrobin refuses this group") is None
 
 
 def test_a_stranger_in_a_share() -> None:
     """A share of which somebody else, who is not registered, owns a part would be lost as a whole."""
     stranger = TopicPartition("t", 1)
-    refused = objection(snapshot(MEMBERS, PARTITIONS, {**OWNERS, stranger: "g_gone-0"}), PLAN, None)
+    refused = find_objection(snapshot(MEMBERS, PARTITIONS, {**OWNERS, stranger: "g_gone-0"}), PLAN, None)
     assert refused is not None
     assert "g_a would lose its share in a rebalance: t-1 of it is owned by g_gone-0" in refused.message
     # The one whose share it is holds nothing: there is nothing to lose.
     others = {pair: owner for pair, owner in OWNERS.items() if not owner.startswith("g_a")}
-    assert objection(snapshot(MEMBERS, PARTITIONS, {**others, stranger: "g_gone-0"}), PLAN, None) is None
+    assert find_objection(snapshot(MEMBERS, PARTITIONS, {**others, stranger: "g_gone-0"}), PLAN, None) is None
     # Of a topic that is in nobody's share.
     elsewhere = snapshot(MEMBERS, {**PARTITIONS, "old": [0]}, {**OWNERS, TopicPartition("old", 0): "x"})
-    assert objection(elsewhere, Assignment(PLAN.owners), None) is None
+    assert find_objection(elsewhere, Assignment(PLAN.owners), None) is None
 
 
 # --- on real members ------------------------------------------------------------------------------------------------
@@ -124,7 +129,7 @@ def nothing_is_left(registry: Registry, group: str) -> bool:
 
 
 def a_judge(*choices: Choice) -> Callable[[GroupSnapshot], Sequence[str]]:
-    return lambda snapshot: misfits(snapshot, choices)
+    return lambda snapshot: find_misfits(snapshot, choices)
 
 
 @pytest.mark.parametrize(("strategy", "choice"), [("range", RANGE), ("roundrobin", NEW)])
@@ -144,16 +149,16 @@ def test_every_member_claims_anew(
 
     def judge(snapshot: GroupSnapshot) -> Sequence[str]:
         seen.append(any(MARK in member.member for member in snapshot.members))
-        return misfits(snapshot, [choice])
+        return find_misfits(snapshot, [choice])
 
     with (
         ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", **options),
         ReadMember(cluster.connect, group, {topic: 2}, consumer_id="b", **options),
     ):
         wait_for_rest(registry, group, 2, strategy)
-        before = look_at(registry, group)
-        result = rebalance(ours, group, judge)
-        after = look_at(registry, group)
+        before = read_ownership(registry, group)
+        result = trigger_rebalance(ours, group, judge)
+        after = read_ownership(registry, group)
         assert (result.defects, result.still, result.answered) == ((), (), True)
         assert {member.member for member in result.snapshot.members} == {f"{group}_a", f"{group}_b"}
         assert seen[0]
@@ -174,7 +179,7 @@ def test_owners_of_another_strategy_are_found_wrong(
         ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b"),
     ):
         wait_for_rest(registry, group, 2)
-        result = rebalance(ours, group, a_judge(NEW), timeout=3.0)
+        result = trigger_rebalance(ours, group, a_judge(NEW), timeout=3.0)
         assert len(result.defects) == 2  # aaabbb, not ababab
         assert f"{topic}-1 is owned by {group}_a-0, the plan gives it to {group}_b-0" in result.defects
         assert result.still == ()
@@ -208,7 +213,7 @@ def deaf(registry: Registry, make_topic: Callable[..., str], unique: Callable[[s
 
 def test_a_member_that_does_not_rebalance_is_named(deaf: Deaf, registry: Registry, ours: Registry) -> None:
     """Its owners are the plan, but it has not claimed them anew."""
-    result = rebalance(ours, deaf.group, a_judge(RANGE), timeout=2.0)
+    result = trigger_rebalance(ours, deaf.group, a_judge(RANGE), timeout=2.0)
     assert (result.defects, result.still, result.answered) == ((), (deaf.member,), False)
     assert nothing_is_left(registry, deaf.group)
 
@@ -224,7 +229,7 @@ def test_whatever_interrupts_nothing_is_left(
         raise error
 
     with pytest.raises(error):
-        rebalance(ours, deaf.group, judge, timeout=2.0)
+        trigger_rebalance(ours, deaf.group, judge, timeout=2.0)
     assert nothing_is_left(registry, deaf.group)
     assert not ours.lost
 
@@ -237,7 +242,7 @@ def test_a_session_that_ends(deaf: Deaf, cluster: Sandbox, registry: Registry, o
         return []
 
     with pytest.raises(UnreachableError):
-        rebalance(ours, deaf.group, judge, timeout=2.0)
+        trigger_rebalance(ours, deaf.group, judge, timeout=2.0)
     assert nothing_is_left(registry, deaf.group)
 
 
@@ -245,7 +250,7 @@ def test_a_group_that_went_meanwhile(registry: Registry, ours: Registry, unique:
     """Without its ids there is nowhere to put a node, and nothing is made."""
     group = unique("gone")
     with pytest.raises(RefusedError, match="has no members any more"):
-        rebalance(ours, group, a_judge(RANGE))
+        trigger_rebalance(ours, group, a_judge(RANGE))
     (groups,) = registry.read([Children(znodes.consumers())])
     assert isinstance(groups, tuple)
     assert group not in groups
@@ -256,9 +261,9 @@ def test_members_that_leave_meanwhile(deaf: Deaf, registry: Registry, ours: Regi
 
     def judge(snapshot: GroupSnapshot) -> Sequence[str]:
         deaf.registry.close()
-        return misfits(snapshot, [RANGE])
+        return find_misfits(snapshot, [RANGE])
 
-    result = rebalance(ours, deaf.group, judge, timeout=2.0)
+    result = trigger_rebalance(ours, deaf.group, judge, timeout=2.0)
     assert result.snapshot.members == ()
     assert result.still == ()
     assert read_group(registry, deaf.group).members == ()

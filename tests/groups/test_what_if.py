@@ -20,10 +20,16 @@ from plans import (
 )
 
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError
-from zkgroup.groups.assignment.assignment_diff import owned_now, rows_of, shares_of, standing_conflicts
-from zkgroup.groups.assignment.assignment_plan import accepted, choice_of, choose, misfits, nearest
+from zkgroup.groups.assignment.assignment_diff import owned_now, present_conflicts, rows_of, shares_of
+from zkgroup.groups.assignment.assignment_plan import accepted, choice_of, choose, find_misfits, nearest
 from zkgroup.groups.assignment.mixed_strategies import holder_sets
-from zkgroup.groups.assignment.strategy_inference import VARIANTS, Explanation, Variant, compare, explain_claims
+from zkgroup.groups.assignment.strategy_inference import (
+    VARIANTS,
+    StrategyInference,
+    Variant,
+    compare,
+    infer_strategy_from_claims,
+)
 from zkgroup.groups.assignment.what_if import (
     Choice,
     Scenario,
@@ -260,7 +266,7 @@ def test_every_kind_of_change() -> None:
         ("g_b", 2, 2, 2, 2, 0),
         ("g_gone-0", 1, 0, 0, 1, 0),
     ]
-    (stranger,) = standing_conflicts(group)
+    (stranger,) = present_conflicts(group)
     assert (stranger.kind, stranger.partitions) == ("owner", pairs("t", 5))
 
 
@@ -276,7 +282,7 @@ def test_rows_and_comparison_agree(members: Members, partitions: Partitions, liv
     if not plan.ties:
         assert different == compare(assignment, now).differences
     assert nearest(plan, group)[1] == (compare(assignment, now).differences == 0)
-    assert bool(misfits(group, [Choice(other)])) == (different > 0 or bool(plan.conflicts))
+    assert bool(find_misfits(group, [Choice(other)])) == (different > 0 or bool(plan.conflicts))
     shares = shares_of(rows, owned_now(group), plan.streams)
     assert sum(share.planned for share in shares) == len(assignment.owners)
     assert sum(share.now for share in shares) == len(now)
@@ -307,8 +313,8 @@ def test_the_outcome_that_is_live_is_the_nearest() -> None:
 # --- what to plan with ----------------------------------------------------------------------------------------------
 
 
-def explained(variant: Variant, members: Members, partitions: Partitions) -> Explanation:
-    return explain_claims(members, partitions, claims(assign(*variant, members, partitions)))
+def explained(variant: Variant, members: Members, partitions: Partitions) -> StrategyInference:
+    return infer_strategy_from_claims(members, partitions, claims(assign(*variant, members, partitions)))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +341,7 @@ def test_what_is_not_said_comes_from_the_live_owners(
 
 def test_without_owners_the_defaults_are_taken() -> None:
     """Range; roundrobin of the newest release, or that of the release that was given."""
-    nothing = Explanation(ranked=VARIANTS)
+    nothing = StrategyInference(ranked=VARIANTS)
     assert choose(nothing, None, None).variant == RANGE.variant
     assert choose(nothing, "roundrobin", None).variant == NEW.variant
     assert choose(nothing, "roundrobin", "0.9.0.1").variant == OLD.variant
@@ -361,7 +367,7 @@ def test_misfits_name_partitions_and_owners() -> None:
     members = {"g_a": {"t": 1}, "g_b": {"t": 1}}
     owners = {TopicPartition("t", 0): "g_b-0", TopicPartition("old", 0): "g_b-0"}
     group = snapshot(members, {"t": range(2)}, owners, errors={"g_bad": "no JSON"})
-    assert misfits(group, [RANGE, NEW]) == [
+    assert find_misfits(group, [RANGE, NEW]) == [
         "member g_bad: no JSON; no reference member can rebalance beside it: the plan leaves it out, and takes it to be"
         " mended first",
         "old-0 is owned by g_b-0, the plan gives it to nobody",
