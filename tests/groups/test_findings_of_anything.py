@@ -23,7 +23,7 @@ from zkgroup.groups.group_model import (
     StoredOffset,
 )
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.znodes import Registration
+from zkgroup.protocol.znodes import ESCAPED_TWICE, OTHER_NUMBERS, Registration, RegistrationDefect
 
 JUST_NOW = NOW - 3 * SECOND
 NAMES = st.sampled_from(["orders", "bills", "__consumer_offsets", "g_a", "a b"])
@@ -44,7 +44,9 @@ MEMBERS = st.builds(
     ),
     st.dictionaries(NAMES, st.integers(1, 3), max_size=2),
     st.none() | st.sampled_from(["is no JSON", "is empty, not JSON", "may not be read"]),
-    st.lists(st.sampled_from(["backslashes are escaped twice", "no timestamp"]), max_size=2).map(tuple),
+    st.lists(st.sampled_from([ESCAPED_TWICE, OTHER_NUMBERS, RegistrationDefect("no timestamp")]), max_size=2).map(
+        tuple
+    ),
     DATA,
     TIMES,
     st.sampled_from([0, 5, 9]),

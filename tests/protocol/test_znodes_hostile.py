@@ -43,7 +43,7 @@ def check_all(data: bytes | None) -> None:
         except MalformedZnodeError as error:
             errors.append(error)
     assert all(len(error.why) < 160 and "\n" not in str(error) for error in errors)
-    assert all(len(defect) < 160 for defect in registration_defects(data))
+    assert all(len(defect.text) < 160 for defect in registration_defects(data))
 
 
 @given(st.binary(max_size=200))

@@ -15,7 +15,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.znodes import Registration
+from zkgroup.protocol.znodes import Registration, RegistrationDefect
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
@@ -112,7 +112,7 @@ class GroupMember:
     registration: Registration | None = None
     streams: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
-    defects: tuple[str, ...] = ()
+    defects: tuple[RegistrationDefect, ...] = ()
     data: bytes = b""
     created_at: int | None = None
     czxid: int = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
@@ -146,12 +146,34 @@ _PATTERNS: Final[dict[str, Pattern]] = {
 _STOPS_THE_GROUP: Final = "Scala consumers cannot rebalance until this node goes: stop the client that wrote it"
 
 
+class RegistrationDefect(NamedTuple):
+    """What is wrong with a registration that can be read, as a short phrase. ``effect``: members of some releases
+    cannot rebalance, or readers take other topics than are meant; None where it does no harm."""
+
+    text: str
+    effect: Literal["stops-releases", "changes-meaning"] | None = None
+
+
 #: Defects that members of the Scala consumer write themselves.
-UNESCAPED: Final = "backslashes are not escaped (0.8.0 and 0.8.1 write so)"
-ESCAPED_TWICE: Final = "backslashes are escaped twice (1.0.1 to 1.1.1 write so)"
+UNESCAPED: Final = RegistrationDefect("backslashes are not escaped (0.8.0 and 0.8.1 write so)")
+ESCAPED_TWICE: Final = RegistrationDefect("backslashes are escaped twice (1.0.1 to 1.1.1 write so)")
 #: Defects that only other clients write.
-SEVERAL_EXPRESSIONS: Final = "a filter of several expressions, of which members read one"
-OTHER_NUMBERS: Final = "a number that is no 32-bit integer: members up to 0.11 cannot rebalance"
+SEVERAL_EXPRESSIONS: Final = RegistrationDefect(
+    "a filter of several expressions, of which members read one", "changes-meaning"
+)
+OTHER_NUMBERS: Final = RegistrationDefect(
+    "a number that is no 32-bit integer: members up to 0.11 cannot rebalance", "stops-releases"
+)
+NUMERIC_TIMESTAMP: Final = RegistrationDefect("timestamp is a number, not a string")
+_NO_EXPRESSION: Final = RegistrationDefect(
+    "a filter without an expression, which everyone reads as a subscription to nothing", "changes-meaning"
+)
+_CONTROL_CHARACTER: Final = RegistrationDefect(
+    "a control character in the expression, where a backslash was not escaped", "changes-meaning"
+)
+_NULL_PATTERN: Final = RegistrationDefect(
+    "pattern is null: members from 1.0 on cannot rebalance, older ones read it as static", "stops-releases"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +221,12 @@ def decode_registration(path: str, data: bytes | None) -> Registration:
     return _read_registration(path, data)[0]
 
 
-def registration_defects(data: bytes | None) -> tuple[str, ...]:
-    """The defects of an id node's data, as short phrases; raises nothing."""
+def registration_defects(data: bytes | None) -> tuple[RegistrationDefect, ...]:
+    """The defects of an id node's data; raises nothing."""
     try:
         return tuple(_read_registration("", data)[1])
     except MalformedZnodeError as error:
-        return (error.why,)
+        return (RegistrationDefect(error.why),)
 
 
 # Kafka 0.7 registers a filter so: its kind, its streams, the kind again, its expression.
@@ -236,8 +258,8 @@ def decode_foreign_registration(data: bytes, existing: Collection[str]) -> Regis
     return Registration("static", topics, version=None)
 
 
-def _read_registration(path: str, data: bytes | None) -> tuple[Registration, list[str]]:
-    defects: list[str] = []
+def _read_registration(path: str, data: bytes | None) -> tuple[Registration, list[RegistrationDefect]]:
+    defects: list[RegistrationDefect] = []
     parsed = _parse_leniently(path, data, defects)
     pattern = _pattern(path, parsed, defects)
     subscription = parsed.get("subscription")
@@ -249,7 +271,7 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
             raise MalformedZnodeError(path, why, _STOPS_THE_GROUP)
     if pattern != "static":
         if not subscription:
-            defects.append("a filter without an expression, which everyone reads as a subscription to nothing")
+            defects.append(_NO_EXPRESSION)
             pattern = "static"
         elif len(subscription) > 1:
             defects.append(SEVERAL_EXPRESSIONS)
@@ -257,27 +279,27 @@ def _read_registration(path: str, data: bytes | None) -> tuple[Registration, lis
         defects += _expression_defects(next(iter(subscription), ""))
     version = as_int(parsed.get("version"))
     if version != 1:
-        defects.append("version is not 1")
+        defects.append(RegistrationDefect("version is not 1"))
     timestamp = _timestamp(parsed, defects)
     if has_other_numbers(parsed):
         defects.append(OTHER_NUMBERS)
     return Registration(pattern, subscription, timestamp, version), defects
 
 
-def _pattern(path: str, parsed: dict[str, Any], defects: list[str]) -> Pattern:
+def _pattern(path: str, parsed: dict[str, Any], defects: list[RegistrationDefect]) -> Pattern:
     written = parsed.get("pattern")
     if isinstance(written, str) and written in _PATTERNS:
         return _PATTERNS[written]
     if isinstance(written, str):
-        defects.append(f"unknown pattern {excerpt(written)}, which everyone reads as static")
+        defects.append(RegistrationDefect(f"unknown pattern {excerpt(written)}, which everyone reads as static"))
     elif "pattern" in parsed and written is None:
-        defects.append("pattern is null: members from 1.0 on cannot rebalance, older ones read it as static")
+        defects.append(_NULL_PATTERN)
     else:
         raise MalformedZnodeError(path, "has no pattern", _STOPS_THE_GROUP)
     return "static"
 
 
-def _parse_leniently(path: str, data: bytes | None, defects: list[str]) -> dict[str, Any]:
+def _parse_leniently(path: str, data: bytes | None, defects: list[RegistrationDefect]) -> dict[str, Any]:
     try:
         return parse_object(path, data, _STOPS_THE_GROUP)
     except MalformedZnodeError:
@@ -298,22 +320,22 @@ def is_escaped_twice(expression: str) -> bool:
     return "\\\\" in expression
 
 
-def _expression_defects(expression: str) -> Iterator[str]:
+def _expression_defects(expression: str) -> Iterator[RegistrationDefect]:
     if is_escaped_twice(expression):
         yield ESCAPED_TWICE
     if any(character < " " for character in expression):
-        yield "a control character in the expression, where a backslash was not escaped"
+        yield _CONTROL_CHARACTER
 
 
-def _timestamp(parsed: dict[str, Any], defects: list[str]) -> int | None:
+def _timestamp(parsed: dict[str, Any], defects: list[RegistrationDefect]) -> int | None:
     written = parsed.get("timestamp")
     if written is None:
-        defects.append("no timestamp")
+        defects.append(RegistrationDefect("no timestamp"))
         return None
     if isinstance(written, str) and re.fullmatch(r"-?[0-9]{1,19}", written.strip(), re.ASCII):
         return int(written)
     number = as_int(written, -(2**63), 2**63 - 1)
-    defects.append("timestamp is a number, not a string" if number is not None else "timestamp is no time")
+    defects.append(NUMERIC_TIMESTAMP if number is not None else RegistrationDefect("timestamp is no time"))
     return number
 
 

@@ -19,11 +19,6 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.text import counted, listed
 
-# How the phrases of registration_defects begin.
-_SOME_RELEASES: Final = (znodes.OTHER_NUMBERS, "pattern is null")
-_TOLD_BY_ANOTHER: Final = "timestamp is a number"  # where it is a large one, which stops members
-_CHANGES_MEANING: Final = (znodes.SEVERAL_EXPRESSIONS, "a filter without an expression", "a control character")
-
 
 def _stop_client(scene: Scene, member: GroupMember) -> Remedy:
     """How to be rid of a registration: a node that is not ephemeral outlives its client."""
@@ -113,16 +108,17 @@ def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding
 def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
     if member.registration is None:
         return
-    doubled = [defect for defect in member.defects if defect == znodes.ESCAPED_TWICE]
-    some = [defect for defect in member.defects if defect.startswith(_SOME_RELEASES)]
-    rest = [defect for defect in member.defects if defect not in doubled and defect not in some]
+    doubled = znodes.ESCAPED_TWICE in member.defects
+    some = [defect for defect in member.defects if defect.effect == "stops-releases"]
+    rest = [defect for defect in member.defects if defect != znodes.ESCAPED_TWICE and defect not in some]
     if some:
-        rest = [defect for defect in rest if not defect.startswith(_TOLD_BY_ANOTHER)]
+        rest = [defect for defect in rest if defect != znodes.NUMERIC_TIMESTAMP]  # a large one stops members
         stuck = bool(scene.gaps)
         yield finding(
             "unportable-registration",
             member.member,
-            f"{few(some, '; ')}" + (f"; {counted(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
+            f"{few([defect.text for defect in some], '; ')}"
+            + (f"; {counted(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
             _stop_client(scene, member).then(
                 Remedy("let it write what the Scala consumer writes (the timestamp as a string)"), "; "
             ),
@@ -142,11 +138,11 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
             r"write the filter without a backslash: [.] for \., [0-9] for \d, [A-Za-z0-9_] for \w",
         )
     if rest:
-        meant = any(defect.startswith(_CHANGES_MEANING) for defect in rest)
+        meant = any(defect.effect == "changes-meaning" for defect in rest)
         yield finding(
             "registration-defect",
             member.member,
-            listed(rest, "; "),
+            listed([defect.text for defect in rest], "; "),
             "correct the client that wrote it, or upgrade it",
             "warning" if meant else "info",
         )

@@ -97,7 +97,7 @@ def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> Gr
         return member  # no session holds it
     if not stops_everyone(member):
         if znodes.OTHER_NUMBERS in member.defects:
-            member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS)
+            member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS.text)
         if znodes.SEVERAL_EXPRESSIONS not in member.defects:
             return member
     registration = znodes.decode_foreign_registration(member.data, selections.topics)
@@ -105,7 +105,7 @@ def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> Gr
         streams = {} if registration is None else selections.streams(registration)
     except ZkgroupError:  # the expression
         registration, streams = None, {}
-    why = member.error or znodes.SEVERAL_EXPRESSIONS
+    why = member.error or znodes.SEVERAL_EXPRESSIONS.text
     return replace(member, registration=registration, streams=streams, error=None, defects=(), foreign=why)
 
 
