@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
+from zkgroup.text import counted
 
 from ._completion_values import complete_group, complete_partitions
 from ._execution import Change
@@ -71,6 +72,12 @@ def show_copy(rows: Sequence[OffsetChange], output: Output) -> None:
 def show_removal(plan: Plan, output: Output) -> None:
     """The offsets that are to go."""
     print_rows(plan.rows, DELETE_COLUMNS, output, spare=SPARE)
+
+
+def describe_removal(plan: Plan) -> str:
+    """What goes with a plan of topics."""
+    whole = plan.removal is not None and plan.removal.roots is None
+    return f"{counted(len(plan.rows), 'offset')} of group {plan.group}{' and the empty group' if whole else ''}"
 
 
 def add_acls(change: Change, registry: Registry | None, source: Found, target: Found, plan: Plan) -> Plan:

@@ -16,7 +16,6 @@ from zkgroup.text import are, counted, listed
 from ._completion_values import complete_group
 from ._context import open_registry
 from ._execution import (
-    KAFKA_WINDOW,
     BackupOption,
     Change,
     ConfirmManyOption,
@@ -28,6 +27,7 @@ from ._execution import (
 from ._group_changes import (
     SomeTopicsOption,
     StoreOption,
+    describe_removal,
     open_manager,
     show_removal,
 )
@@ -36,9 +36,7 @@ from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_manager import Found
-    from zkgroup.groups.changes.plan import Plan
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -153,32 +151,15 @@ def delete_group(
 
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
-    from zkgroup.groups.changes.group_plans import plan_group_deletion, refuse_foreign
-    from zkgroup.groups.snapshot.tables import foreign_note
+    from zkgroup.groups.changes.group_plans import plan_group_deletion
 
     with open_manager(change.settings, [group], store) as (manager, applier, store):
         found = manager.find(group, store)
-        plan = plan_group_deletion(found)
+        plan = plan_group_deletion(found, foreign=foreign)
         show_removal(plan, output)
-        others = foreign_note(found.tree.foreign if found.tree is not None else (), "deleted, too")
-        change.warn([*found.warnings, *others])
-        if plan.in_kafka is not None:
-            change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
-        with change.refusing():
-            applier.check(plan)
-        refused = None
-        if not foreign and not plan.rows:
-            refused = refuse_foreign(found.tree, "stop that client, then give --foreign")
-        if refused is not None:
-            change.refuse(refused)
-        with change.refusing():
-            applier.check_kafka_deletes(plan)
-        if not change.execute:  # else writing the backup refuses it
-            with change.refusing():
-                applier.check_acls(plan)
-        change.forewarn(applier.registry, group, applier.needs(plan))
-        change.check_vouched(applier.registry)
-        if change.carry_out(applier, plan, 1, verify=False):
+        change.warn(found.warnings)
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan):
             change.done(f"group {group} deleted {_where(found)}: {counted(len(plan.rows), 'offset')}{_nodes(found)}")
 
 
@@ -190,15 +171,11 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
     with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         whole = manager.find(group, store, partly=True)
         assert applier.registry is not None, "ZooKeeper is meant"
-        plan, removal = plan_topic_removal("delete-group", applier.registry, whole, scope)
+        plan = plan_topic_removal("delete-group", applier.registry, whole, scope)
         show_removal(plan, output)
-        change.warn(plan.warnings)
-        with change.refusing():
-            applier.check(plan)
-        change.forewarn(applier.registry, group, applier.needs(plan))
-        if change.carry_out(applier, plan, len(removal.tree.nodes), verify=False):
-            and_group = "" if removal.roots is not None else ", and the empty group"
-            change.done(f"{counted(len(plan.rows), 'offset')} of group {group} deleted in ZooKeeper{and_group}")
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan):
+            change.done(f"{describe_removal(plan)} deleted in ZooKeeper")
 
 
 def _delete_debris(
@@ -265,7 +242,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         )
         change.warn(left_out(saved))
         if plan is not None:
-            _check_in_kafka(change, applier, plan)
+            change.examine(applier, plan)
         else:
             change.warn(open_questions)
         if not change.is_wanted(len(making) + count):
@@ -276,16 +253,6 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
                 applier.write(plan)
                 change.warn(applier.verify(plan))
     _conclude(change, outcome, "made again" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
-
-
-def _check_in_kafka(change: Change, applier: Applier, plan: Plan) -> None:
-    """Whether the offsets in Kafka of an undone deletion can be restored."""
-    change.warn(plan.warnings)
-    if plan.conflicts:
-        what = f"the group has offsets in Kafka: {listed(plan.conflicts)}"
-        change.refuse(RefusedError(what, "--store zookeeper leaves them alone"))
-    with change.refusing():
-        applier.check(plan)
 
 
 def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: str) -> None:

@@ -63,24 +63,16 @@ def release_owners(
     if not topic and not member:
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.changes.backup import RELEASE_OWNERS
-    from zkgroup.groups.changes.persistent_nodes import needs_of_release, plan_release
-    from zkgroup.groups.changes.plan import Plan
+    from zkgroup.groups.changes.persistent_nodes import plan_release
     from zkgroup.groups.partition_scope import parse_scope
-    from zkgroup.groups.snapshot.tables import foreign_note
 
     scope, members = parse_scope(topic or ()), frozenset(member or ())
     with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         manager.find(group, "zookeeper")
         assert applier.registry is not None, "ZooKeeper is meant"
-        rows, removal = plan_release(applier.registry, group, scope, members)
-        tree = removal.tree
+        rows, plan = plan_release(applier.registry, group, scope, members)
         print_rows(rows, COLUMNS, output, spare=("member", *SPARE))
-        change.warn(foreign_note(tree.foreign, "deleted, too"))
-        change.forewarn(applier.registry, group, needs_of_release(tree))
-        if not change.is_wanted(len(tree.nodes)):
-            return
-        plan = Plan(command=RELEASE_OWNERS, group=group, store="zookeeper", rows=(), removal=removal)
-        with change.backed_up(applier.backup(plan)):
-            applier.write(plan)
-        change.done(f"{counted(len(tree.nodes), 'node')} of group {group} removed")
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan, may_be_active=True):
+            assert plan.removal is not None, "it removes nodes"
+            change.done(f"{counted(len(plan.removal.tree.nodes), 'node')} of group {group} removed")

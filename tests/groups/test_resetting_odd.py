@@ -75,14 +75,15 @@ def test_an_undo_is_exact(
     saved = carry_out(resetter, resetter.plan(Target("latest"), Selection()), tmp_path / "backup")
     assert held(kept, topic) == [b"0"] * len(SPOILT)
     undo = resetter.plan_undo(saved)
-    assert (undo.conflicts, undo.changes, left_by(undo.group, undo.rows)) == ((), len(SPOILT), None)
+    assert (undo.refusals, undo.changes, left_by(undo.group, undo.rows)) == ((), len(SPOILT), None)
     undone = carry_out(resetter, undo, tmp_path / "undone")
     assert held(kept, topic) == list(SPOILT)
-    assert (resetter.plan_undo(saved).conflicts, resetter.plan_undo(saved).changes) == ((), 0)
+    assert (resetter.plan_undo(saved).refusals, resetter.plan_undo(saved).changes) == ((), 0)
     carry_out(resetter, resetter.plan_undo(undone), tmp_path / "redone")
     assert held(kept, topic) == [b"0"] * len(SPOILT)
     registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"else"))
-    assert resetter.plan_undo(saved).conflicts == (f"{topic}-0 is unreadable in ZooKeeper, where 0 was written",)
+    (refusal,) = resetter.plan_undo(saved).refusals
+    assert refusal.message.endswith(f": {topic}-0 is unreadable in ZooKeeper, where 0 was written")
 
 
 def test_offsets_that_nobody_may_read(

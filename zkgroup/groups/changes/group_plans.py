@@ -57,9 +57,11 @@ def plan_copy(
     return rows
 
 
-def plan_group_copy(source: Found, target: Found, scope: Scope | None = None, *, is_rename: bool = False) -> Plan:
+def plan_group_copy(
+    source: Found, target: Found, scope: Scope | None = None, *, overwrite: bool = False, is_rename: bool = False
+) -> Plan:
     """What copying ``source`` to ``target``, perhaps nowhere yet, does, partition by partition, ZooKeeper first.
-    ``is_rename``: the source is deleted after.
+    ``overwrite``: also over offsets of the target that differ. ``is_rename``: the source is deleted after.
 
     Raises ``NotFoundError`` for a topic that ``source`` has no offsets of.
     """
@@ -71,12 +73,19 @@ def plan_group_copy(source: Found, target: Found, scope: Scope | None = None, *,
                 remedy = f"its topics: {listed(sorted(known)) or 'none'}"
                 raise NotFoundError(f"group {source.group} has no offsets of topic {topic}", remedy)
         rows = [row for row in rows if scope.has(row.key)]
+    remedy = _RENAME_OTHERWISE if is_rename else _COPY_OTHERWISE
+    conflict, divergence = find_conflict(target.group, rows, remedy), refuse_divergence(target, rows, remedy)
+    refusals = [] if overwrite else [one for one in (conflict, divergence) if one is not None]
+    if is_rename:
+        refusals += _lost_by_rename(source, rows)
     return Plan(
         command="copy-group",
         group=target.group,
         store=_store_of({*target.stores, *(row.store for row in rows)}),
         rows=tuple(sorted(rows, key=lambda row: (row.key, row.store != "zookeeper"))),
         exists=bool(target.stores),
+        warnings=(divergence.message,) if overwrite and divergence is not None else (),
+        refusals=tuple(refusals),
         source=Source(source.group, None if source.side is None else source.kept, is_deleted=True)
         if is_rename
         else None,
@@ -86,6 +95,18 @@ def plan_group_copy(source: Found, target: Found, scope: Scope | None = None, *,
 def _store_of(stores: Iterable[OffsetStore]) -> Store:
     found = set(stores) or {"zookeeper"}
     return "both" if len(found) > 1 else found.pop()
+
+
+def _lost_by_rename(source: Found, rows: Sequence[OffsetChange]) -> list[RefusedError]:
+    unreadable = [f"{row.key} in {row.store}" for row in rows if row.problem == "unreadable"]
+    if unreadable:
+        told = f"offsets of group {source.group} that nobody can read would be lost: {', '.join(unreadable[:5])}"
+        return [RefusedError(told, "reset them, or delete them, first")]
+    return [] if rows else refuse_foreign(source.tree, "leave the group to that client, which knows it by this name")
+
+
+_COPY_OTHERWISE: Final = "copy to another group, or give --overwrite"
+_RENAME_OTHERWISE: Final = "choose another name, or delete these offsets first"
 
 
 def find_conflict(to: str, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
@@ -139,24 +160,30 @@ def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffs
     return rows
 
 
-def plan_group_deletion(found: Found, command: str = "delete-group") -> Plan:
-    """All that the group has, in the stores that are meant."""
+def plan_group_deletion(
+    found: Found, command: str = "delete-group", *, note: str = "deleted, too", foreign: bool = True
+) -> Plan:
+    """All that the group has, in the stores that are meant. ``note``: what becomes of other clients' nodes.
+    ``foreign``: also where nothing else would be lost."""
+    rows = tuple(plan_delete(found.tree, found.kept))
     return Plan(
         command=command,
         group=found.group,
         store=_store_of(found.stores),
-        rows=tuple(plan_delete(found.tree, found.kept)),
+        rows=rows,
+        warnings=() if found.tree is None else tuple(foreign_note(found.tree.foreign, note)),
+        refusals=() if foreign or rows else tuple(refuse_foreign(found.tree, "stop that client, then give --foreign")),
         removal=None if found.tree is None else ZnodeRemoval(found.tree),
         in_kafka=found.side,
     )
 
 
-def refuse_foreign(tree: GroupTree | None, remedy: str) -> RefusedError | None:
-    """The error for a change by which nothing but another client's nodes would be lost; None where that is not so."""
+def refuse_foreign(tree: GroupTree | None, remedy: str) -> list[RefusedError]:
+    """The error for a change by which nothing but another client's nodes would be lost."""
     if tree is None or not tree.is_foreign:
-        return None
+        return []
     (lost,) = foreign_note(tree.foreign, "all that would be lost")
-    return RefusedError(f"group {tree.group}: {lost}", remedy)
+    return [RefusedError(f"group {tree.group}: {lost}", remedy)]
 
 
 # --- debris ---------------------------------------------------------------------------------------------------------

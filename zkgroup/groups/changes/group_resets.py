@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.broker_queries import patience
 from zkgroup.protocol import znodes
 from zkgroup.shell_commands import group_command
-from zkgroup.text import counted
+from zkgroup.text import counted, listed
 
 
 def plan_group_reset(
@@ -103,12 +103,12 @@ def plan_group_undo(
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
         warnings.append(Notice(f"{path} also holds {nodes}, and only offsets are put back", undoing))
-    conflicts = tuple(moved_since(offsets, current.partitions))
+    refusals = _refuse_conflicts(moved_since(offsets, current.partitions), path, nodes_too=nodes_too)
     above = {znodes.group(group), znodes.offsets(group)}
     below = znodes.offsets(group) + "/"
     acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
     plan = _plan_of(current, rows)
-    return replace(plan, warnings=tuple(warnings), conflicts=conflicts, undone=path, acls=acls)
+    return replace(plan, warnings=tuple(warnings), refusals=refusals, undone=path, acls=acls)
 
 
 def _plan_of(current: CurrentOffsets, rows: tuple[OffsetChange, ...]) -> Plan:
@@ -119,6 +119,20 @@ def _plan_of(current: CurrentOffsets, rows: tuple[OffsetChange, ...]) -> Plan:
         rows=rows,
         exists=current.snapshot.exists,
         partitions=current.partitions,
+    )
+
+
+def _refuse_conflicts(conflicts: Sequence[str], path: Path, *, nodes_too: bool) -> tuple[RefusedError, ...]:
+    if not conflicts:
+        return ()
+    if nodes_too:
+        told = f"the group has offsets in Kafka: {listed(conflicts)}"
+        return (RefusedError(told, "--store zookeeper leaves them alone"),)
+    return (
+        RefusedError(
+            f"offsets have moved since {path} was written: {listed(conflicts)}",
+            "undo the others with --topic, and set these with --to-offset if they are to be set",
+        ),
     )
 
 

@@ -12,10 +12,11 @@ from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
-from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, Need, needs_of_removal
-from zkgroup.groups.changes.plan import Guarding, ZnodeRemoval
+from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.partition_scope import Scope
+from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
 from zkgroup.protocol.operations import Create, Delete
@@ -39,7 +40,7 @@ class ReleaseRow:
 
 def plan_release(
     registry: Registry, group: str, scope: Scope, members: Collection[str]
-) -> tuple[list[ReleaseRow], ZnodeRemoval]:
+) -> tuple[list[ReleaseRow], Plan]:
     """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session holds.
 
     Raises ``NotFoundError`` for what has none, ``RefusedError`` for what a session holds, for nodes that cannot be
@@ -70,8 +71,10 @@ def plan_release(
         path = znodes.member_id(group, member)
         rows.append(ReleaseRow(None, None, None, member, ids[path].stat.ctime, "a registration"))
         roots.append(path)
-    guard = _release_guard(group, members)
-    return rows, ZnodeRemoval(read_tree(registry, group, roots), roots, guard, permanent=True)
+    removal = ZnodeRemoval(read_tree(registry, group, roots), roots, _release_guard(group, members), permanent=True)
+    warnings = tuple(foreign_note(removal.tree.foreign, "deleted, too"))
+    plan = Plan(command=RELEASE_OWNERS, group=group, store="zookeeper", rows=(), warnings=warnings, removal=removal)
+    return rows, plan
 
 
 def _release_guard(group: str, members: Collection[str]) -> Guarding:
@@ -82,12 +85,6 @@ def _release_guard(group: str, members: Collection[str]) -> Guarding:
         return ()
 
     return look
-
-
-def needs_of_release(tree: GroupTree) -> list[Need]:
-    """The permissions that it takes to remove these nodes: each is proved to be permanent by a child."""
-    below = [(node.path, permission) for node in tree.nodes for permission in (CREATE, DELETE)]
-    return [*needs_of_removal(tree), *below]
 
 
 def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> None:
