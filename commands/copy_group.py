@@ -87,10 +87,10 @@ def copy_group(
 
 
 def _of_life(source: Found) -> list[str]:
-    from zkgroup.groups.changes.unfinished_exports import told_of_export
+    from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.held)
     alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))
     warnings = [f"group {source.group} is at work: its offsets move on while they are copied"] if alive else []
-    export = told_of_export(source.group, source.tree.export) if source.tree is not None else None
+    export = describe_unfinished_export(source.group, source.tree.export) if source.tree is not None else None
     return warnings if export is None else [*warnings, f"{export}: the offsets are those before it"]

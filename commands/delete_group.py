@@ -187,15 +187,15 @@ def _delete_debris(
     *,
     foreign: bool,
 ) -> None:
-    from zkgroup.groups.changes.debris import backup_of_debris, check_access, delete_debris, look_for_debris
-    from zkgroup.groups.changes.group_plans import parse_age
+    from zkgroup.groups.changes.debris import backup_of_debris, check_access, parse_age, read_debris
     from zkgroup.groups.changes.unregistered_committers import commits_of_tree
+    from zkgroup.groups.changes.znode_deletion import remove_groups
 
     age = 0 if older_than is None else parse_age(older_than)
     with open_registry(change.settings) as registry:
         now = int(time.time() * 1000)
         brokers = None if store == "zookeeper" else brokers_of(change.settings, registry)
-        rows, trees = look_for_debris(
+        rows, trees = read_debris(
             registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout, foreign=foreign
         )
         rows, expected = check_access(registry, rows, trees)
@@ -215,7 +215,7 @@ def _delete_debris(
         change.wait_for_commits(registry, commits, max(waits, default=0.0))
         saved, hidden = backup_of_debris(registry, patterns, doomed, now)
         with change.backed_up(saved):
-            outcome = delete_debris(registry, [tree for tree in doomed if tree.group not in hidden])
+            outcome = remove_groups(registry, [tree for tree in doomed if tree.group not in hidden])
     _conclude(change, {**left, **hidden, **outcome}, DELETED)
 
 
@@ -224,12 +224,18 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.change_reports import after
     from zkgroup.groups.changes.group_resets import plan_group_undo
-    from zkgroup.groups.changes.znode_restoration import beside, left_out, lost_groups, plan_restore, restore
+    from zkgroup.groups.changes.znode_restoration import (
+        beside,
+        deleted_groups,
+        describe_left_out,
+        plan_restore,
+        restore,
+    )
 
     saved = backups.read(path)
     backups.check_nodes(saved, path)
     in_kafka = store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets)
-    lost = lost_groups(saved, group, in_kafka=in_kafka)
+    lost = deleted_groups(saved, group, in_kafka=in_kafka)
     with open_registry(change.settings) as registry:
         open_questions = backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
@@ -240,7 +246,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         print_rows(
             beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output, spare=("znodes", *SPARE)
         )
-        change.warn(left_out(saved))
+        change.warn(describe_left_out(saved))
         if plan is not None:
             change.examine(applier, plan)
         else:

@@ -208,7 +208,7 @@ def reset_offsets(
     wanted = None if undo is not None else _read_target(kind, value)
     from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_resets import check_origin
-    from zkgroup.groups.changes.reset_plan import left_by
+    from zkgroup.groups.changes.reset_plan import describe_left
 
     settings = change.settings
     with open_stores(settings, store, [group]) as (registry, store):
@@ -222,7 +222,7 @@ def reset_offsets(
             return
         if change.carry_out(applier, plan):
             change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
-        if left := left_by(plan.group, plan.rows):
+        if left := describe_left(plan.group, plan.rows):
             _tell_left(change, plan, left)
 
 

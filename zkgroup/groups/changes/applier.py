@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, require_acls
 from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode
-from zkgroup.groups.changes.change_reports import after, all_in_zookeeper
+from zkgroup.groups.changes.change_reports import after, describe_zookeeper_done
 from zkgroup.groups.changes.missing_permissions import (
-    CREATE,
-    DELETE,
     Need,
     needs_of_removal,
     needs_of_writes,
@@ -33,8 +32,8 @@ from zkgroup.groups.changes.missing_permissions import (
 )
 from zkgroup.groups.changes.plan import Plan, Source, saved_offsets
 from zkgroup.groups.changes.preconditions import read_guard
-from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, back_into_range, out_of_range
-from zkgroup.groups.changes.znode_deletion import acls_of, is_in_pieces, remove_nodes
+from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
+from zkgroup.groups.changes.znode_deletion import is_in_pieces, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import OffsetStore, stores_of
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, patience
@@ -127,7 +126,7 @@ class Applier:
     def _check_acls(self, plan: Plan) -> None:
         """The access lists of the nodes that go can be in the backup."""
         if plan.removal is not None and self.registry is not None:
-            acls_of(self.registry, plan.removal.tree.nodes)
+            require_acls(self.registry, plan.removal.tree.paths)
 
     def check_access(self, plan: Plan) -> None:
         """Raise ``RefusedError`` if ZooKeeper will not let these credentials delete the plan's nodes."""
@@ -152,7 +151,7 @@ class Applier:
         """What the plan overwrites and removes."""
         nodes: tuple[SavedNode, ...] = ()
         if plan.removal is not None and self.registry is not None:
-            acls = acls_of(self.registry, plan.removal.tree.nodes)
+            acls = require_acls(self.registry, plan.removal.tree.paths)
             nodes = tuple(SavedNode(node.path, node.data, acls[node.path]) for node in plan.removal.tree.nodes)
         now = int(time.time() * 1000)
         return Backup(plan.command, plan.group, now, self.cluster(), saved_offsets(plan.rows), nodes)
@@ -192,7 +191,7 @@ class Applier:
             return
         groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
         go_on = NOT_AGAIN_IN_ZOOKEEPER if plan.is_shift else plan.go_on
-        with after(all_in_zookeeper(len(zookeeper)), go_on) if zookeeper else nullcontext():
+        with after(describe_zookeeper_done(len(zookeeper)), go_on) if zookeeper else nullcontext():
             guard = partial(self._refuse_members, groups)
             write_kafka_offsets(self.brokers(), plan.group, kafka, self.timeout, guard=guard, go_on=plan.go_on)
 
@@ -244,16 +243,16 @@ class Applier:
         warnings: list[str | Notice] = []
         logs = self._verify_offsets(plan, warnings)
         # A target that was out of range in the plan was noted there.
-        before = {one.text for one in out_of_range(plan.rows, plan.partitions)}
+        before = {one.text for one in find_out_of_range(plan.rows, plan.partitions)}
         moving = [row for row in plan.rows if row.moves]
         now = {key: one.with_log(logs.get(key)) for key, one in plan.partitions.items()}
-        if passed := [one for one in out_of_range(moving, now) if one.text not in before]:
+        if passed := [one for one in find_out_of_range(moving, now) if one.text not in before]:
             told = listed(list(dict.fromkeys(one.text for one in passed)))
             raise VerificationError(
                 f"the offsets are written, but logs have moved on meanwhile: {told}",
                 Remedy(
                     "members would start there where auto.offset.reset says; before they do, move those offsets",
-                    *back_into_range(plan.group, passed),
+                    *commands_into_range(plan.group, passed),
                 ),
             )
         if plan.undone is not None and self._is_emptied(plan.group):

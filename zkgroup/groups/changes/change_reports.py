@@ -29,7 +29,7 @@ from zkgroup.shell_commands import group_command
 from zkgroup.text import are, counted, listed
 
 
-def check_told(group: str, side: KafkaSide) -> None:
+def check_complete(group: str, side: KafkaSide) -> None:
     """Raise ``UnreachableError`` where Kafka has not told all that it was asked of a group."""
     if side.untold:
         raise UnreachableError("; ".join(words_of(f"group {group}", side.untold)), "check the brokers and their logs")
@@ -159,6 +159,6 @@ def named(partitions: Iterable[TopicPartition]) -> str:
     return listed(span_list(partitions))
 
 
-def all_in_zookeeper(count: int) -> str:
+def describe_zookeeper_done(count: int) -> str:
     """What is done where only Kafka's half of a change is not."""
     return "the 1 offset in ZooKeeper is written" if count == 1 else f"all {count} offsets in ZooKeeper are written"

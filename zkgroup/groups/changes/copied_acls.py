@@ -14,13 +14,11 @@ from typing import Final
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.acl_conflicts import identities
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, admits, is_asked_for, lacks, readable_acl
 from zkgroup.groups.changes.batching import first_piece
 from zkgroup.groups.changes.group_tree import GroupTree
-from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, lacks
-from zkgroup.groups.changes.preconditions import readable_acl
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import LETTERS
+from zkgroup.protocol.acls import format_acl
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl, Acls, Code, Failure, GetAcl
 from zkgroup.text import listed
@@ -154,39 +152,5 @@ def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_piece
         )
 
 
-def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> bool:
-    """Whether a list surely gives this permission to a session with these settings. Of addresses, and of names in
-    client certificates, nobody here can tell."""
-    ours = {("world", "anyone"), ("auth", ""), *identities(settings)}
-    digests = [credentials for scheme, credentials in settings.auth if scheme == "digest"]
-    if any(credentials.startswith("super:") for credentials in digests):
-        return True
-    return any(entry.permissions & permission and (entry.scheme, entry.id) in ours for entry in acl)
-
-
-def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
-    """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
-    session in place of ``auth``. Nobody here can tell the name in a client certificate as the server does."""
-    wanted: set[Acl] = set()
-    for entry in settings.acl or ():
-        named = sorted(identities(settings)) if entry.scheme == "auth" else [(entry.scheme, entry.id)]
-        wanted |= {Acl(scheme, name, entry.permissions) for scheme, name in named}
-    certified = settings.tls is not None and settings.tls.certificate_file is not None
-    return wanted == {entry for entry in acl if not (certified and entry.scheme == "x509") or entry in wanted}
-
-
 def _told(acls: Sequence[tuple[Acl, ...]]) -> str:
-    return listed([told_list(acl) for acl in acls], "; ")
-
-
-def told_list(acl: Iterable[Acl]) -> str:
-    """An access list as ``--zookeeper-acl`` takes it, without digests, which could be tried against words."""
-    return ",".join(f"{entry.scheme}:{_name(entry)}:{_letters(entry.permissions)}" for entry in acl)
-
-
-def _name(entry: Acl) -> str:
-    return entry.id.partition(":")[0] if entry.scheme == "digest" else entry.id
-
-
-def _letters(permissions: int) -> str:
-    return "".join(letter for letter in "cdrwa" if permissions & LETTERS[letter])
+    return listed([format_acl(acl) for acl in acls], "; ")

@@ -1,23 +1,27 @@
-"""Groups that are debris: nobody works for them, and nobody has for long. Found and deleted by the thousand."""
+"""Groups that are debris: inactive, and for long. They are found, planned and deleted by the thousand."""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.backup import Backup, SavedNode, read_cluster
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
+from zkgroup.groups.changes.access_lists import read_acls
+from zkgroup.groups.changes.backup import Backup, SavedNode, group_of, read_cluster
 from zkgroup.groups.changes.group_manager import CREDENTIALS
-from zkgroup.groups.changes.group_plans import DebrisRow, find_debris, matching
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.missing_permissions import lacking, needs_of_removal
-from zkgroup.groups.changes.preconditions import readable_acl
-from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces, remove_groups
+from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
+from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces
 from zkgroup.groups.changes.znode_transactions import CREDENTIALS as MAY_CHANGE
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
+from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.operations import Acl, Acls, Children, Exists, GetAcl, Stat
@@ -27,7 +31,124 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
 
 
-def look_for_debris(
+_AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
+_MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+@dataclass(frozen=True, slots=True)
+class DebrisRow:
+    """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
+    milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened. ``barred``:
+    it would go, but for what these credentials may not read of it; ``note`` says what."""
+
+    group: str
+    state: Literal["active", "inactive", "broken"]
+    members: int
+    partitions: int
+    znodes: int
+    last_change: int | None
+    action: Literal["delete", "keep", "make"]
+    note: str | None = None
+    barred: bool = False
+
+
+def parse_age(text: str) -> int:
+    """Milliseconds of ``30d``, ``12h``, ``90m``, ``45s``, ``2w``, or of an ISO 8601 duration. Raises ``UsageError``."""
+    match = _AGE.fullmatch(text.strip())
+    if match is not None:
+        return int(match[1]) * _MILLIS[match[2].lower()]
+    if text.strip()[:1].upper() == "P":
+        from zkgroup.groups.changes.reset_targets import (
+            parse_duration,  # brings confluent-kafka, for what else is there
+        )
+
+        return parse_duration(text)
+    raise UsageError(f"{text[:40]!r} is no age", "write it like 30d, 12h or P30D")
+
+
+def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """The names that any of the patterns matches wholly: ``*``, ``?``, ``[abc]``, case counts."""
+    wanted = list(patterns)
+    return sorted(name for name in set(names) if any(fnmatchcase(name, pattern) for pattern in wanted))
+
+
+def find_debris(
+    trees: Iterable[GroupTree],
+    now: int,
+    older_than: int,
+    others: Iterable[Stat] = (),
+    in_kafka: Mapping[str, Sequence[str] | ZkgroupError] | None = None,
+    *,
+    foreign: bool = False,
+) -> list[DebrisRow]:
+    """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
+    ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
+    there, or with why they are not known. ``foreign``: also those that have nothing but nodes of another client.
+
+    When a member left, or an owner let go, no node tells, only in which transaction (``pzxid``). ``others`` are stats
+    of any nodes of the cluster: the first one written after that transaction tells by when it had happened. Where there
+    is none, it may have been just now.
+    """
+    wanted = [tree for tree in trees if tree.nodes or tree.unreadable]
+    stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
+    clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
+    kafka = in_kafka or {}
+    return [_debris(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
+
+
+def _debris(
+    tree: GroupTree,
+    now: int,
+    older_than: int,
+    clock: Sequence[tuple[int, int]],
+    in_kafka: Sequence[str] | ZkgroupError | None,
+    *,
+    foreign: bool,
+) -> DebrisRow:
+    state: Literal["active", "inactive", "broken"] = "inactive"
+    members = () if in_kafka is None or isinstance(in_kafka, ZkgroupError) else in_kafka
+    note = None
+    changed = tree.last_change
+    left_at: int | None = None
+    if tree.last_transaction > tree.last_dated:
+        after = bisect_left(clock, (tree.last_transaction, 0))
+        left_at = clock[after][1] if after < len(clock) else now
+        changed = clock[after][1] if after < len(clock) else changed
+    if tree.members or tree.held:
+        state = "active"
+        note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
+    elif members:
+        state, note = "active", f"it has members in Kafka: {listed(members)}"
+    elif isinstance(in_kafka, ZkgroupError):
+        note = f"whether it has members in Kafka is not known: {in_kafka.message}"
+    elif tree.export and describe_unfinished_export(tree.group, tree.export):
+        note = describe_unfinished_export(tree.group, tree.export)
+    elif tree.last_change is not None and now - tree.last_change < older_than:
+        note = "changed too recently"
+    elif left_at is not None and now - left_at < older_than:
+        note = "somebody may have left it too recently: when is not known"
+    elif tree.is_foreign and not foreign:
+        (note,) = foreign_note(tree.foreign, "all that would be lost")
+    barred = note is None and bool(tree.unreadable)
+    if barred:
+        note = f"cannot be read: {tree.unreadable[0]}"
+    if tree.unreadable and state == "inactive":
+        state = "broken"
+    in_there = [] if in_kafka is None else ["in Kafka it stays"]
+    return DebrisRow(
+        tree.group,
+        state,
+        len(tree.members) + len(members),
+        len(tree.offsets),
+        len(tree.nodes),
+        changed,
+        "keep" if note else "delete",
+        note or "; ".join([*foreign_note(tree.foreign, "deleted, too"), *in_there]) or None,
+        barred,
+    )
+
+
+def read_debris(
     registry: Registry,
     patterns: Sequence[str],
     now: int,
@@ -121,7 +242,7 @@ def check_access(
     """
     rows = list(rows)
     going = [trees[row.group] for row in rows if row.action == "delete"]
-    lists, hidden = _lists(registry, going)
+    lists, hidden = _read_acls(registry, going)
     lists |= _list_above(registry) if going else {}
     checked: list[DebrisRow] = []
     left: dict[str, ZkgroupError] = {}
@@ -153,27 +274,18 @@ def backup_of_debris(
 ) -> tuple[Backup, dict[str, ZkgroupError]]:
     """All nodes of these groups, as they are, but of those of which a list is not told any more: they are not to be
     deleted, each for the reason that comes with it."""
-    lists, hidden = _lists(registry, trees)
+    lists, hidden = _read_acls(registry, trees)
     nodes = [node for tree in trees if tree.group not in hidden for node in tree.nodes]
     saved = tuple(SavedNode(node.path, node.data, lists[node.path]) for node in nodes)
     return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved), hidden
 
 
-def _lists(
+def _read_acls(
     registry: Registry, trees: Sequence[GroupTree]
 ) -> tuple[dict[str, tuple[Acl, ...]], dict[str, ZkgroupError]]:
-    """The access list of every node, and which groups have one that is not told whole, with the reason."""
-    paths = [(tree.group, node.path) for tree in trees for node in tree.nodes]
-    lists: dict[str, tuple[Acl, ...]] = {}
+    """The access list of every node, and for each group that has one that is not shown whole the reason."""
+    acls, errors = read_acls(registry, (path for tree in trees for path in tree.paths))
     hidden: dict[str, ZkgroupError] = {}
-    for (group, path), result in zip(paths, registry.read([GetAcl(path) for _, path in paths]), strict=True):
-        try:
-            lists[path] = readable_acl(path, result)
-        except RefusedError as refused:
-            hidden.setdefault(group, refused)
-    return lists, hidden
-
-
-def delete_debris(registry: Registry, trees: Sequence[GroupTree]) -> dict[str, ZkgroupError | None]:
-    """Delete these groups, each only if it is still as it was seen; for each None, or why it was not deleted."""
-    return remove_groups(registry, trees)
+    for path, refused in errors.items():
+        hidden.setdefault(group_of(path), refused)
+    return acls, hidden

@@ -1,29 +1,20 @@
-"""Plans of what is done to whole groups, pure: copying offsets to another group, deleting, finding debris."""
+"""Plans of what is done to whole groups, pure: copying offsets to another group, deleting."""
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 
-from zkgroup.errors import NotFoundError, RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.groups.changes.group_manager import Found
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
-from zkgroup.groups.changes.unfinished_exports import told_of_export
 from zkgroup.groups.group_model import STORE_NAMES, KafkaOffset, OffsetStore, Store, StoredOffset
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.protocol.operations import Stat
 from zkgroup.text import counted, listed
-
-_AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
-_MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
 
 # --- copying --------------------------------------------------------------------------------------------------------
 
@@ -117,7 +108,7 @@ def find_conflict(to: str, rows: Iterable[OffsetChange], remedy: str) -> Refused
     return RefusedError(f"group {to} has {counted(len(differing), 'offset')} of its own: {listed(differing)}", remedy)
 
 
-def find_divergence(target: Found, rows: Iterable[OffsetChange]) -> dict[TopicPartition, OffsetStore]:
+def find_diverging(target: Found, rows: Iterable[OffsetChange]) -> dict[TopicPartition, OffsetStore]:
     """The partitions of which the other group has another offset in the store that nothing is copied to: members that
     commit to both (``dual.commit.enabled``) would start from the larger one."""
     wanted = {(row.store, row.key): row.target for row in rows if row.target is not None}
@@ -132,7 +123,7 @@ def find_divergence(target: Found, rows: Iterable[OffsetChange]) -> dict[TopicPa
 
 def refuse_divergence(target: Found, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
     """The error for those; None where there are none."""
-    found = find_divergence(target, rows)
+    found = find_diverging(target, rows)
     if not found:
         return None
     where = " and ".join(sorted({STORE_NAMES[store] for store in found.values()}))
@@ -184,119 +175,3 @@ def refuse_foreign(tree: GroupTree | None, remedy: str) -> list[RefusedError]:
         return []
     (lost,) = foreign_note(tree.foreign, "all that would be lost")
     return [RefusedError(f"group {tree.group}: {lost}", remedy)]
-
-
-# --- debris ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class DebrisRow:
-    """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
-    milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened. ``barred``:
-    it would go, but for what these credentials may not read of it; ``note`` says what."""
-
-    group: str
-    state: Literal["active", "inactive", "broken"]
-    members: int
-    partitions: int
-    znodes: int
-    last_change: int | None
-    action: Literal["delete", "keep", "make"]
-    note: str | None = None
-    barred: bool = False
-
-
-def parse_age(text: str) -> int:
-    """Milliseconds of ``30d``, ``12h``, ``90m``, ``45s``, ``2w``, or of an ISO 8601 duration. Raises ``UsageError``."""
-    match = _AGE.fullmatch(text.strip())
-    if match is not None:
-        return int(match[1]) * _MILLIS[match[2].lower()]
-    if text.strip()[:1].upper() == "P":
-        from zkgroup.groups.changes.reset_targets import (
-            parse_duration,  # brings confluent-kafka, for what else is there
-        )
-
-        return parse_duration(text)
-    raise UsageError(f"{text[:40]!r} is no age", "write it like 30d, 12h or P30D")
-
-
-def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """The names that any of the patterns matches wholly: ``*``, ``?``, ``[abc]``, case counts."""
-    wanted = list(patterns)
-    return sorted(name for name in set(names) if any(fnmatchcase(name, pattern) for pattern in wanted))
-
-
-def find_debris(
-    trees: Iterable[GroupTree],
-    now: int,
-    older_than: int,
-    others: Iterable[Stat] = (),
-    in_kafka: Mapping[str, Sequence[str] | ZkgroupError] | None = None,
-    *,
-    foreign: bool = False,
-) -> list[DebrisRow]:
-    """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
-    ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
-    there, or with why they are not known. ``foreign``: also those that have nothing but nodes of another client.
-
-    When a member left, or an owner let go, no node tells, only in which transaction (``pzxid``). ``others`` are stats
-    of any nodes of the cluster: the first one written after that transaction tells by when it had happened. Where there
-    is none, it may have been just now.
-    """
-    wanted = [tree for tree in trees if tree.nodes or tree.unreadable]
-    stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
-    clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
-    kafka = in_kafka or {}
-    return [_debris(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
-
-
-def _debris(
-    tree: GroupTree,
-    now: int,
-    older_than: int,
-    clock: Sequence[tuple[int, int]],
-    in_kafka: Sequence[str] | ZkgroupError | None,
-    *,
-    foreign: bool,
-) -> DebrisRow:
-    state: Literal["active", "inactive", "broken"] = "inactive"
-    members = () if in_kafka is None or isinstance(in_kafka, ZkgroupError) else in_kafka
-    note = None
-    changed = tree.last_change
-    left_at: int | None = None
-    if tree.last_transaction > tree.last_dated:
-        after = bisect_left(clock, (tree.last_transaction, 0))
-        left_at = clock[after][1] if after < len(clock) else now
-        changed = clock[after][1] if after < len(clock) else changed
-    if tree.members or tree.held:
-        state = "active"
-        note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
-    elif members:
-        state, note = "active", f"it has members in Kafka: {listed(members)}"
-    elif isinstance(in_kafka, ZkgroupError):
-        note = f"whether it has members in Kafka is not known: {in_kafka.message}"
-    elif tree.export and told_of_export(tree.group, tree.export):
-        note = told_of_export(tree.group, tree.export)
-    elif tree.last_change is not None and now - tree.last_change < older_than:
-        note = "changed too recently"
-    elif left_at is not None and now - left_at < older_than:
-        note = "somebody may have left it too recently: when is not known"
-    elif tree.is_foreign and not foreign:
-        (note,) = foreign_note(tree.foreign, "all that would be lost")
-    barred = note is None and bool(tree.unreadable)
-    if barred:
-        note = f"cannot be read: {tree.unreadable[0]}"
-    if tree.unreadable and state == "inactive":
-        state = "broken"
-    in_there = [] if in_kafka is None else ["in Kafka it stays"]
-    return DebrisRow(
-        tree.group,
-        state,
-        len(tree.members) + len(members),
-        len(tree.offsets),
-        len(tree.nodes),
-        changed,
-        "keep" if note else "delete",
-        note or "; ".join([*foreign_note(tree.foreign, "deleted, too"), *in_there]) or None,
-        barred,
-    )

@@ -16,11 +16,11 @@ from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
 from zkgroup.groups.changes.reset_plan import (
     NOT_AGAIN,
     Target,
-    moved_since,
-    new_in_kafka,
-    overruled,
+    find_moved,
     plan_reset,
     plan_undo,
+    warn_of_larger_offsets,
+    warn_of_new_in_kafka,
 )
 from zkgroup.groups.changes.reset_targets import find_offsets
 from zkgroup.groups.group_model import GroupSnapshot, Store, stores_of
@@ -55,9 +55,9 @@ def plan_group_reset(
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
     warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
     if exists:  # else delete-group takes it all back
-        warnings += tuple(new_in_kafka(rows))
+        warnings += tuple(warn_of_new_in_kafka(rows))
     if store is not None:
-        warnings += tuple(overruled(rows, reader.read_other(store, current.partitions), store))
+        warnings += tuple(warn_of_larger_offsets(rows, reader.read_other(store, current.partitions), store))
     is_shift = target.kind == "shift"
     go_on = NOT_AGAIN if is_shift else GO_ON
     if target.from_now:
@@ -103,7 +103,7 @@ def plan_group_undo(
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
         warnings.append(Notice(f"{path} also holds {nodes}, and only offsets are put back", undoing))
-    refusals = _refuse_conflicts(moved_since(offsets, current.partitions), path, nodes_too=nodes_too)
+    refusals = _refuse_conflicts(find_moved(offsets, current.partitions), path, nodes_too=nodes_too)
     above = {znodes.group(group), znodes.offsets(group)}
     below = znodes.offsets(group) + "/"
     acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}

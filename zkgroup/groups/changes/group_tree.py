@@ -26,6 +26,11 @@ class TreeNode:
     stat: Stat
 
     @property
+    def text(self) -> str:
+        """The data as text, as owner nodes have it."""
+        return self.data.decode("utf-8", "backslashreplace")
+
+    @property
     def identity(self) -> tuple[int, int, int]:
         """Changes with every write, and with a deletion and re-creation."""
         return self.stat.czxid, self.stat.mzxid, self.stat.version
@@ -38,6 +43,11 @@ class GroupTree:
     group: str
     nodes: tuple[TreeNode, ...]
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all nodes."""
+        return [node.path for node in self.nodes]
 
     @property
     def is_empty(self) -> bool:

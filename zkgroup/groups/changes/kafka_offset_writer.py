@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_told, reported
+from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_complete, reported
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
@@ -40,7 +40,7 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
         raise RefusedError(
             f"group {group} is active in Kafka: {noun} {names}", "stop whoever works for it, then try again"
         )
-    check_told(group, side)
+    check_complete(group, side)
 
 
 def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetChange], timeout: float) -> None:

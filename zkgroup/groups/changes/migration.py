@@ -154,8 +154,8 @@ def _refusals(
     if adrift:
         yield RefusedError(
             f"{spans(adrift)}: outside the log in {here}, and not in {there}",
-            f"reset them in {here} first, or leave them out with --topic; --prefer source takes the nearer ends of their"
-            " logs",
+            f"reset them in {here} first, or leave them out with --topic; --prefer source takes the nearer ends of"
+            " their logs",
         )
 
 

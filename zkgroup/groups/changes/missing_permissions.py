@@ -6,15 +6,14 @@ it does not allow is refused as a whole. Where it comes second, after another ch
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.groups.changes.batching import PIECE_BYTES, cost
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, WRITE, lacks
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -34,9 +33,6 @@ from zkgroup.protocol.operations import (
 )
 from zkgroup.text import listed
 
-WRITE: Final = 2
-CREATE: Final = 4
-DELETE: Final = 8
 _WORDS: Final = {WRITE: "written", CREATE: "given children", DELETE: "rid of children"}
 
 #: What is to be done with a node: its path, and the permission that it takes.
@@ -124,7 +120,7 @@ def refuse_unwritable(
     needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
     while needs:
         ends = accumulate(cost(f"{path}/{_PROBE}", settings, settings.acl or ()) for path, _ in needs)
-        some = needs[: max(1, sum(end <= PIECE_BYTES for end in ends))]
+        some = needs[: max(1, sum(end <= MAX_TRANSACTION_BYTES for end in ends))]
         ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
         (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
         if isinstance(answer, Failure) and answer.code is Code.CONNECTION_LOSS:
@@ -152,23 +148,3 @@ def _refused(group: str, missing: Sequence[str]) -> RefusedError:
         f"nodes of group {group} may not be changed: {listed(missing)}",
         "connect with credentials that may change the group's nodes",
     )
-
-
-def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) -> bool:
-    """Whether who connects with these credentials surely has no such permission. Of schemes other than digest nobody
-    can tell here."""
-    users = {credentials.partition(":")[0] for scheme, credentials in auth if scheme == "digest"}
-    if "super" in users:
-        return False
-    digests = {_digest(credentials) for scheme, credentials in auth if scheme == "digest"}
-    for entry in acl:
-        if entry.permissions & permission:
-            user, _, shown = entry.id.partition(":")
-            if entry.scheme != "digest" or entry.id in digests or (shown == "x" and user in users):
-                return False
-    return True
-
-
-def _digest(credentials: str) -> str:
-    hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
-    return f"{credentials.partition(':')[0]}:{hashed}"

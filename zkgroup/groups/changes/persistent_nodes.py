@@ -94,7 +94,7 @@ def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> No
     owners = read_tree(registry, group, [znodes.owners(group)])
     _check_readable(owners)
     for key, node in _owner_nodes(owners).items():
-        identity = identify_owner(_owner(node), members) if node.stat.owner else None
+        identity = identify_owner(node.text, members) if node.stat.owner else None
         if identity is not None:
             raise RefusedError(
                 f"member {identity.consumer_id} is alive: it owns {key} in session {session_text(node.stat.owner)}",
@@ -103,15 +103,11 @@ def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> No
 
 
 def _owner_row(key: TopicPartition, node: TreeNode, alive: Collection[str]) -> ReleaseRow:
-    owner = _owner(node)
+    owner = node.text
     identity = identify_owner(owner, alive)
     member = identity and identity.consumer_id
     note = "its member is registered, and claims it again when the group rebalances" if member else None
     return ReleaseRow(*key, owner or None, member, node.stat.ctime, note)
-
-
-def _owner(node: TreeNode) -> str:
-    return node.data.decode("utf-8", "backslashreplace")
 
 
 def _owner_nodes(tree: GroupTree) -> dict[TopicPartition, TreeNode]:
@@ -142,7 +138,7 @@ def _no_such_owner(
             f"group {group} has no owner node of {topic} there that outlives its session", "owners shows who owns what"
         )
     key, node = held[0]
-    return RefusedError(f"{_owner(node)} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+    return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
 
 
 _ENDS_WITH_SESSION: Final = "stop that client: the node goes with its session"

@@ -33,7 +33,7 @@ def is_unfinished(data: bytes) -> bool:
     return bool(data) and _read(data).get("state") != "planned"
 
 
-def told_of_export(group: str, data: bytes) -> str | None:
+def describe_unfinished_export(group: str, data: bytes) -> str | None:
     """What the node ``/consumers/G/zkgroup/export`` says of an unfinished export; None where it tells of none."""
     return f"an export of group {group} is unfinished: {_told(_read(data))}" if is_unfinished(data) else None
 

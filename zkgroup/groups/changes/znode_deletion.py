@@ -9,17 +9,18 @@ before is put back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.batching import PIECE_BYTES, cost, first_batch
+from zkgroup.groups.changes.access_lists import require_acls
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
 from zkgroup.groups.changes.plan import ZnodeRemoval
-from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, readable_acl
+from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard
 from zkgroup.groups.changes.znode_transactions import (
     CREDENTIALS,
     PATIENCE,
@@ -35,7 +36,6 @@ from zkgroup.protocol.operations import (
     Create,
     Delete,
     Failure,
-    GetAcl,
     Node,
     Result,
     Transaction,
@@ -50,7 +50,7 @@ BATCH: Final = 250
 
 
 def remove_nodes(
-    registry: Registry, removal: ZnodeRemoval, *, piece_bytes: int = PIECE_BYTES, patience: float = PATIENCE
+    registry: Registry, removal: ZnodeRemoval, *, piece_bytes: int = MAX_TRANSACTION_BYTES, patience: float = PATIENCE
 ) -> int:
     """Remove the nodes; returns how many. What is gone already is no matter.
 
@@ -176,7 +176,7 @@ def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
 
 def is_in_pieces(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
     """Whether removing these nodes takes more than one transaction."""
-    return sum(cost(node.path, registry.settings) for node in nodes) > PIECE_BYTES
+    return sum(cost(node.path, registry.settings) for node in nodes) > MAX_TRANSACTION_BYTES
 
 
 class _Removal(TransactionSeries[TreeNode]):
@@ -274,7 +274,7 @@ class _Removal(TransactionSeries[TreeNode]):
             others = [deletion for deletion in deletions if deletion.path not in last]
             deletions = first_batch(others or deletions, self._cost, self._limit)
         if not whole or self._check_after:
-            self._remember_acls(deletions)
+            self._acls |= require_acls(self.registry, (deletion.path for deletion in deletions))
         # With the whole group goes ids itself, and the group's node, below which nothing may have come.
         guard = [] if whole and znodes.group(self._group) in nodes else self._guard
         going = [nodes[deletion.path] for deletion in deletions]
@@ -301,11 +301,6 @@ class _Removal(TransactionSeries[TreeNode]):
     def _cost(self, deletion: Delete) -> int:
         return cost(deletion.path, self.registry.settings) * (3 if self._permanent else 1)
 
-    def _remember_acls(self, deletions: Sequence[Delete]) -> None:
-        paths = [deletion.path for deletion in deletions]
-        results = self.registry.read([GetAcl(path) for path in paths])
-        self._acls |= {path: readable_acl(path, result) for path, result in zip(paths, results, strict=True)}
-
     def _put_back(self) -> str:
         """Make again what was removed, where nobody has made it meanwhile; says what came of it."""
         nodes = sorted(self._removed.values(), key=lambda node: node.path.count("/"))
@@ -324,16 +319,9 @@ class _Removal(TransactionSeries[TreeNode]):
         return f"what had been removed before, {len(nodes)} nodes, was put back"
 
 
-def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple[Acl, ...]]:
-    """The nodes' access lists, for a backup. Raises ``RefusedError`` where one is not told whole."""
-    results = registry.read([GetAcl(node.path) for node in nodes])
-    return {node.path: readable_acl(node.path, result) for node, result in zip(nodes, results, strict=True)}
-
-
 __all__ = [
     "BATCH",
     "GroupActiveError",
-    "acls_of",
     "is_in_pieces",
     "remove_empty_group",
     "remove_groups",

@@ -12,7 +12,7 @@ from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupE
 from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, group_of
 from zkgroup.groups.changes.batching import cost, first_batch
 from zkgroup.groups.changes.change_reports import note
-from zkgroup.groups.changes.group_plans import DebrisRow
+from zkgroup.groups.changes.debris import DebrisRow
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.groups.changes.preconditions import read_guard
@@ -32,7 +32,7 @@ class Lost:
     nodes: tuple[SavedNode, ...]
 
 
-def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[Lost]:
+def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[Lost]:
     """What the backup has of each group, or only of ``group``; ``in_kafka``: it may be nothing, as offsets in Kafka are
     meant as well.
 
@@ -56,7 +56,7 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
     ]
 
 
-def left_out(backup: Backup) -> list[str]:
+def describe_left_out(backup: Backup) -> list[str]:
     """What of the backup is not made again, in words: an owner that no session held was debris, and would keep its
     partition from everybody."""
     count = sum(_is_left_out(backup, node) for node in backup.nodes)

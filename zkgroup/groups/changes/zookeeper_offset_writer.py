@@ -19,7 +19,8 @@ from typing import TypeAlias
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.batching import PIECE_BYTES, first_piece
+from zkgroup.groups.changes.access_lists import readable_acl
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, first_piece
 from zkgroup.groups.changes.change_reports import (
     Reporter,
     WriteFailedError,
@@ -29,7 +30,7 @@ from zkgroup.groups.changes.change_reports import (
     reported,
 )
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
-from zkgroup.groups.changes.preconditions import Guard, read_guard, readable_acl
+from zkgroup.groups.changes.preconditions import Guard, read_guard
 from zkgroup.groups.changes.znode_transactions import PATIENCE, TransactionSeries, not_allowed
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
@@ -68,7 +69,7 @@ def write_offsets(
     group: str,
     writes: Sequence[OffsetChange],
     *,
-    piece_bytes: int = PIECE_BYTES,
+    piece_bytes: int = MAX_TRANSACTION_BYTES,
     prune: bool = False,
     patience: float = PATIENCE,
     go_on: str = GO_ON,
