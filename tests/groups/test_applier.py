@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from copying import Manager
+from group_changes import Manager
 from grouping import joined
 from writing import Build, Meddler, P, register, values
 

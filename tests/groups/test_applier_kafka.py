@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from copying import Manager
+from group_changes import Manager
 from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
