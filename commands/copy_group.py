@@ -19,12 +19,12 @@ from ._execution import (
 )
 from ._group_changes import (
     OtherGroupArgument,
-    SomeTopicsOption,
     StoreOption,
     add_acls,
     open_manager,
     show_copy,
 )
+from ._group_views import PartitionsOption
 from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def copy_group(
     ctx: typer.Context,
     group: GroupArgument,
     to: OtherGroupArgument,
-    topic: SomeTopicsOption = None,
+    topic: PartitionsOption = None,
     store: StoreOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Also replace offsets that the other group has, and that differ.")

@@ -25,13 +25,12 @@ from ._execution import (
     change_of,
 )
 from ._group_changes import (
-    SomeTopicsOption,
     StoreOption,
     describe_removal,
     open_manager,
     show_removal,
 )
-from ._group_views import StoreChoice, brokers_of
+from ._group_views import PartitionsOption, StoreChoice, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OutputOption
 
@@ -54,7 +53,7 @@ def delete_group(
             metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group
         ),
     ] = None,
-    topic: SomeTopicsOption = None,
+    topic: PartitionsOption = None,
     pattern: Annotated[
         list[str] | None,
         typer.Option(
@@ -204,8 +203,8 @@ def _delete_debris(
         left = {row.group: expected[row.group] for row in rows if row.barred}
         if expected and not change.execute:
             worst = _worst(expected)
-            told = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
-            change.warn([Notice(f"--execute would leave {told}", worst.remedy)])
+            message = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
+            change.warn([Notice(f"--execute would leave {message}", worst.remedy)])
         if left and not doomed and change.execute:
             raise _of_many(left, len(left), DELETED)
         commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}
@@ -225,7 +224,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     from zkgroup.groups.changes.change_reports import after
     from zkgroup.groups.changes.group_resets import plan_group_undo
     from zkgroup.groups.changes.znode_restoration import (
-        beside,
+        add_kafka_offsets,
         deleted_groups,
         describe_left_out,
         plan_restore,
@@ -244,7 +243,10 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         plan = plan_group_undo(applier, saved.group, path, store="kafka", nodes_too=True) if in_kafka else None
         count = plan.changes if plan is not None else 0
         print_rows(
-            beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output, spare=("znodes", *SPARE)
+            add_kafka_offsets(rows, saved.group, count) if in_kafka else rows,
+            DEBRIS_COLUMNS,
+            output,
+            spare=("znodes", *SPARE),
         )
         change.warn(describe_left_out(saved))
         if plan is not None:
@@ -271,8 +273,8 @@ def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: 
 def _of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
     worst = _worst(failed)
     surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
-    told = f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {_named(failed)}"
-    error = RefusedError(told, worst.remedy)
+    message = f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {_named(failed)}"
+    error = RefusedError(message, worst.remedy)
     error.exit_code = worst.exit_code
     return error
 

@@ -11,10 +11,9 @@ from zkgroup.text import counted
 
 from ._context import open_registry
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._group_views import brokers_of, keep_everything
+from ._group_views import PartitionsOption, brokers_of, keep_everything
 from ._output import SPARE, print_rows
 from ._shared_options import GroupArgument, OutputOption
-from .offsets import ScopeOption
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 
@@ -23,7 +22,7 @@ def migrate_group(
     ctx: typer.Context,
     group: GroupArgument,
     to: Annotated[Literal["kafka", "zookeeper"], typer.Option("--to", help="Where the offsets are to go.")],
-    topic: ScopeOption = None,
+    topic: PartitionsOption = None,
     take: Annotated[
         Literal["source", "larger"] | None,
         typer.Option(

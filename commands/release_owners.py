@@ -9,9 +9,10 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._completion_values import complete_member, complete_partitions
+from ._completion_values import complete_member
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
 from ._group_changes import open_manager
+from ._group_views import partitions_option
 from ._output import SPARE, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption
 
@@ -23,13 +24,7 @@ def release_owners(
     group: GroupArgument,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:P,P-P]",
-            help="The owner nodes of this topic, or of these partitions of it; repeatable.",
-            show_default=False,
-            autocompletion=complete_partitions,
-        ),
+        partitions_option("The owner nodes of this topic, or of these partitions of it; repeatable."),
     ] = None,
     member: Annotated[
         list[str] | None,

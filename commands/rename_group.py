@@ -133,8 +133,8 @@ def _of_earlier(command: str, group: str, backup_file: Path) -> str:
     from zkgroup.groups.changes.backup import earlier
 
     found = [str(path) for path in earlier(command, group) if path.resolve() != backup_file.resolve()]
-    told = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"
+    places = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"
     return (
         f"{backup_file} has what was left of group {group} in this run: if an earlier one was interrupted, its backup "
-        f"is {told}, and to undo the rename takes them all"
+        f"is {places}, and to undo the rename takes them all"
     )

@@ -15,7 +15,7 @@ from zkgroup.errors import Remedy, UsageError, VerificationError
 from zkgroup.shell_commands import group_command
 from zkgroup.text import counted
 
-from ._completion_values import complete_group, complete_partitions
+from ._completion_values import complete_group
 from ._execution import (
     SCOPE,
     BackupOption,
@@ -26,7 +26,7 @@ from ._execution import (
     NoMembersOption,
     change_of,
 )
-from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores
+from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores, partitions_option
 from ._output import Output, has_objects, print_rows
 from ._shared_options import GroupArgument, OutputOption
 from ._spinner import working
@@ -52,13 +52,8 @@ def reset_offsets(
     group: GroupArgument,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:P,P-P]",
-            help="This topic, or these partitions of it; repeatable. Of a file or a backup, only these.",
-            rich_help_panel=SCOPE,
-            show_default=False,
-            autocompletion=complete_partitions,
+        partitions_option(
+            "This topic, or these partitions of it; repeatable. Of a file or a backup, only these.", SCOPE
         ),
     ] = None,
     all_topics: Annotated[

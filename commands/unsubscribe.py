@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ._completion_values import complete_partitions
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
 from ._group_changes import describe_removal, open_manager, show_removal
+from ._group_views import partitions_option
 from ._shared_options import GroupArgument, OutputOption
 
 
@@ -17,12 +17,7 @@ def unsubscribe(
     group: GroupArgument,
     topic: Annotated[
         list[str],
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:P,P-P]",
-            help="This topic, or these partitions of it; repeatable.",
-            autocompletion=complete_partitions,
-        ),
+        partitions_option("This topic, or these partitions of it; repeatable."),
     ],
     backup: BackupOption = None,
     execute: ExecuteOption = False,
@@ -57,4 +52,4 @@ def unsubscribe(
         show_removal(plan, output)
         change.examine(applier, plan)
         if change.carry_out(applier, plan):
-            change.done(f"{describe_removal(plan)} removed in ZooKeeper")
+            change.done(f"{describe_removal(plan)} deleted in ZooKeeper")

@@ -300,7 +300,7 @@ def test_a_list_that_is_not_shown(owner: Registry, unique: Callable[[str], str],
     group, other = make(owner, unique("ro"), {}), unique("copy")
     args = (group, other, *credentials[:4])
     plan = run("copy-group", *args)
-    told = f"--execute would be refused: the access list of /consumers/{group} is shown only to who may administer it"
+    told = f"--execute would be refused: the access list of /consumers/{group} is shown only to its administrators"
     assert told in plan.stderr
     done = run("copy-group", *args, "--execute")
     assert (done.returncode, "or give --zookeeper-acl" in done.stderr, is_there(owner, other)) == (5, True, False)
@@ -315,7 +315,7 @@ def test_a_rename_needs_all_lists(
     """Its backup has them, whichever list the other group gets: said once, without a way that is none."""
     group, other = make(owner, unique("ro"), {}), unique("copy")
     args = ("rename-group", group, other, *credentials[:4], *asked)
-    told = f"the access list of /consumers/{group} is shown only to who may administer it"
+    told = f"the access list of /consumers/{group} is shown only to its administrators"
     plan = run(*args)
     assert (plan.stderr.count(told), "--zookeeper-acl" in plan.stderr, "gets" in plan.stderr) == (1, False, False)
     done = run(*args, "--execute")

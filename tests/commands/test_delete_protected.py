@@ -75,10 +75,10 @@ def test_what_is_hidden_of_some_groups_keeps_no_other(
     make(owner, last, {})
     args = ("delete-group", "--pattern", f"{stem}-*", *ours)
     reasons = {
-        listless: f"the access list of {znodes.owners(listless)} is shown only to who may administer it",
+        listless: f"the access list of {znodes.owners(listless)} is shown only to its administrators",
         closed: f"cannot be read: {znodes.offset(closed, P('t', 0))}: not authorised",
         lasting: f"may not be changed: {znodes.offsets(lasting)} (not to be rid of children)",
-        above: f"the access list of {znodes.group(above)} is shown only to who may administer it",
+        above: f"the access list of {znodes.group(above)} is shown only to its administrators",
     }
 
     plan = run(*args, "--output", "json")
@@ -110,7 +110,7 @@ def test_where_all_are_hidden_nothing_is_written(
     make(owner, f"{stem}-1", {"": HIDDEN})
     args = ("delete-group", "--pattern", f"{stem}-*", *ours)
     plan, done = run(*args), run(*args, "--execute", "--backup", str(file))
-    why = f"{stem}-1: the access list of {znodes.group(f'{stem}-1')} is shown only to who may administer it"
+    why = f"{stem}-1: the access list of {znodes.group(f'{stem}-1')} is shown only to its administrators"
     assert (plan.returncode, f"--execute would leave 1 of 1 group: {why}" in plan.stderr) == (0, True), plan.stderr
     assert (done.returncode, done.stderr.splitlines()[-1].partition(": connect")[0]) == (
         5,
@@ -145,5 +145,5 @@ def test_a_list_that_is_hidden_after_the_plan(cluster: Sandbox, owner: Registry,
         owner.read([Delete(znodes.ids(groups[0]), -1), Create(znodes.ids(groups[0]), acl=HIDDEN)])
         saved, left = backup_of_debris(session, groups, [trees[group] for group in groups], 0)
     assert list(left) == [groups[0]]
-    assert "shown only to who may administer it" in left[groups[0]].message
+    assert "shown only to its administrators" in left[groups[0]].message
     assert {node.path for node in saved.nodes} == {node.path for node in read_tree(owner, groups[1]).nodes}

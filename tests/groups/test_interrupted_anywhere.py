@@ -69,7 +69,7 @@ def at_every_line(
 
 def words(written: int) -> str:
     """What is told where this many of ``THREE`` are written, up to how to go on."""
-    told = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).told()
+    told = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).describe()
     return f"{told}: " if written else told
 
 
@@ -105,7 +105,7 @@ def test_offsets_in_kafka(
     for line, told in enumerate(at_every_line(change, [kafka_offset_writer], ("_put", "_done"))):
         met.add(written := kept.get(*two).count(7))
         doubt = f"whether 2 offsets ({topic}-0..1) are written to Kafka is not known"
-        said = WriteReport(tuple(two)).told(" to Kafka") if written else doubt
+        said = WriteReport(tuple(two)).describe(" to Kafka") if written else doubt
         assert told.startswith(said) or (not written and told == "nothing was written to Kafka"), (line, told)
     assert met == {0, 2}
 

@@ -29,7 +29,7 @@ def readable_acl(path: str, result: Result) -> tuple[Acl, ...]:
         raise RefusedError(f"the access list of {path} cannot be read: {result.code.value}", CREDENTIALS)
     acl = result.acl if isinstance(result, Acls) else OPEN
     if any(entry.scheme == "digest" and entry.id.endswith(":x") for entry in acl):
-        raise RefusedError(f"the access list of {path} is shown only to who may administer it", CREDENTIALS)
+        raise RefusedError(f"the access list of {path} is shown only to its administrators", CREDENTIALS)
     return acl
 
 

@@ -1,8 +1,8 @@
 """Members of a group that could not change what a member with an access list of its own makes.
 
-Members create each other's parents and write the same offset nodes. The reference gives its nodes (but ``ids``) to
-whoever makes them where it has credentials (0.9 to 1.1.1), and to everyone where it has none, or is older: so the
-owner nodes of a member tell as whom it comes.
+Members create each other's parents and write the same offset nodes. The Scala consumer gives its nodes (but ``ids``) to
+its own credentials, where it has some (0.9 to 1.1.1), else to everyone: the access lists of a member's owner nodes show
+its identity.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl, Acls, Children, Get, GetAcl, Node
 from zkgroup.text import listed
 
-#: Owner nodes that are looked at: enough to have some of each member, in any group that is at rest.
+#: Owner nodes that are read: enough to have some of each member.
 _LOOKED_AT: Final = 500
 
 
 def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
     """The owners (as their nodes hold them) of partitions of ``group`` that come as nobody whom the access list of
-    ``registry``'s settings lets write. Empty where that list is open, or nobody can tell."""
+    ``registry``'s settings lets write. Empty where that list is open, or they are not known."""
     acl = registry.settings.acl
     if acl is None or has_entry(acl, ANYONE, WRITE):
         return []
@@ -80,10 +80,10 @@ def _is_other(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:
     if ("auth", "") in ours:
         ours |= identities(settings)
         if settings.tls is not None and settings.tls.certificate_file and any(scheme == "x509" for scheme, _ in full):
-            return False  # nobody here can tell the name in a certificate as the server does
+            return False  # the name in a certificate is not known here as the server knows it
     return not full & {*ours, *((scheme, _shown(name)) for scheme, name in ours if scheme == "digest")}
 
 
 def _shown(name: str) -> str:
-    """A digest as servers show it to who may not administer the node."""
+    """A digest as servers show it to all but administrators of the node."""
     return f"{name.partition(':')[0]}:x"

@@ -235,8 +235,8 @@ class Applier:
         if plan.is_removal:
             return []
         count = plan.changes
-        told = f"{counted(count, 'offset')} {are(count)} written, not verified"
-        with after(told, Remedy("see what is there", group_command("offsets", plan.group))):
+        message = f"{counted(count, 'offset')} {are(count)} written, not verified"
+        with after(message, Remedy("see what is there", group_command("offsets", plan.group))):
             return self._verify(plan)
 
     def _verify(self, plan: Plan) -> list[str | Notice]:
@@ -247,9 +247,9 @@ class Applier:
         moving = [row for row in plan.rows if row.moves]
         now = {key: one.with_log(logs.get(key)) for key, one in plan.partitions.items()}
         if passed := [one for one in find_out_of_range(moving, now) if one.text not in before]:
-            told = listed(list(dict.fromkeys(one.text for one in passed)))
+            message = listed(list(dict.fromkeys(one.text for one in passed)))
             raise VerificationError(
-                f"the offsets are written, but logs have moved on meanwhile: {told}",
+                f"the offsets are written, but logs have moved on meanwhile: {message}",
                 Remedy(
                     "members would start there where auto.offset.reset says; before they do, move those offsets",
                     *commands_into_range(plan.group, passed),

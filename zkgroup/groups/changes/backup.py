@@ -1,6 +1,6 @@
 """What was there before a change, in a file: written before anything is changed, and read to undo it.
 
-A backup is one JSON object: who changed what and when, which cluster it was, and for each partition the offset before
+A backup is one JSON object: the command and its time, the cluster, and for each partition the offset before
 and the one that was to be written (null: no node, no offset). What deletes nodes adds them as they were. The file is
 there wholly or not at all, readable by its owner alone, and never replaces another.
 """
@@ -66,7 +66,7 @@ def read_cluster(registry: Registry) -> Cluster:
 
 
 def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> Cluster:
-    """The same, or what the brokers tell where there is no registry."""
+    """The same, or what the brokers know where there is no registry."""
     if registry is not None:
         return read_cluster(registry)
     from zkgroup.clients.kafka.client import cluster_id

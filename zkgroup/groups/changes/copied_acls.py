@@ -30,10 +30,10 @@ _OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
 @dataclass(frozen=True, slots=True)
 class CopiedLists:
     """``lists``: of nodes that are to be made, by their paths; what is not among them gets the list that was asked for,
-    or that of the node above. ``told``: what a plan should say of them."""
+    or that of the node above. ``warnings``: of the plan."""
 
     lists: Lists = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def copied_lists(
@@ -48,36 +48,36 @@ def copied_lists(
     """The lists for offsets of ``partitions`` that are copied from ``source`` to the group ``to``, whose nodes are
     ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where not everybody may use them.
 
-    Raises ``RefusedError`` where a list is not told, or would keep these credentials from making what is below.
+    Raises ``RefusedError`` where a list is hidden, or would keep these credentials from making what is below.
     """
     there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
     keys, settings = list(partitions), registry.settings
     pairs = {new: old for new, old in _pairs(source.group, to, keys, renaming=renaming) if new not in there}
-    beside = (znodes.ids(to), znodes.owners(to))
-    if set(pairs) <= set(beside):
+    empty = (znodes.ids(to), znodes.owners(to))
+    if set(pairs) <= set(empty):
         return CopiedLists()
     theirs = _lists_of(registry, pairs, renaming=renaming)
-    found = {new: acl for new, acl in (theirs or {}).items() if new not in beside or acl != OPEN}
+    found = {new: acl for new, acl in (theirs or {}).items() if new not in empty or acl != OPEN}
     asked = settings.acl
-    lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in beside), asked)
+    lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in empty), asked)
     in_pieces = len(first_piece(znodes.offset_paths(to, keys), keys, settings, lists)) < len(keys)
     if asked is None or in_pieces:  # one transaction is refused as a whole
         _check_below(lists, to, settings, in_pieces=in_pieces)
     closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
     if asked is not None:
-        return CopiedLists(told=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
-    told = []
+        return CopiedLists(warnings=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
+    warnings = []
     if closed:
         who = f"group {to} gets" if target is None else f"new nodes of group {to} get"
         those = "lists" if len(closed) > 1 else "list"
-        told.append(f"{who} the access {those} of group {source.group}: {_told(closed)}")
+        warnings.append(f"{who} the access {those} of group {source.group}: {_describe(closed)}")
     if opened := _opened(registry, found, there):
-        told.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
-    return CopiedLists(found, tuple(told))
+        warnings.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
+    return CopiedLists(found, tuple(warnings))
 
 
 def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -> Lists | None:
-    """New path → the list of the node it is made of, where that is there. None where they are not told, and others were
+    """New path → the list of the node it is made of, where that is there. None where they are hidden, and others were
     asked for; else that is a ``RefusedError``."""
     answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
     gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
@@ -96,11 +96,11 @@ def _why_not_theirs(
 ) -> tuple[str, ...]:
     """What a plan says where a list was asked for, and the lists of ``group``, ``closed`` or not shown, are others."""
     those = "those" if len(closed) != 1 else "that"
-    told = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
+    warning = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
     if hidden:
-        return (f"{told}, which are not shown to these credentials",)
+        return (f"{warning}, which are not shown to these credentials",)
     differs = any(not is_asked_for(acl, settings) for acl in closed)
-    return (f"{told}: {_told(closed)}",) if differs else ()
+    return (f"{warning}: {_describe(closed)}",) if differs else ()
 
 
 def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
@@ -144,13 +144,14 @@ def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_piece
             elif in_pieces and not all(admits(acl, settings, one) for one in needs):
                 doubtful.append(path)
     if stuck or doubtful:
-        told = "that keeps" if stuck else "in the first of several transactions that may keep"
+        obstacle = "that keeps" if stuck else "in the first of several transactions that may keep"
         another = "--zookeeper-acl" if settings.acl is None else "another --zookeeper-acl"
         raise RefusedError(
-            f"{listed(stuck or doubtful)} would get an access list {told} these credentials from making its offsets",
+            f"{listed(stuck or doubtful)} would get an access list {obstacle} these credentials from making its"
+            " offsets",
             f"connect with credentials that may change the group's nodes, or give {another}",
         )
 
 
-def _told(acls: Sequence[tuple[Acl, ...]]) -> str:
+def _describe(acls: Sequence[tuple[Acl, ...]]) -> str:
     return listed([format_acl(acl) for acl in acls], "; ")

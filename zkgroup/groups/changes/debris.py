@@ -85,8 +85,8 @@ def find_debris(
     ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
     there, or with why they are not known. ``foreign``: also those that have nothing but nodes of another client.
 
-    When a member left, or an owner let go, no node tells, only in which transaction (``pzxid``). ``others`` are stats
-    of any nodes of the cluster: the first one written after that transaction tells by when it had happened. Where there
+    When a member left, or an owner let go, is not recorded, only in which transaction (``pzxid``). ``others`` are stats
+    of any nodes of the cluster: the first one written after that transaction dates it. Where there
     is none, it may have been just now.
     """
     wanted = [tree for tree in trees if tree.nodes or tree.unreadable]
@@ -162,7 +162,7 @@ def read_debris(
     how to reach them, for groups with members in Kafka are none; without it Kafka is not asked. ``timeout`` (seconds)
     is for their answers. ``foreign``: also groups that have nothing but nodes of another client.
 
-    Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not tell which groups there are.
+    Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not list their groups.
     """
     (listed,) = registry.read([Children(znodes.consumers())])
     names = matching(listed if isinstance(listed, tuple) else (), patterns)
@@ -176,17 +176,17 @@ def read_debris(
     others = _stats(registry, listed if isinstance(listed, tuple) else ())
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
     rows = find_debris(trees.values(), now, older_than, others, in_kafka, foreign=foreign)
-    looks = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
-    return [_as_listed(row, looks.get(row.group)) for row in rows], trees
+    listed_groups = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
+    return [_as_listed(row, listed_groups.get(row.group)) for row in rows], trees
 
 
-def _as_listed(row: DebrisRow, look: GroupSnapshot | None) -> DebrisRow:
-    """With the state that a list of groups tells: nodes that are there may be no use, and one that may not be read
+def _as_listed(row: DebrisRow, listed_group: GroupSnapshot | None) -> DebrisRow:
+    """With the state that ``list-groups`` shows: nodes that are there may be no use, and one that may not be read
     hides neither members nor that there are none, if it is not theirs."""
-    if look is None or (row.state == "active" and look.state == "inactive"):
+    if listed_group is None or (row.state == "active" and listed_group.state == "inactive"):
         return row  # gone, or it has members in Kafka, or nodes that a session holds for no member
-    row = replace(row, state=look.state, members=max(row.members, len(look.members)))
-    if look.state == "active" and (row.action == "delete" or row.barred):
+    row = replace(row, state=listed_group.state, members=max(row.members, len(listed_group.members)))
+    if listed_group.state == "active" and (row.action == "delete" or row.barred):
         return replace(row, action="keep", note="it has members", barred=False)
     return row
 
@@ -220,7 +220,7 @@ def _members_in_kafka(
 
 
 def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
-    """Nodes that are written once, or seldom, all over the cluster: what tells when a transaction was."""
+    """Nodes that are written once, or seldom, all over the cluster: they date transactions."""
     parents = [znodes.broker_ids(), znodes.topics()]
     lists = registry.read([Children(path) for path in parents])
     paths = [f"{znodes.consumers()}/{group}" for group in groups]
@@ -236,7 +236,7 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
 def check_access(
     registry: Registry, rows: Iterable[DebrisRow], trees: Mapping[str, GroupTree]
 ) -> tuple[list[DebrisRow], dict[str, ZkgroupError]]:
-    """The rows once more, with what access lists tell, and the groups that would be left therefore, each with the
+    """The rows once more, with what access lists say, and the groups that would be left therefore, each with the
     error to be expected: one that no backup can hold is kept, barred; one that these credentials may surely not delete
     has a note, as ZooKeeper has the last word. The lists of all nodes are read at one go. Raises ``UnreachableError``.
     """
@@ -264,7 +264,7 @@ def check_access(
 
 
 def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
-    """The list of the node above all groups, if it is told."""
+    """The list of the node above all groups, if it is shown."""
     (result,) = registry.read([GetAcl(znodes.consumers())])
     return {znodes.consumers(): result.acl} if isinstance(result, Acls) else {}
 
@@ -272,7 +272,7 @@ def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
 def backup_of_debris(
     registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int
 ) -> tuple[Backup, dict[str, ZkgroupError]]:
-    """All nodes of these groups, as they are, but of those of which a list is not told any more: they are not to be
+    """All nodes of these groups, as they are, but of those of which a list is hidden by now: they are not to be
     deleted, each for the reason that comes with it."""
     lists, hidden = _read_acls(registry, trees)
     nodes = [node for tree in trees if tree.group not in hidden for node in tree.nodes]

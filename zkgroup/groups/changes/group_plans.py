@@ -91,8 +91,8 @@ def _store_of(stores: Iterable[OffsetStore]) -> Store:
 def _lost_by_rename(source: Found, rows: Sequence[OffsetChange]) -> list[RefusedError]:
     unreadable = [f"{row.key} in {row.store}" for row in rows if row.problem == "unreadable"]
     if unreadable:
-        told = f"offsets of group {source.group} that nobody can read would be lost: {', '.join(unreadable[:5])}"
-        return [RefusedError(told, "reset them, or delete them, first")]
+        message = f"offsets of group {source.group} that nobody can read would be lost: {', '.join(unreadable[:5])}"
+        return [RefusedError(message, "reset them, or delete them, first")]
     return [] if rows else refuse_foreign(source.tree, "leave the group to that client, which knows it by this name")
 
 

@@ -126,8 +126,8 @@ def _refuse_conflicts(conflicts: Sequence[str], path: Path, *, nodes_too: bool) 
     if not conflicts:
         return ()
     if nodes_too:
-        told = f"the group has offsets in Kafka: {listed(conflicts)}"
-        return (RefusedError(told, "--store zookeeper leaves them alone"),)
+        message = f"the group has offsets in Kafka: {listed(conflicts)}"
+        return (RefusedError(message, "--store zookeeper leaves them alone"),)
     return (
         RefusedError(
             f"offsets have moved since {path} was written: {listed(conflicts)}",
@@ -162,5 +162,5 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
 def _of_new(snapshot: GroupSnapshot, rows: Iterable[OffsetChange]) -> list[str]:
     if snapshot.exists:
         return []
-    told = f"there is no group {snapshot.group}"
-    return [f"{told} yet: this makes it"] if any(row.moves for row in rows) else [told]
+    message = f"there is no group {snapshot.group}"
+    return [f"{message} yet: this makes it"] if any(row.moves for row in rows) else [message]

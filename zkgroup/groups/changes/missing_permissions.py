@@ -1,6 +1,6 @@
-"""Which permissions a change surely lacks, as far as access lists tell before it is tried.
+"""Which permissions a change surely lacks, as far as access lists show before it is tried.
 
-Only for plans: what a server allows it tells when it is asked (it may be set to skip access lists), and a change that
+Only for plans: a server decides when it is asked (it may be set to skip access lists), and a change that
 it does not allow is refused as a whole. Where it comes second, after another change, the server is asked before.
 """
 
@@ -71,7 +71,7 @@ def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedErr
 
 
 def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]], needs: Iterable[Need]) -> list[str]:
-    """Which of the needs these access lists surely do not give to who connects with these credentials, each in words;
+    """Which of the needs these access lists surely do not give to these credentials, each in words;
     of a node without a list here nothing is said. Pure."""
     return [
         _told(path, permission)
@@ -82,9 +82,9 @@ def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]],
 
 def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> None:
     """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``in_pieces``: in more than one
-    transaction): for who first does something else that would then be half of it. Changes nothing.
+    transaction): for a change that does something else first. Changes nothing.
 
-    The server itself is asked, whatever it is set to: it looks at permissions before it looks at versions (3.4.6,
+    The server itself is asked, whatever it is set to: it checks permissions before versions (3.4.6,
     3.5.9, 3.8.4), and no node has the version -2. Raises ``UnreachableError`` where the answer is lost.
     """
     one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
@@ -96,10 +96,10 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
         probes.append(Transaction((Create(probe), Delete(probe))))
         words.append(f"{above} (not to be {_WORDS[CREATE]}, and rid of them)")
     answers = zip(words, registry.read(probes), strict=True)
-    failed = [(told, one.code) for told, one in answers if isinstance(one, Failure)]
+    failed = [(message, one.code) for message, one in answers if isinstance(one, Failure)]
     if any(code is Code.CONNECTION_LOSS for _, code in failed):
         raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
-    if denied := [told for told, code in failed if code is Code.NO_AUTH]:
+    if denied := [message for message, code in failed if code is Code.NO_AUTH]:
         raise _refused(tree.group, denied)
 
 
@@ -107,8 +107,9 @@ def refuse_unwritable(
     registry: Registry, group: str, stored: Iterable[TopicPartition], unstored: Iterable[TopicPartition]
 ) -> None:
     """Raise ``RefusedError`` where ZooKeeper will not let offsets be written, to nodes that are there (``stored``) or
-    are to be made: for who first does something else. Changes nothing; the server is asked as ``refuse_removal`` asks
-    it, by transactions that fail at their end: its log has a line for each request that it refuses."""
+    are to be made: for a change that does something else first. Changes nothing; the server is asked as
+    ``refuse_removal`` asks it, by transactions that fail at their end: its log has a line for each request that it
+    refuses."""
     settings = registry.settings
     tops = sorted({znodes.offset_topic(group, one.topic) for one in unstored})
     ways = [[top, top.rpartition("/")[0], znodes.group(group)] for top in tops]

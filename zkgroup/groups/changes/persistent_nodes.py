@@ -1,6 +1,6 @@
 """Owner nodes and registrations that no session holds: they outlive every client, and keep partitions from the others.
 
-They may be removed beside active members, as no member makes such nodes.
+They may be removed while members are active, as no member makes such nodes.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def plan_release(
 
 
 def _release_guard(group: str, members: Collection[str]) -> Guarding:
-    """Looks whether the members whose registrations go are alive."""
+    """Checks that the members whose registrations go own nothing through a session."""
 
-    def look(registry: Registry) -> Sequence[Create | Delete]:
+    def check(registry: Registry) -> Sequence[Create | Delete]:
         _refuse_live(registry, group, members)
         return ()
 
-    return look
+    return check
 
 
 def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> None:

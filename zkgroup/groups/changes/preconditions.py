@@ -1,8 +1,8 @@
-"""Whether a group is alive, and what makes a transaction fail once it comes alive.
+"""Whether a group is active, and what makes a transaction fail once it becomes active.
 
 A member is a child of ``ids``. Deleting and re-creating that node in a transaction fails with ``NOT_EMPTY`` once a
 member has registered; a check of its version would not notice, as children do not count there. Live owner nodes count
-as life too: whoever holds one reads and commits, registered or not. So does a running export. Looking creates nothing.
+too: their members read and commit, registered or not. So does a running export. Reading creates nothing.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class Guard:
 
 
 def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard:
-    """Look whether ``group`` is alive, on a server that has caught up with its leader.
+    """Check that ``group`` is inactive, on a server that has caught up with its leader.
 
     Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
-    be ``settled``; ``RefusedError`` where that cannot be told, or where the access list of
+    be ``settled``; ``RefusedError`` where that is not known, or where the access list of
     ``ids`` is shown in part only, so that the node could not be made again as it is.
     """
     parent, exports, lock = _export_parent(group), znodes.export_state(group), znodes.export_lock(group)
@@ -149,7 +149,7 @@ def _with_host(group: str, member: str) -> str:
 
 
 def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[str]:
-    """The nodes of those members that no session holds: they stay, whoever is stopped."""
+    """The nodes of those members that no session holds: they stay when all clients are stopped."""
     paths = [f"{znodes.ids(group)}/{member}" for member in members]
     stats = registry.read([Exists(path) for path in paths])
     return [path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat) and not stat.owner]

@@ -57,7 +57,7 @@ def plan_reset(
 ) -> tuple[OffsetChange, ...]:
     """The rows of a plan, in order: by topic and partition, ZooKeeper before Kafka.
 
-    ``homes``: in which store each partition is meant, ``store`` where that is not told. ``times``: the brokers' answers
+    ``homes``: in which store each partition is meant, by default ``store``. ``times``: the brokers' answers
     for a target that is a time. Raises ``UnreachableError`` where
     the log of a partition must be known and is not.
     """
@@ -142,7 +142,7 @@ class _Planner:
 
 def stores_with_offset(partition: GroupPartition, otherwise: OffsetStore) -> Store:
     """Where a partition's offset is kept: in the stores that have one, readable or not; ``otherwise`` where none has.
-    One that is put beside it is more than a move: Kafka forgets it with the whole group only."""
+    Another one would be more than a move: Kafka forgets it with the whole group only."""
     in_zookeeper, in_kafka = (
         (found := offset_in(partition, store)) is not None and (found.offset is not None or found.error is not None)
         for store in stores_of("both")
@@ -311,11 +311,11 @@ def warn_of_larger_offsets(
 ) -> list[str]:
     """A warning where one store is set back and the other is not: a member that commits to both
     (``dual.commit.enabled``) starts from the larger offset (Kafka 1.1.1, ``ZookeeperConsumerConnector``)."""
-    held = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]
-    if not held:
+    larger = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]
+    if not larger:
         return []
     other = STORE_NAMES["kafka" if store == "zookeeper" else "zookeeper"]
-    what = f"{other} has larger offsets of {spans(held)}, where members that commit to both would start"
+    what = f"{other} has larger offsets of {spans(larger)}, where members that commit to both would start"
     return [f"{what}: see --store both"]
 
 

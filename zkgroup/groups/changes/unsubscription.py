@@ -1,4 +1,4 @@
-"""Removing a group's offsets of topics that it reads no more, while it may be at work on others."""
+"""Removing a group's offsets of topics that it reads no more, while it may be active on others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from zkgroup.text import listed
 
 
 def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
-    """Looks whether anybody reads these topics for the group; members that read others are let be.
+    """Checks that no member reads these topics; members that read others do not matter.
 
     In a group without members the guard is that of the whole group. Otherwise it fails once somebody owns a partition
-    of these topics. A member that subscribes to one of them between look and transaction, and owns none yet, is seen by
-    looking again afterwards only.
+    of these topics. A member that subscribes to one of them between check and transaction, and owns none yet, is
+    found by another check afterwards only.
     """
 
-    def look(registry: Registry) -> Sequence[Create | Delete]:
+    def check(registry: Registry) -> Sequence[Create | Delete]:
         try:
             return read_guard(registry, group).operations()
         except GroupActiveError as active:
@@ -38,7 +38,7 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
             _refuse_readers(registry, group, topics)
         return _owners_guard(registry, group, topics)
 
-    return look
+    return check
 
 
 def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> None:
@@ -50,7 +50,7 @@ def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> 
             f"group {group} is subscribed: {listed(readers)}", "stop these members, or take the topic from them, first"
         )
     unknown = [f"{one.member} ({one.error})" for one in members if one.error]
-    # What another client does not register, its owner nodes tell; of one that owns nothing it is not known.
+    # What another client does not register, its owner nodes show; of one that owns nothing it is not known.
     unknown += [
         f"{one.member} ({one.foreign})"
         for one in members
@@ -58,7 +58,7 @@ def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> 
     ]
     if unknown:
         raise RefusedError(
-            f"which topics group {group} reads cannot be told: {listed(unknown)}", "stop these members first"
+            f"which topics group {group} reads cannot be message: {listed(unknown)}", "stop these members first"
         )
 
 
@@ -67,8 +67,8 @@ def _read(registry: Registry, group: str) -> tuple[Sequence[GroupMember], Sequen
     _, existing = registry.read([Sync(znodes.consumers()), Children(znodes.topics())])
     registered = read_tree(registry, group, [znodes.ids(group)])
     if registered.unreadable:
-        told = f"the members of group {group} cannot be read: {listed(registered.unreadable)}"
-        raise RefusedError(told, CREDENTIALS)
+        message = f"the members of group {group} cannot be read: {listed(registered.unreadable)}"
+        raise RefusedError(message, CREDENTIALS)
     selections = TopicSelections(existing if isinstance(existing, tuple) else ())
     nodes = {node.path: Node(node.data, node.stat) for node in registered.nodes}
     paths = {name: znodes.member_id(group, name) for name in registered.members}

@@ -98,19 +98,18 @@ def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
     )
 
 
-def beside(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
-    """The same rows; that of ``group`` also tells that so many offsets are put back in Kafka."""
-    told = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
+def add_kafka_offsets(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
+    """The same rows; that of ``group`` has a note that so many offsets are restored in Kafka."""
+    note = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
     if not any(row.group == group for row in rows):
-        return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", told)]
-    return [
-        row
-        if row.group != group
-        else replace(
-            row, action="make" if offsets else row.action, note=f"{row.note}; {told}" if row.note else f"also {told}"
-        )
-        for row in rows
-    ]
+        return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", note)]
+    found = []
+    for row in rows:
+        if row.group == group:
+            row = replace(row, note=f"{row.note}; {note}" if row.note else f"also {note}")
+            row = replace(row, action="make") if offsets else row
+        found.append(row)
+    return found
 
 
 def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError | None]:
@@ -129,8 +128,8 @@ def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError 
                 outcome[one.group] = error
             except BaseException as stop:
                 made = sum(error is None for error in outcome.values())
-                told = f"{made} of {counted(len(lost), 'group')} are made again, group {one.group} perhaps in part"
-                note(stop, told, "run it again to go on: what is in place stays")
+                message = f"{made} of {counted(len(lost), 'group')} are made again, group {one.group} perhaps in part"
+                note(stop, message, "run it again to go on: what is in place stays")
                 raise
             else:
                 outcome[one.group] = None

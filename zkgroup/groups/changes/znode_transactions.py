@@ -85,7 +85,7 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
         self._under_way = ()
 
     def _apply(self, operations: Sequence[Create | SetData | Delete], items: Collection[T]) -> bool:
-        """Send one transaction; whether it was applied. If not, read again, which tells whether the reason matters, and
+        """Send one transaction; whether it was applied. If not, read again, which shows whether the reason matters, and
         try again. Raises ``ZkgroupError`` where ZooKeeper does not allow it, or after too many attempts."""
         try:
             self._under_way = items
