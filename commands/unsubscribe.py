@@ -52,4 +52,4 @@ def unsubscribe(
         show_removal(plan, output)
         change.examine(applier, plan)
         if change.carry_out(applier, plan):
-            change.done(f"{describe_removal(plan)} deleted in ZooKeeper")
+            change.done(f"{describe_removal(plan)} removed in ZooKeeper")

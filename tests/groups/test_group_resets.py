@@ -13,8 +13,9 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError, VerificationError
 from zkgroup.groups.changes import applier, backup
+from zkgroup.groups.changes.change_reports import WriteRefusedError, WriteReport
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError, WriteReport, write_offsets
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import Store
 from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes

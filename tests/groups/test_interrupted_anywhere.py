@@ -16,11 +16,12 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import notices_of
 from zkgroup.groups.changes import kafka_offset_writer, znode_deletion, znode_transactions, zookeeper_offset_writer
+from zkgroup.groups.changes.change_reports import WriteReport
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.znode_deletion import remove_nodes
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteReport, write_offsets
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.text import are, counted
 
 THREE = [P("t", 0), P("t", 1), P("u", 0)]

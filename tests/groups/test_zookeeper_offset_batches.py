@@ -15,7 +15,8 @@ from writing import Build, Meddler, P, plan, register, values
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, WriteRefusedError, write_offsets
+from zkgroup.groups.changes.change_reports import WriteFailedError, WriteRefusedError
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import (
     Acl,

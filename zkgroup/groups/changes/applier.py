@@ -81,7 +81,7 @@ class Applier:
 
     def preconditions(self) -> list[Callable[[Plan], None]]:
         """The checks that a plan must pass; each raises ``RefusedError``."""
-        return [self._check_inactive, self._check_readable, self._check_kafka_deletes, self._check_acls]
+        return [self._check_acls, self._check_inactive, self._check_readable, self._check_kafka_deletes]
 
     def check(self, plan: Plan) -> None:
         """Raise ``RefusedError`` where a precondition of the plan does not hold."""

@@ -58,7 +58,7 @@ def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> 
     ]
     if unknown:
         raise RefusedError(
-            f"which topics group {group} reads cannot be message: {listed(unknown)}", "stop these members first"
+            f"which topics group {group} reads cannot be told: {listed(unknown)}", "stop these members first"
         )
 
 

@@ -23,10 +23,7 @@ from zkgroup.groups.changes.access_lists import readable_acl
 from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, first_piece
 from zkgroup.groups.changes.change_reports import (
     Reporter,
-    WriteFailedError,
-    WriteRefusedError,
     WriteReport,
-    named,
     reported,
 )
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
@@ -50,14 +47,6 @@ from zkgroup.protocol.operations import (
     SetData,
 )
 from zkgroup.text import listed
-
-__all__ = [
-    "WriteFailedError",
-    "WriteRefusedError",
-    "WriteReport",
-    "named",
-    "write_offsets",
-]
 
 log = logging.getLogger(__name__)
 
