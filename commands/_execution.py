@@ -108,8 +108,8 @@ class Change:
     vouched: bool = False
     name: str = ""  # of what is changed: what somebody types who means it
 
-    def is_wanted(self, changes: int) -> bool:
-        """Whether to change anything now that the plan is shown; ``changes`` is how much there is to do.
+    def is_wanted(self, changes: object) -> bool:
+        """Whether to change anything now that the plan is shown; ``changes``: whether there is anything to do.
 
         On a protected profile the group's name is asked for, on the terminal, unless ``--confirm`` gives it. Raises
         ``RefusedError`` where that is not the name.
@@ -182,17 +182,32 @@ class Change:
         """Say what should be known besides the rows."""
         warn(self.ctx, warnings)
 
-    def carry_out(self, applier: Applier, plan: Plan, count: int, *, verify: bool = True) -> bool:
-        """Apply a plan of ``count`` changes, if that is wanted; whether it was. A consumer that commits to the group is
-        waited for first, and a backup is written."""
-        wait = self.forewarn_commits(applier.registry, plan.group)
-        if not self.is_wanted(count):
+    def examine(self, applier: Applier, *plans: Plan) -> None:
+        """Warn of what should be known of these plans besides their rows, and refuse what may not be done now."""
+        for plan in plans:
+            self.warn(plan.warnings)
+            if plan.changes_kafka:
+                done, lost = ("deleted", "lost") if plan.is_removal else ("written", "overwritten")
+                self.warn([KAFKA_WINDOW.format(done=done, lost=lost)])
+            for refusal in plan.refusals:
+                self.refuse(refusal)
+            for check in applier.preconditions():
+                with self.refusing():
+                    check(plan)
+            self.forewarn(applier.registry, plan.group, applier.needs(plan))
+        if any(plan.changes_kafka for plan in plans):
+            self.check_vouched(applier.registry)
+
+    def carry_out(self, applier: Applier, plan: Plan, *, may_be_active: bool = False) -> bool:
+        """Apply a plan, if that is wanted; whether it was. A backup is written first, and, unless the group
+        ``may_be_active``, the next commit of a consumer that is not registered is waited for."""
+        wait = 0.0 if may_be_active else self.forewarn_commits(applier.registry, plan.group)
+        if not self.is_wanted(not plan.is_empty):
             return False
         self.wait_for_commits(applier.registry, [plan.group], wait)
         with self.backed_up(applier.backup(plan)):
             applier.write(plan)
-            if verify:
-                self.warn(applier.verify(plan))
+            self.warn(applier.verify(plan))
         return True
 
     @contextmanager

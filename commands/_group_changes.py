@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
+from zkgroup.text import counted
 
-from ._completion_values import complete_group, complete_partitions
+from ._completion_values import complete_group
 from ._execution import Change
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import SPARE, Column, Output, print_rows, time_column
@@ -30,17 +31,6 @@ OtherGroupArgument: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="TO", help="The other group.", show_default=False, autocompletion=complete_group),
 ]
-SomeTopicsOption: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--topic",
-        metavar="TOPIC[:P,P-P]",
-        help="Only this topic, or these partitions of it; repeatable.",
-        show_default=False,
-        autocompletion=complete_partitions,
-    ),
-]
-
 COPY_COLUMNS = ("topic", "partition", "current", "target", "change", "note")
 COPY_BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
 DELETE_COLUMNS = (
@@ -73,16 +63,26 @@ def show_removal(plan: Plan, output: Output) -> None:
     print_rows(plan.rows, DELETE_COLUMNS, output, spare=SPARE)
 
 
+def describe_removal(plan: Plan) -> str:
+    """What goes with a plan of topics."""
+    whole = plan.removal is not None and plan.removal.roots is None
+    return f"{counted(len(plan.rows), 'offset')} of group {plan.group}{' and the empty group' if whole else ''}"
+
+
 def add_acls(change: Change, registry: Registry | None, source: Found, target: Found, plan: Plan) -> Plan:
     """The plan of a copy with the access lists of the nodes that it creates, of which the command warns; refused where
     they are hidden, or would be in the way."""
+    from zkgroup.groups.changes.access_lists import read_acls
     from zkgroup.groups.changes.copied_acls import copied_lists
 
+    if registry is None or source.tree is None:
+        return plan
+    is_rename = plan.source is not None
+    if is_rename and read_acls(registry, source.tree.paths)[1]:
+        return plan  # the deletion of the source is refused, as no backup can hold it
     with change.refusing():
-        if registry is not None and source.tree is not None:
-            keys = [row.key for row in plan.moving("zookeeper")]
-            renaming = plan.source is not None
-            copied = copied_lists(registry, source.tree, target.tree, plan.group, keys, renaming=renaming)
-            change.warn(copied.told)
-            return replace(plan, acls=copied.lists)
+        keys = [row.key for row in plan.moving("zookeeper")]
+        copied = copied_lists(registry, source.tree, target.tree, plan.group, keys, renaming=is_rename)
+        change.warn(copied.warnings)
+        return replace(plan, acls=copied.lists)
     return plan

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, did_you_mean
 
+from ._completion_values import complete_partitions
 from ._context import connection, given_brokers, open_registry
 from ._spinner import working
 
@@ -28,6 +29,23 @@ StoreOption: TypeAlias = Annotated[
         help="The store of the offsets. Default: the store in which the group has offsets.",
         show_default=False,
     ),
+]
+
+
+def partitions_option(help: str, panel: str | None = None) -> Any:
+    """``--topic``, for topics or some of their partitions."""
+    return typer.Option(
+        "--topic",
+        metavar="TOPIC[:P,P-P]",
+        help=help,
+        rich_help_panel=panel,
+        show_default=False,
+        autocompletion=complete_partitions,
+    )
+
+
+PartitionsOption: TypeAlias = Annotated[
+    list[str] | None, partitions_option("Only this topic, or these partitions of it; repeatable.")
 ]
 SHOWN_TOPICS = 10
 

@@ -153,7 +153,7 @@ def _check_zookeeper(
     """Do the topics exist, do the brokers answer, is the group new?"""
     settings.require_zookeeper()
     from zkgroup.clients.kafka.client import topics
-    from zkgroup.groups.changes.acl_conflicts import look_for_strangers
+    from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
     from zkgroup.protocol import znodes
     from zkgroup.protocol.broker_znodes import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition
@@ -161,7 +161,7 @@ def _check_zookeeper(
 
     kafka = named_brokers(settings)
     with open_registry(settings) as registry:
-        if (conflict := look_for_strangers(registry, config.group_id)) is not None:
+        if (conflict := describe_acl_conflicts(registry, config.group_id)) is not None:
             log.warning("%s", conflict)
         children, brokers, group = registry.read(
             [Children(znodes.topics()), Children(znodes.broker_ids()), Exists(znodes.group(config.group_id))]

@@ -10,7 +10,6 @@ from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
 from ._execution import (
-    KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
     DryRunOption,
@@ -20,12 +19,12 @@ from ._execution import (
 )
 from ._group_changes import (
     OtherGroupArgument,
-    SomeTopicsOption,
     StoreOption,
     add_acls,
     open_manager,
     show_copy,
 )
+from ._group_views import PartitionsOption
 from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def copy_group(
     ctx: typer.Context,
     group: GroupArgument,
     to: OtherGroupArgument,
-    topic: SomeTopicsOption = None,
+    topic: PartitionsOption = None,
     store: StoreOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Also replace offsets that the other group has, and that differ.")
@@ -66,7 +65,7 @@ def copy_group(
     change = change_of(
         ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
-    from zkgroup.groups.changes.group_plans import find_conflict, plan_group_copy, refuse_divergence
+    from zkgroup.groups.changes.group_plans import plan_group_copy
     from zkgroup.groups.partition_scope import parse_scope
     from zkgroup.groups.snapshot.tables import foreign_note
     from zkgroup.protocol.names import validate_group_id
@@ -74,39 +73,24 @@ def copy_group(
     scope = parse_scope(topic) if topic else None
     with open_manager(change.settings, [group, to], store) as (manager, applier, store):
         source, target = manager.find(group, store), manager.look(to, store)
-        plan = plan_group_copy(source, target, scope)
+        plan = plan_group_copy(source, target, scope, overwrite=overwrite)
         if not plan.exists:
             validate_group_id(to)  # members could not join it
         show_copy(plan.rows, output)
         left = foreign_note(source.tree.foreign if source.tree is not None else (), "not copied")
         change.warn([*source.warnings, *target.warnings, *_of_life(source), *left])
         plan = add_acls(change, applier.registry, source, target, plan)
-        with change.refusing():
-            applier.check(plan)
-        change.forewarn(applier.registry, to, applier.needs(plan))
-        if plan.moving("kafka"):
-            change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
-            change.check_vouched(applier.registry)
-        differing = refuse_divergence(target, plan.rows, _OTHERWISE)
-        if overwrite:
-            change.warn([differing.message] if differing is not None else [])
-        else:
-            for refused in (find_conflict(to, plan.rows, _OTHERWISE), differing):
-                if refused is not None:
-                    change.refuse(refused)
+        change.examine(applier, plan)
         change.forewarn_commits(applier.registry, group)
-        if change.carry_out(applier, plan, plan.changes):
+        if change.carry_out(applier, plan):
             change.done(f"{counted(plan.changes, 'offset')} of group {group} copied to {to} and verified")
 
 
-_OTHERWISE = "copy to another group, or give --overwrite"
-
-
 def _of_life(source: Found) -> list[str]:
-    from zkgroup.groups.changes.unfinished_exports import told_of_export
+    from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.held)
     alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))
     warnings = [f"group {source.group} is at work: its offsets move on while they are copied"] if alive else []
-    export = told_of_export(source.group, source.tree.export) if source.tree is not None else None
+    export = describe_unfinished_export(source.group, source.tree.export) if source.tree is not None else None
     return warnings if export is None else [*warnings, f"{export}: the offsets are those before it"]

@@ -16,7 +16,6 @@ from zkgroup.text import are, counted, listed
 from ._completion_values import complete_group
 from ._context import open_registry
 from ._execution import (
-    KAFKA_WINDOW,
     BackupOption,
     Change,
     ConfirmManyOption,
@@ -26,19 +25,17 @@ from ._execution import (
     change_of,
 )
 from ._group_changes import (
-    SomeTopicsOption,
     StoreOption,
+    describe_removal,
     open_manager,
     show_removal,
 )
-from ._group_views import StoreChoice, brokers_of
+from ._group_views import PartitionsOption, StoreChoice, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_manager import Found
-    from zkgroup.groups.changes.plan import Plan
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -56,7 +53,7 @@ def delete_group(
             metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group
         ),
     ] = None,
-    topic: SomeTopicsOption = None,
+    topic: PartitionsOption = None,
     pattern: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,32 +150,15 @@ def delete_group(
 
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
-    from zkgroup.groups.changes.group_plans import plan_group_deletion, refuse_foreign
-    from zkgroup.groups.snapshot.tables import foreign_note
+    from zkgroup.groups.changes.group_plans import plan_group_deletion
 
     with open_manager(change.settings, [group], store) as (manager, applier, store):
         found = manager.find(group, store)
-        plan = plan_group_deletion(found)
+        plan = plan_group_deletion(found, foreign=foreign)
         show_removal(plan, output)
-        others = foreign_note(found.tree.foreign if found.tree is not None else (), "deleted, too")
-        change.warn([*found.warnings, *others])
-        if plan.in_kafka is not None:
-            change.warn([KAFKA_WINDOW.format(done="deleted", lost="lost")])
-        with change.refusing():
-            applier.check(plan)
-        refused = None
-        if not foreign and not plan.rows:
-            refused = refuse_foreign(found.tree, "stop that client, then give --foreign")
-        if refused is not None:
-            change.refuse(refused)
-        with change.refusing():
-            applier.check_kafka_deletes(plan)
-        if not change.execute:  # else writing the backup refuses it
-            with change.refusing():
-                applier.check_acls(plan)
-        change.forewarn(applier.registry, group, applier.needs(plan))
-        change.check_vouched(applier.registry)
-        if change.carry_out(applier, plan, 1, verify=False):
+        change.warn(found.warnings)
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan):
             change.done(f"group {group} deleted {_where(found)}: {counted(len(plan.rows), 'offset')}{_nodes(found)}")
 
 
@@ -190,15 +170,11 @@ def _delete_topics(change: Change, group: str, topics: Sequence[str], store: Sto
     with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         whole = manager.find(group, store, partly=True)
         assert applier.registry is not None, "ZooKeeper is meant"
-        plan, removal = plan_topic_removal("delete-group", applier.registry, whole, scope)
+        plan = plan_topic_removal("delete-group", applier.registry, whole, scope)
         show_removal(plan, output)
-        change.warn(plan.warnings)
-        with change.refusing():
-            applier.check(plan)
-        change.forewarn(applier.registry, group, applier.needs(plan))
-        if change.carry_out(applier, plan, len(removal.tree.nodes), verify=False):
-            and_group = "" if removal.roots is not None else ", and the empty group"
-            change.done(f"{counted(len(plan.rows), 'offset')} of group {group} deleted in ZooKeeper{and_group}")
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan):
+            change.done(f"{describe_removal(plan)} deleted in ZooKeeper")
 
 
 def _delete_debris(
@@ -210,15 +186,15 @@ def _delete_debris(
     *,
     foreign: bool,
 ) -> None:
-    from zkgroup.groups.changes.debris import backup_of_debris, check_access, delete_debris, look_for_debris
-    from zkgroup.groups.changes.group_plans import parse_age
+    from zkgroup.groups.changes.debris import backup_of_debris, check_access, parse_age, read_debris
     from zkgroup.groups.changes.unregistered_committers import commits_of_tree
+    from zkgroup.groups.changes.znode_deletion import remove_groups
 
     age = 0 if older_than is None else parse_age(older_than)
     with open_registry(change.settings) as registry:
         now = int(time.time() * 1000)
         brokers = None if store == "zookeeper" else brokers_of(change.settings, registry)
-        rows, trees = look_for_debris(
+        rows, trees = read_debris(
             registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout, foreign=foreign
         )
         rows, expected = check_access(registry, rows, trees)
@@ -227,8 +203,8 @@ def _delete_debris(
         left = {row.group: expected[row.group] for row in rows if row.barred}
         if expected and not change.execute:
             worst = _worst(expected)
-            told = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
-            change.warn([Notice(f"--execute would leave {told}", worst.remedy)])
+            message = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
+            change.warn([Notice(f"--execute would leave {message}", worst.remedy)])
         if left and not doomed and change.execute:
             raise _of_many(left, len(left), DELETED)
         commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}
@@ -238,7 +214,7 @@ def _delete_debris(
         change.wait_for_commits(registry, commits, max(waits, default=0.0))
         saved, hidden = backup_of_debris(registry, patterns, doomed, now)
         with change.backed_up(saved):
-            outcome = delete_debris(registry, [tree for tree in doomed if tree.group not in hidden])
+            outcome = remove_groups(registry, [tree for tree in doomed if tree.group not in hidden])
     _conclude(change, {**left, **hidden, **outcome}, DELETED)
 
 
@@ -247,12 +223,18 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.change_reports import after
     from zkgroup.groups.changes.group_resets import plan_group_undo
-    from zkgroup.groups.changes.znode_restoration import beside, left_out, lost_groups, plan_restore, restore
+    from zkgroup.groups.changes.znode_restoration import (
+        add_kafka_offsets,
+        deleted_groups,
+        describe_left_out,
+        plan_restore,
+        restore,
+    )
 
     saved = backups.read(path)
     backups.check_nodes(saved, path)
     in_kafka = store != "zookeeper" and any(offset.store == "kafka" for offset in saved.offsets)
-    lost = lost_groups(saved, group, in_kafka=in_kafka)
+    lost = deleted_groups(saved, group, in_kafka=in_kafka)
     with open_registry(change.settings) as registry:
         open_questions = backups.check_cluster(saved, backups.read_cluster(registry), path)
         rows = plan_restore(registry, lost)
@@ -261,11 +243,14 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         plan = plan_group_undo(applier, saved.group, path, store="kafka", nodes_too=True) if in_kafka else None
         count = plan.changes if plan is not None else 0
         print_rows(
-            beside(rows, saved.group, count) if in_kafka else rows, DEBRIS_COLUMNS, output, spare=("znodes", *SPARE)
+            add_kafka_offsets(rows, saved.group, count) if in_kafka else rows,
+            DEBRIS_COLUMNS,
+            output,
+            spare=("znodes", *SPARE),
         )
-        change.warn(left_out(saved))
+        change.warn(describe_left_out(saved))
         if plan is not None:
-            _check_in_kafka(change, applier, plan)
+            change.examine(applier, plan)
         else:
             change.warn(open_questions)
         if not change.is_wanted(len(making) + count):
@@ -278,16 +263,6 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     _conclude(change, outcome, "made again" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
 
 
-def _check_in_kafka(change: Change, applier: Applier, plan: Plan) -> None:
-    """Whether the offsets in Kafka of an undone deletion can be restored."""
-    change.warn(plan.warnings)
-    if plan.conflicts:
-        what = f"the group has offsets in Kafka: {listed(plan.conflicts)}"
-        change.refuse(RefusedError(what, "--store zookeeper leaves them alone"))
-    with change.refusing():
-        applier.check(plan)
-
-
 def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: str) -> None:
     failed = {group: error for group, error in outcome.items() if error is not None}
     change.done(f"{counted(len(outcome) - len(failed), 'group')} {what}")
@@ -298,8 +273,8 @@ def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: 
 def _of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
     worst = _worst(failed)
     surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
-    told = f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {_named(failed)}"
-    error = RefusedError(told, worst.remedy)
+    message = f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {_named(failed)}"
+    error = RefusedError(message, worst.remedy)
     error.exit_code = worst.exit_code
     return error
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from zkgroup.errors import RefusedError, UsageError, VerificationError
-from zkgroup.protocol.names import spans
-from zkgroup.text import counted, listed
+from zkgroup.errors import UsageError
+from zkgroup.text import counted
 
 from ._context import open_registry
-from ._execution import KAFKA_WINDOW, BackupOption, Change, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._group_views import brokers_of, keep_everything
+from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._group_views import PartitionsOption, brokers_of, keep_everything
 from ._output import SPARE, print_rows
 from ._shared_options import GroupArgument, OutputOption
-from .offsets import ScopeOption
-
-if TYPE_CHECKING:
-    from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.migration import Migration, Take
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 
@@ -28,7 +22,7 @@ def migrate_group(
     ctx: typer.Context,
     group: GroupArgument,
     to: Annotated[Literal["kafka", "zookeeper"], typer.Option("--to", help="Where the offsets are to go.")],
-    topic: ScopeOption = None,
+    topic: PartitionsOption = None,
     take: Annotated[
         Literal["source", "larger"] | None,
         typer.Option(
@@ -80,61 +74,16 @@ def migrate_group(
     settings = change.settings
     with open_registry(settings) as registry:
         applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
-        migration = plan_migration(applier, group, to, scope, take or "source")
+        migration = plan_migration(applier, group, to, scope, take)
         print_rows(migration.rows, COLUMNS, output, spare=SPARE)
         change.warn(migration.warnings)
         if verify:
-            _verify(migration)
+            migration.check_same()
             return
-        _check(change, applier, migration, take)
-        count = migration.plan.changes
-        if change.carry_out(applier, migration.plan, count):
-            change.done(f"{counted(count, 'offset')} of group {group} moved to {STORE_NAMES[to]} and verified")
+        if not migration.plan.is_empty:
+            change.examine(applier, migration.plan)
+        if change.carry_out(applier, migration.plan):
+            moved = counted(migration.plan.changes, "offset")
+            change.done(f"{moved} of group {group} moved to {STORE_NAMES[to]} and verified")
             if to == "kafka":
                 change.warn([describe_retention(applier.brokers(), settings.timeout)])
-
-
-def _verify(migration: Migration) -> None:
-    """Raise ``VerificationError`` where the stores differ."""
-    from zkgroup.groups.group_model import STORE_NAMES
-
-    if differing := migration.differences:
-        origin, to = STORE_NAMES[migration.origin], STORE_NAMES[migration.to]
-        said = [f"{row.key} is {row.source} in {origin} and {_shown(row.current)} in {to}" for row in differing]
-        raise VerificationError(
-            f"group {migration.group} is not the same in both stores: {listed(said, most=3)}",
-            "at work it may differ for a moment: look again; at rest migrate-group moves it",
-        )
-
-
-def _check(change: Change, applier: Applier, migration: Migration, take: Take | None) -> None:
-    """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
-    from zkgroup.groups.group_model import STORE_NAMES
-
-    if not migration.plan.changes:
-        return
-    origin, to = STORE_NAMES[migration.origin], STORE_NAMES[migration.to]
-    change.warn(migration.plan.warnings)
-    if migration.to == "kafka":
-        change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
-    if migration.ahead and take is None:
-        change.refuse(
-            RefusedError(
-                f"{to} is ahead of {origin} in {spans(migration.ahead)}: somebody has committed there",
-                "find out which is right: --prefer larger keeps those, --prefer source sets them back",
-            )
-        )
-    if migration.adrift and take != "source":
-        change.refuse(
-            RefusedError(
-                f"{spans(migration.adrift)}: outside the log in {origin}, and not in {to}",
-                f"reset them in {origin} first, or leave them out with --topic; --prefer source takes the nearer"
-                " ends of their logs",
-            )
-        )
-    with change.refusing():
-        applier.check(migration.plan)
-
-
-def _shown(offset: int | None) -> str:
-    return "none" if offset is None else str(offset)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from zkgroup.errors import UsageError
 
 from ._checkpoint_output import FileFormatOption, KeepOption, SaveOption, save
-from ._completion_values import complete_partitions
 from ._context import warn
-from ._group_views import StoreOption, check_topics, look_at
+from ._group_views import PartitionsOption, StoreOption, check_topics, look_at
 from ._monitoring import MetricsOption, write_metrics
 from ._output import SPARE, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption
@@ -24,22 +23,11 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partition", "committed", time_column("committed_at"), "log_start", "log_end", "lag")
 BOTH = ("committed_zookeeper", "committed_kafka")
 
-ScopeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--topic",
-        metavar="TOPIC[:P,P-P]",
-        help="Only this topic, or these partitions of it; repeatable.",
-        show_default=False,
-        autocompletion=complete_partitions,
-    ),
-]
-
 
 def offsets(
     ctx: typer.Context,
     group: GroupArgument,
-    topic: ScopeOption = None,
+    topic: PartitionsOption = None,
     store: StoreOption = None,
     save_to: SaveOption = None,
     file_format: FileFormatOption = None,

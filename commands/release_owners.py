@@ -9,9 +9,10 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._completion_values import complete_member, complete_partitions
+from ._completion_values import complete_member
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
 from ._group_changes import open_manager
+from ._group_views import partitions_option
 from ._output import SPARE, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption
 
@@ -23,13 +24,7 @@ def release_owners(
     group: GroupArgument,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:P,P-P]",
-            help="The owner nodes of this topic, or of these partitions of it; repeatable.",
-            show_default=False,
-            autocompletion=complete_partitions,
-        ),
+        partitions_option("The owner nodes of this topic, or of these partitions of it; repeatable."),
     ] = None,
     member: Annotated[
         list[str] | None,
@@ -63,24 +58,16 @@ def release_owners(
     if not topic and not member:
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.changes.backup import RELEASE_OWNERS
-    from zkgroup.groups.changes.persistent_nodes import needs_of_release, plan_release
-    from zkgroup.groups.changes.plan import Plan
+    from zkgroup.groups.changes.persistent_nodes import plan_release
     from zkgroup.groups.partition_scope import parse_scope
-    from zkgroup.groups.snapshot.tables import foreign_note
 
     scope, members = parse_scope(topic or ()), frozenset(member or ())
     with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         manager.find(group, "zookeeper")
         assert applier.registry is not None, "ZooKeeper is meant"
-        rows, removal = plan_release(applier.registry, group, scope, members)
-        tree = removal.tree
+        rows, plan = plan_release(applier.registry, group, scope, members)
         print_rows(rows, COLUMNS, output, spare=("member", *SPARE))
-        change.warn(foreign_note(tree.foreign, "deleted, too"))
-        change.forewarn(applier.registry, group, needs_of_release(tree))
-        if not change.is_wanted(len(tree.nodes)):
-            return
-        plan = Plan(command=RELEASE_OWNERS, group=group, store="zookeeper", rows=(), removal=removal)
-        with change.backed_up(applier.backup(plan)):
-            applier.write(plan)
-        change.done(f"{counted(len(tree.nodes), 'node')} of group {group} removed")
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan, may_be_active=True):
+            assert plan.removal is not None, "it removes nodes"
+            change.done(f"{counted(len(plan.removal.tree.nodes), 'node')} of group {group} removed")

@@ -13,7 +13,6 @@ from zkgroup.shell_commands import Command
 from zkgroup.text import counted
 
 from ._execution import (
-    KAFKA_WINDOW,
     BackupOption,
     ConfirmOption,
     DryRunOption,
@@ -70,15 +69,8 @@ def rename_group(
         ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     from zkgroup.groups.changes.change_reports import after
-    from zkgroup.groups.changes.group_plans import (
-        find_conflict,
-        plan_group_copy,
-        plan_group_deletion,
-        refuse_divergence,
-        refuse_foreign,
-    )
+    from zkgroup.groups.changes.group_plans import plan_group_copy, plan_group_deletion
     from zkgroup.groups.changes.plan import GO_ON
-    from zkgroup.groups.snapshot.tables import foreign_note
     from zkgroup.protocol.names import validate_group_id
 
     with open_manager(change.settings, [group, to], store) as (manager, applier, store):
@@ -89,37 +81,14 @@ def rename_group(
             if target.stores:
                 error.remedy = Remedy(f"group {to} exists: it may be renamed already")
             raise
-        copy, deletion = plan_group_copy(source, target, is_rename=True), plan_group_deletion(source, "rename-group")
-        rows = copy.rows
+        copy = plan_group_copy(source, target, is_rename=True)
+        deletion = plan_group_deletion(source, "rename-group", note="deleted, and not copied")
         if not copy.exists:
             validate_group_id(to)  # members could not join it
-        show_copy(rows, output)
-        lost = foreign_note(source.tree.foreign if source.tree is not None else (), "deleted, and not copied")
-        change.warn([*source.warnings, *target.warnings, *lost])
-        if deletion.in_kafka is not None:
-            change.warn([KAFKA_WINDOW.format(done="copied and deleted", lost="lost")])
-        with change.refusing():
-            applier.check_acls(deletion)
-            copy = add_acls(change, applier.registry, source, target, copy)
-        for plan in (deletion, copy):
-            with change.refusing():
-                applier.check(plan)
-        with change.refusing():
-            applier.check_kafka_deletes(deletion)
-        change.forewarn(applier.registry, to, applier.needs(copy))
-        change.forewarn(applier.registry, group, applier.needs(deletion))
-        change.check_vouched(applier.registry)
-        otherwise = "choose another name, or delete these offsets first"
-        refused = find_conflict(to, rows, otherwise) or refuse_divergence(target, rows, otherwise)
-        if unreadable := [f"{row.key} in {row.store}" for row in rows if row.problem == "unreadable"]:
-            refused = RefusedError(
-                f"offsets of group {group} that nobody can read would be lost: {', '.join(unreadable[:5])}",
-                "reset them, or delete them, first",
-            )
-        if refused is None and not rows:
-            refused = refuse_foreign(source.tree, "leave the group to that client, which knows it by this name")
-        if refused:
-            change.refuse(refused)
+        show_copy(copy.rows, output)
+        change.warn([*source.warnings, *target.warnings])
+        copy = add_acls(change, applier.registry, source, target, copy)
+        change.examine(applier, deletion, copy)
         wait = change.forewarn_commits(applier.registry, group)
         if not change.is_wanted(1):
             return
@@ -139,8 +108,8 @@ def rename_group(
                     _copy_again(group, to),
                 )
                 raise
-        change.done(f"group {group} is now {to}: {_copied(rows)}, {group} deleted")
-        if any(row.target is not None and not row.moves for row in rows):
+        change.done(f"group {group} is now {to}: {_copied(copy.rows)}, {group} deleted")
+        if any(row.target is not None and not row.moves for row in copy.rows):
             change.warn([_of_earlier("rename-group", group, backup_file)])
 
 
@@ -164,8 +133,8 @@ def _of_earlier(command: str, group: str, backup_file: Path) -> str:
     from zkgroup.groups.changes.backup import earlier
 
     found = [str(path) for path in earlier(command, group) if path.resolve() != backup_file.resolve()]
-    told = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"
+    places = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"
     return (
         f"{backup_file} has what was left of group {group} in this run: if an earlier one was interrupted, its backup "
-        f"is {told}, and to undo the rename takes them all"
+        f"is {places}, and to undo the rename takes them all"
     )

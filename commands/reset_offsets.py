@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from zkgroup.errors import RefusedError, Remedy, UsageError, VerificationError
+from zkgroup.errors import Remedy, UsageError, VerificationError
 from zkgroup.shell_commands import group_command
-from zkgroup.text import counted, listed
+from zkgroup.text import counted
 
-from ._completion_values import complete_group, complete_partitions
+from ._completion_values import complete_group
 from ._execution import (
-    KAFKA_WINDOW,
     SCOPE,
     BackupOption,
     Change,
@@ -27,7 +26,7 @@ from ._execution import (
     NoMembersOption,
     change_of,
 )
-from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores
+from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores, partitions_option
 from ._output import Output, has_objects, print_rows
 from ._shared_options import GroupArgument, OutputOption
 from ._spinner import working
@@ -53,13 +52,8 @@ def reset_offsets(
     group: GroupArgument,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:P,P-P]",
-            help="This topic, or these partitions of it; repeatable. Of a file or a backup, only these.",
-            rich_help_panel=SCOPE,
-            show_default=False,
-            autocompletion=complete_partitions,
+        partitions_option(
+            "This topic, or these partitions of it; repeatable. Of a file or a backup, only these.", SCOPE
         ),
     ] = None,
     all_topics: Annotated[
@@ -209,7 +203,7 @@ def reset_offsets(
     wanted = None if undo is not None else _read_target(kind, value)
     from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_resets import check_origin
-    from zkgroup.groups.changes.reset_plan import left_by
+    from zkgroup.groups.changes.reset_plan import describe_left
 
     settings = change.settings
     with open_stores(settings, store, [group]) as (registry, store):
@@ -218,14 +212,12 @@ def reset_offsets(
             check_origin(applier, file)
         plan = _plan(applier, group, wanted, scope, store, undo)
         _show(plan, output, export=export)
-        _check(change, applier, plan)
+        change.examine(applier, plan)
         if export:
             return
-        if plan.moving("kafka"):
-            change.check_vouched(settings.zookeeper)
-        if change.carry_out(applier, plan, plan.changes):
+        if change.carry_out(applier, plan):
             change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
-        if left := left_by(plan.group, plan.rows):
+        if left := describe_left(plan.group, plan.rows):
             _tell_left(change, plan, left)
 
 
@@ -291,26 +283,6 @@ def _show(plan: Plan, output: Output, *, export: bool) -> None:
 
     targets = {row.key: row.target for row in reversed(plan.rows) if row.target is not None}
     sys.stdout.write(format_offsets("csv", plan.group, targets))
-
-
-def _check(change: Change, applier: Applier, plan: Plan) -> None:
-    """What should be known of a plan besides its rows, and whether it may be carried out as things are."""
-    change.warn(plan.warnings)
-    if plan.moving("kafka"):
-        change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
-    if plan.conflicts:
-        change.refuse(_conflict(plan))
-    with change.refusing():  # also where nothing is to be moved just now: active members commit
-        applier.check(plan)
-    if plan.changes:
-        change.forewarn(applier.registry, plan.group, applier.needs(plan))
-
-
-def _conflict(plan: Plan) -> RefusedError:
-    return RefusedError(
-        f"offsets have moved since {plan.undone} was written: {listed(plan.conflicts)}",
-        "undo the others with --topic, and set these with --to-offset if they are to be set",
-    )
 
 
 def _tell_left(change: Change, plan: Plan, left: str) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from zkgroup.text import counted
-
-from ._completion_values import complete_partitions
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._group_changes import open_manager, show_removal
+from ._group_changes import describe_removal, open_manager, show_removal
+from ._group_views import partitions_option
 from ._shared_options import GroupArgument, OutputOption
 
 
@@ -20,12 +17,7 @@ def unsubscribe(
     group: GroupArgument,
     topic: Annotated[
         list[str],
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:P,P-P]",
-            help="This topic, or these partitions of it; repeatable.",
-            autocompletion=complete_partitions,
-        ),
+        partitions_option("This topic, or these partitions of it; repeatable."),
     ],
     backup: BackupOption = None,
     execute: ExecuteOption = False,
@@ -47,7 +39,6 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.changes.plan import ZnodeRemoval
     from zkgroup.groups.changes.topic_znodes import plan_topic_removal
     from zkgroup.groups.changes.unsubscription import unsubscribe_guard
     from zkgroup.groups.partition_scope import parse_scope
@@ -56,15 +47,9 @@ def unsubscribe(
     with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
         whole = manager.find(group, None, partly=True)
         assert applier.registry is not None, "ZooKeeper is meant"
-        plan, removal = plan_topic_removal("unsubscribe", applier.registry, whole, scope)
-        show_removal(plan, output)
-        change.warn(plan.warnings)
         guard = unsubscribe_guard(group, scope.topics)
-        with change.refusing():
-            guard(applier.registry)
-        change.forewarn(applier.registry, group, applier.needs(plan))
-        if removal.roots is not None:  # else the whole group goes, as it has no members
-            removal = ZnodeRemoval(removal.tree, removal.roots, guard, check_after=True)
-        if change.carry_out(applier, replace(plan, removal=removal), len(removal.tree.nodes), verify=False):
-            and_group = "" if removal.roots is not None else ", and the empty group"
-            change.done(f"{counted(len(plan.rows), 'offset')} of group {group} removed in ZooKeeper{and_group}")
+        plan = plan_topic_removal("unsubscribe", applier.registry, whole, scope, guard)
+        show_removal(plan, output)
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan):
+            change.done(f"{describe_removal(plan)} removed in ZooKeeper")

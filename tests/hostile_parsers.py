@@ -41,7 +41,7 @@ from zkgroup.groups.changes.backup import read as read_backup
 from zkgroup.groups.changes.backup_json import encode as encode_backup
 from zkgroup.groups.changes.preconditions import decode_exporter
 from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
-from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, told_of_export
+from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, describe_unfinished_export
 from zkgroup.groups.monitoring.burrow_status import Sample
 from zkgroup.groups.monitoring.lag_history import History
 from zkgroup.groups.offset_files.offset_file import FORMATS, parse_offsets
@@ -251,7 +251,7 @@ PARSERS: dict[str, Parser] = {
     "profiles": Parser(of_file(lambda path: read_profiles(path, must_exist=True), "c.toml"), (TOML.encode(),)),
     "history": Parser(of_file(history, "history"), (looks(),)),
     "unfinished": Parser(
-        lambda data: told_of_export("g", data) and str(UnfinishedExportError("g", data)),
+        lambda data: describe_unfinished_export("g", data) and str(UnfinishedExportError("g", data)),
         (documents.encode_pointer(POINTER),),
         json=True,
     ),

@@ -15,14 +15,13 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes import copied_acls
-from zkgroup.groups.changes.acl_conflicts import identities
-from zkgroup.groups.changes.copied_acls import copied_lists, is_asked_for
+from zkgroup.groups.changes.access_lists import identities, is_asked_for
+from zkgroup.groups.changes.copied_acls import copied_lists
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal, refuse_removal
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import CREATOR_READ_WORLD
+from zkgroup.protocol.acls import CREATOR_READ_WORLD, format_acl
 from zkgroup.protocol.operations import OPEN, Acl, Acls, Create, Exists, Failure, GetAcl, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 
@@ -301,7 +300,7 @@ def test_a_list_that_is_not_shown(owner: Registry, unique: Callable[[str], str],
     group, other = make(owner, unique("ro"), {}), unique("copy")
     args = (group, other, *credentials[:4])
     plan = run("copy-group", *args)
-    told = f"--execute would be refused: the access list of /consumers/{group} is shown only to who may administer it"
+    told = f"--execute would be refused: the access list of /consumers/{group} is shown only to its administrators"
     assert told in plan.stderr
     done = run("copy-group", *args, "--execute")
     assert (done.returncode, "or give --zookeeper-acl" in done.stderr, is_there(owner, other)) == (5, True, False)
@@ -316,7 +315,7 @@ def test_a_rename_needs_all_lists(
     """Its backup has them, whichever list the other group gets: said once, without a way that is none."""
     group, other = make(owner, unique("ro"), {}), unique("copy")
     args = ("rename-group", group, other, *credentials[:4], *asked)
-    told = f"the access list of /consumers/{group} is shown only to who may administer it"
+    told = f"the access list of /consumers/{group} is shown only to its administrators"
     plan = run(*args)
     assert (plan.stderr.count(told), "--zookeeper-acl" in plan.stderr, "gets" in plan.stderr) == (1, False, False)
     done = run(*args, "--execute")
@@ -356,4 +355,4 @@ def test_a_list_that_was_asked_for_needs_no_word(acl: tuple[Acl, ...], same: boo
 
 def test_words_show_no_digest() -> None:
     """A digest can be tried against dictionaries: only its user is told."""
-    assert copied_acls.told_list((*MINE, Acl("sasl", "kafka", 5))) == "digest:app:cdrwa,world:anyone:r,sasl:kafka:cr"
+    assert format_acl((*MINE, Acl("sasl", "kafka", 5))) == "digest:app:cdrwa,world:anyone:r,sasl:kafka:cr"

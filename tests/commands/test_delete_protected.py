@@ -15,7 +15,7 @@ from writing import P
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.debris import backup_of_debris, look_for_debris
+from zkgroup.groups.changes.debris import backup_of_debris, read_debris
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import OPEN, Acl, Create, Delete, Ensure, Exists, Failure, Stat
@@ -75,10 +75,10 @@ def test_what_is_hidden_of_some_groups_keeps_no_other(
     make(owner, last, {})
     args = ("delete-group", "--pattern", f"{stem}-*", *ours)
     reasons = {
-        listless: f"the access list of {znodes.owners(listless)} is shown only to who may administer it",
+        listless: f"the access list of {znodes.owners(listless)} is shown only to its administrators",
         closed: f"cannot be read: {znodes.offset(closed, P('t', 0))}: not authorised",
         lasting: f"may not be changed: {znodes.offsets(lasting)} (not to be rid of children)",
-        above: f"the access list of {znodes.group(above)} is shown only to who may administer it",
+        above: f"the access list of {znodes.group(above)} is shown only to its administrators",
     }
 
     plan = run(*args, "--output", "json")
@@ -110,7 +110,7 @@ def test_where_all_are_hidden_nothing_is_written(
     make(owner, f"{stem}-1", {"": HIDDEN})
     args = ("delete-group", "--pattern", f"{stem}-*", *ours)
     plan, done = run(*args), run(*args, "--execute", "--backup", str(file))
-    why = f"{stem}-1: the access list of {znodes.group(f'{stem}-1')} is shown only to who may administer it"
+    why = f"{stem}-1: the access list of {znodes.group(f'{stem}-1')} is shown only to its administrators"
     assert (plan.returncode, f"--execute would leave 1 of 1 group: {why}" in plan.stderr) == (0, True), plan.stderr
     assert (done.returncode, done.stderr.splitlines()[-1].partition(": connect")[0]) == (
         5,
@@ -140,10 +140,10 @@ def test_a_list_that_is_hidden_after_the_plan(cluster: Sandbox, owner: Registry,
     for group in groups:
         make(owner, group, {})
     with Registry(ZooKeeperSettings(cluster.connect, connect_timeout=20.0), 20.0) as session:
-        rows, trees = look_for_debris(session, groups, int(time.time() * 1000), 0)
+        rows, trees = read_debris(session, groups, int(time.time() * 1000), 0)
         assert [row.action for row in rows] == ["delete", "delete"]
         owner.read([Delete(znodes.ids(groups[0]), -1), Create(znodes.ids(groups[0]), acl=HIDDEN)])
         saved, left = backup_of_debris(session, groups, [trees[group] for group in groups], 0)
     assert list(left) == [groups[0]]
-    assert "shown only to who may administer it" in left[groups[0]].message
+    assert "shown only to its administrators" in left[groups[0]].message
     assert {node.path for node in saved.nodes} == {node.path for node in read_tree(owner, groups[1]).nodes}

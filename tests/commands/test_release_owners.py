@@ -163,9 +163,9 @@ def test_a_claim_that_takes_the_place_of_a_permanent_node_stays(
             own(second, group, 0, "new-0", ephemeral=True)
 
     with Meddler(registry.settings, claim) as meddled:
-        _, removal = plan_release(meddled, group, parse_scope(["t:0"]), ())
+        _, plan = plan_release(meddled, group, parse_scope(["t:0"]), ())
         with pytest.raises(RefusedError, match=rf"somebody holds {path}"):
-            remove_nodes(meddled, removal)
+            remove_nodes(meddled, plan.removal)
     assert there(registry, path) == [b"new-0"]
 
 
@@ -173,6 +173,6 @@ def test_many_owners_go_in_pieces(registry: Registry, make_group: Build) -> None
     """More than one transaction takes."""
     group = make_group()
     paths = [own(registry, group, number, "old-0") for number in range(30)]
-    _, removal = plan_release(registry, group, parse_scope(["t"]), ())
-    assert remove_nodes(registry, removal, piece_bytes=2000) == 30
+    _, plan = plan_release(registry, group, parse_scope(["t"]), ())
+    assert remove_nodes(registry, plan.removal, piece_bytes=2000) == 30
     assert set(there(registry, *paths)) == {None}

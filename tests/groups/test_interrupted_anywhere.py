@@ -16,11 +16,12 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import notices_of
 from zkgroup.groups.changes import kafka_offset_writer, znode_deletion, znode_transactions, zookeeper_offset_writer
+from zkgroup.groups.changes.change_reports import WriteReport
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.znode_deletion import remove_nodes
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteReport, write_offsets
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.text import are, counted
 
 THREE = [P("t", 0), P("t", 1), P("u", 0)]
@@ -69,7 +70,7 @@ def at_every_line(
 
 def words(written: int) -> str:
     """What is told where this many of ``THREE`` are written, up to how to go on."""
-    told = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).told()
+    told = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).describe()
     return f"{told}: " if written else told
 
 
@@ -105,7 +106,7 @@ def test_offsets_in_kafka(
     for line, told in enumerate(at_every_line(change, [kafka_offset_writer], ("_put", "_done"))):
         met.add(written := kept.get(*two).count(7))
         doubt = f"whether 2 offsets ({topic}-0..1) are written to Kafka is not known"
-        said = WriteReport(tuple(two)).told(" to Kafka") if written else doubt
+        said = WriteReport(tuple(two)).describe(" to Kafka") if written else doubt
         assert told.startswith(said) or (not written and told == "nothing was written to Kafka"), (line, told)
     assert met == {0, 2}
 

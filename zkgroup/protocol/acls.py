@@ -1,7 +1,8 @@
-"""Access lists of znodes, parsed from settings."""
+"""Access lists of znodes, parsed from settings and written as such."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from zkgroup.errors import UsageError
@@ -34,3 +35,13 @@ def parse_acl(text: str, origin: str) -> tuple[Acl, ...]:
             )
         entries.append(Acl(scheme, name, sum(LETTERS[letter] for letter in set(letters))))
     return tuple(entries)
+
+
+def format_acl(acl: Iterable[Acl]) -> str:
+    """An access list as ``parse_acl`` reads it, without digests, which could be tried against words."""
+    entries = []
+    for entry in acl:
+        name = entry.id.partition(":")[0] if entry.scheme == "digest" else entry.id
+        letters = "".join(letter for letter in "cdrwa" if entry.permissions & LETTERS[letter])
+        entries.append(f"{entry.scheme}:{name}:{letters}")
+    return ",".join(entries)

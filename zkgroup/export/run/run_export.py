@@ -37,7 +37,7 @@ from zkgroup.export.run.run_context import Progress, RunContext, Runner
 from zkgroup.export.spark.spark_master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.optional_packages import require
 from zkgroup.export.stores.store import open_store
-from zkgroup.groups.changes.acl_conflicts import look_for_strangers
+from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
 from zkgroup.text import listed
@@ -225,7 +225,7 @@ class _Export:
             self._request.topics, self._request.whitelist
         )
         config = replace(config, group_id=self._request.group, auto_commit_enable=False)
-        if (conflict := look_for_strangers(registry, config.group_id)) is not None:
+        if (conflict := describe_acl_conflicts(registry, config.group_id)) is not None:
             self._context.warn(conflict)
         member = stack.enter_context(ExportMember(config, registry, self._kafka(), list(topics)))
         self._context.passed("joined")

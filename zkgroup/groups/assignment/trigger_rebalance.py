@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.assignment_diff import owned_now
-from zkgroup.groups.changes.acl_conflicts import look_for_strangers
+from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.ownership import not_judged, stops_rebalances
@@ -232,7 +232,7 @@ def _node_of_ours(group: str) -> str:
 
 
 def _create(registry: Registry, group: str, node: str) -> None:
-    look_for_strangers(registry, group)
+    describe_acl_conflicts(registry, group)
     data = encode_registration(Registration("static", {}, int(time.time() * 1000)))
     match registry.write(Create(node, data, ephemeral=True)):
         case Failure(Code.NO_NODE):

@@ -1,1 +1,14 @@
-"""Changes of groups: plans (pure), and what applies them: preconditions → backup → check → write → verify."""
+"""Changes of groups: one ``Plan`` for each, made by a function, and one ``Applier`` for all plans.
+
+| step | does | where |
+|---|---|---|
+| plan | rows for offsets (``OffsetChange``), nodes that go (``ZnodeRemoval``), why it is refused | ``group_resets``, ``migration``, ``group_plans``, ``topic_znodes``, ``persistent_nodes`` |
+| check | the preconditions: an inactive group, readable offsets and access lists, brokers that delete groups | ``Applier.preconditions`` |
+| back up | what the rows overwrite, and the nodes as they are | ``Applier.backup``, ``backup`` |
+| write | each store by its writer, ZooKeeper first; everything is checked again just before | ``zookeeper_offset_writer``, ``znode_deletion``, ``kafka_offset_writer``, ``kafka_deletion`` |
+| verify | everything is read again, and the logs of a reset | ``Applier.verify`` |
+
+In ZooKeeper a change is a ``TransactionSeries``: batches that compare versions, fail once the group is active, and whose
+outcome is found out after a lost connection. Groups by pattern (``debris``) and undone deletions (``znode_restoration``)
+are decided group by group.
+"""  # noqa: E501  # a table

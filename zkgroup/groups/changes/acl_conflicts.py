@@ -1,36 +1,33 @@
 """Members of a group that could not change what a member with an access list of its own makes.
 
-Members create each other's parents and write the same offset nodes. The reference gives its nodes (but ``ids``) to
-whoever makes them where it has credentials (0.9 to 1.1.1), and to everyone where it has none, or is older: so the
-owner nodes of a member tell as whom it comes.
+Members create each other's parents and write the same offset nodes. The Scala consumer gives its nodes (but ``ids``) to
+its own credentials, where it has some (0.9 to 1.1.1), else to everyone: the access lists of a member's owner nodes show
+its identity.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from typing import Final
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
+from zkgroup.groups.changes.access_lists import ANYONE, READ, WRITE, has_entry, identities
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import EVERYTHING
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl, Acls, Children, Get, GetAcl, Node
 from zkgroup.text import listed
 
-#: Owner nodes that are looked at: enough to have some of each member, in any group that is at rest.
+#: Owner nodes that are read: enough to have some of each member.
 _LOOKED_AT: Final = 500
-_READ: Final = 1
-_WRITE: Final = 2
 
 
-def strangers(registry: Registry, group: str) -> list[str]:
+def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
     """The owners (as their nodes hold them) of partitions of ``group`` that come as nobody whom the access list of
-    ``registry``'s settings lets write. Empty where that list is open, or nobody can tell."""
+    ``registry``'s settings lets write. Empty where that list is open, or they are not known."""
     acl = registry.settings.acl
-    if acl is None or _lets(acl, ("world", "anyone"), _WRITE):
+    if acl is None or has_entry(acl, ANYONE, WRITE):
         return []
     listing = registry.read([Children(znodes.owners(group))])[0]
     topics = sorted(listing) if isinstance(listing, tuple) else []
@@ -48,23 +45,23 @@ def strangers(registry: Registry, group: str) -> list[str]:
         {
             node.data.decode("utf-8", "replace")[:200]
             for node, theirs in zip(found[::2], found[1::2], strict=True)
-            if isinstance(node, Node) and isinstance(theirs, Acls) and _is_stranger(theirs.acl, registry.settings)
+            if isinstance(node, Node) and isinstance(theirs, Acls) and _is_other(theirs.acl, registry.settings)
         }
     )
 
 
-def look_for_strangers(registry: Registry, group: str) -> str | None:
+def describe_acl_conflicts(registry: Registry, group: str) -> str | None:
     """``strangers`` in words, before a member joins the group, or a registration is made for it; None where there is
     none.
 
     Raises ``RefusedError`` where they could not even read the registration: each of them would fail to rebalance, and
     own nothing until it goes.
     """
-    found = strangers(registry, group)
+    found = find_acl_conflicts(registry, group)
     if not found:
         return None
     who = f"owners that come to ZooKeeper with other credentials, or none: {listed(found)}"
-    if not _lets(registry.settings.acl or (), ("world", "anyone"), _READ):
+    if not has_entry(registry.settings.acl or (), ANYONE, READ):
         raise RefusedError(
             f"group {group} has {who}: a registration that they may not read stops the whole group",
             "give --zookeeper-acl creator-read-world or open, or all members the same credentials",
@@ -75,32 +72,18 @@ def look_for_strangers(registry: Registry, group: str) -> str | None:
     )
 
 
-def _lets(acl: tuple[Acl, ...], who: tuple[str, str], permission: int) -> bool:
-    return any(entry.permissions & permission and (entry.scheme, entry.id) == who for entry in acl)
-
-
-def _is_stranger(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:
+def _is_other(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:
     if theirs == OPEN:
         return True
     full = {(entry.scheme, entry.id) for entry in theirs if entry.permissions == EVERYTHING}
-    ours = {(entry.scheme, entry.id) for entry in settings.acl or () if entry.permissions & _WRITE}
+    ours = {(entry.scheme, entry.id) for entry in settings.acl or () if entry.permissions & WRITE}
     if ("auth", "") in ours:
         ours |= identities(settings)
         if settings.tls is not None and settings.tls.certificate_file and any(scheme == "x509" for scheme, _ in full):
-            return False  # nobody here can tell the name in a certificate as the server does
+            return False  # the name in a certificate is not known here as the server knows it
     return not full & {*ours, *((scheme, _shown(name)) for scheme, name in ours if scheme == "digest")}
 
 
-def identities(settings: ZooKeeperSettings) -> set[tuple[str, str]]:
-    """Schemes and names of a session with these settings, but for that in a client certificate."""
-    found = {("sasl", settings.sasl[0])} if settings.sasl else set()
-    for scheme, credentials in settings.auth:
-        if scheme == "digest":
-            hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
-            found.add((scheme, f"{credentials.partition(':')[0]}:{hashed}"))
-    return found
-
-
 def _shown(name: str) -> str:
-    """A digest as servers show it to who may not administer the node."""
+    """A digest as servers show it to all but administrators of the node."""
     return f"{name.partition(':')[0]}:x"

@@ -12,7 +12,7 @@ ZooKeeper is written first, where a compare-and-set is possible, and Kafka only 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -21,13 +21,19 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, require_acls
 from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode
-from zkgroup.groups.changes.change_reports import after, all_in_zookeeper
-from zkgroup.groups.changes.missing_permissions import Need, needs_of_removal, needs_of_writes, refuse_removal
+from zkgroup.groups.changes.change_reports import after, describe_zookeeper_done
+from zkgroup.groups.changes.missing_permissions import (
+    Need,
+    needs_of_removal,
+    needs_of_writes,
+    refuse_removal,
+)
 from zkgroup.groups.changes.plan import Plan, Source, saved_offsets
 from zkgroup.groups.changes.preconditions import read_guard
-from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, back_into_range, out_of_range
-from zkgroup.groups.changes.znode_deletion import acls_of, is_in_pieces, remove_nodes
+from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
+from zkgroup.groups.changes.znode_deletion import is_in_pieces, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import OffsetStore, stores_of
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, patience
@@ -73,10 +79,21 @@ class Applier:
 
     # --- preconditions ----------------------------------------------------------------------------------------------
 
+    def preconditions(self) -> list[Callable[[Plan], None]]:
+        """The checks that a plan must pass; each raises ``RefusedError``."""
+        return [self._check_acls, self._check_inactive, self._check_readable, self._check_kafka_deletes]
+
     def check(self, plan: Plan) -> None:
-        """Raise ``RefusedError`` where the group is active in either store, the members named; where its source has
-        changed since the plan; and where an offset that is to be written is not readable, so that a backup cannot hold
-        it."""
+        """Raise ``RefusedError`` where a precondition of the plan does not hold."""
+        for check in self.preconditions():
+            check(plan)
+
+    def _check_inactive(self, plan: Plan) -> None:
+        """No member of the group in either store, or none that uses what goes; and a source that is as planned."""
+        if plan.removal is not None and plan.removal.guarding is not None:
+            assert self.registry is not None, "the nodes were read from it"
+            plan.removal.guarding(self.registry)
+            return
         # Members that keep their offsets in Kafka are registered in ZooKeeper, too.
         self._refuse_members([plan.group])
         if plan.store != "zookeeper":
@@ -85,15 +102,19 @@ class Applier:
             refuse_if_active(plan.group, self._coordinators().side(plan.group))
         if plan.source is not None and not plan.source.is_deleted:  # else the plan of its deletion is checked
             self._refuse_moved(plan.source)
-        hidden = [str(row.key) for row in plan.moving("zookeeper") if not row.is_legible and row.held is None]
+
+    def _check_readable(self, plan: Plan) -> None:
+        """Every offset that is written can be in the backup."""
+        rows = [] if plan.is_removal else plan.moving("zookeeper")
+        hidden = [str(row.key) for row in rows if not row.is_legible and row.held is None]
         if hidden:
             raise RefusedError(
                 f"offsets of group {plan.group} in ZooKeeper cannot be read: {listed(hidden)}",
                 "connect with credentials that may read and write them, or leave them out with --topic",
             )
 
-    def check_kafka_deletes(self, plan: Plan) -> None:
-        """Raise ``RefusedError`` if the group is in Kafka, too, and its coordinator deletes no groups."""
+    def _check_kafka_deletes(self, plan: Plan) -> None:
+        """The group is not in Kafka, or its coordinator deletes groups."""
         if plan.in_kafka is not None:
             try:
                 self._coordinators().check_deletes(plan.group)
@@ -102,23 +123,26 @@ class Applier:
                     refused.remedy = Remedy("it is nowhere else, and its offsets there expire by themselves")
                 raise
 
+    def _check_acls(self, plan: Plan) -> None:
+        """The access lists of the nodes that go can be in the backup."""
+        if plan.removal is not None and self.registry is not None:
+            require_acls(self.registry, plan.removal.tree.paths)
+
     def check_access(self, plan: Plan) -> None:
         """Raise ``RefusedError`` if ZooKeeper will not let these credentials delete the plan's nodes."""
         if plan.removal is not None and self.registry is not None:
             tree = plan.removal.tree
             refuse_removal(self.registry, tree, in_pieces=is_in_pieces(self.registry, tree.nodes))
 
-    def check_acls(self, plan: Plan) -> None:
-        """Raise ``RefusedError`` if access lists of the plan's nodes are hidden, which a backup must have."""
-        if plan.removal is not None and self.registry is not None:
-            acls_of(self.registry, plan.removal.tree.nodes)
-
     def needs(self, plan: Plan) -> list[Need]:
         """The permissions in ZooKeeper that the plan takes."""
         if plan.removal is not None and self.registry is not None:
             tree = plan.removal.tree
+            if plan.removal.permanent:  # each node is proved to be permanent by a child
+                below = [(node.path, permission) for node in tree.nodes for permission in (CREATE, DELETE)]
+                return [*needs_of_removal(tree), *below]
             return needs_of_removal(tree, in_pieces=is_in_pieces(self.registry, tree.nodes))
-        moving = plan.moving("zookeeper")
+        moving = [] if plan.is_removal else plan.moving("zookeeper")
         return needs_of_writes(plan.group, [row.key for row in moving]) if moving else []
 
     # --- backup -----------------------------------------------------------------------------------------------------
@@ -127,7 +151,7 @@ class Applier:
         """What the plan overwrites and removes."""
         nodes: tuple[SavedNode, ...] = ()
         if plan.removal is not None and self.registry is not None:
-            acls = acls_of(self.registry, plan.removal.tree.nodes)
+            acls = require_acls(self.registry, plan.removal.tree.paths)
             nodes = tuple(SavedNode(node.path, node.data, acls[node.path]) for node in plan.removal.tree.nodes)
         now = int(time.time() * 1000)
         return Backup(plan.command, plan.group, now, self.cluster(), saved_offsets(plan.rows), nodes)
@@ -147,10 +171,10 @@ class Applier:
             except ZkgroupError as error:
                 error.message += "; nothing was written"
                 raise
-        if plan.removal is None and plan.in_kafka is None:
-            self._write_offsets(plan)
-        else:
+        if plan.is_removal:
             self._remove(plan)
+        else:
+            self._write_offsets(plan)
 
     def _write_offsets(self, plan: Plan) -> None:
         zookeeper, kafka = plan.moving("zookeeper"), plan.moving("kafka")
@@ -167,7 +191,7 @@ class Applier:
             return
         groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
         go_on = NOT_AGAIN_IN_ZOOKEEPER if plan.is_shift else plan.go_on
-        with after(all_in_zookeeper(len(zookeeper)), go_on) if zookeeper else nullcontext():
+        with after(describe_zookeeper_done(len(zookeeper)), go_on) if zookeeper else nullcontext():
             guard = partial(self._refuse_members, groups)
             write_kafka_offsets(self.brokers(), plan.group, kafka, self.timeout, guard=guard, go_on=plan.go_on)
 
@@ -202,30 +226,33 @@ class Applier:
     # --- verifying --------------------------------------------------------------------------------------------------
 
     def verify(self, plan: Plan) -> list[str | Notice]:
-        """Read all offsets again, and the logs where the plan has them; returns what could not be read, as warnings.
+        """Read all offsets again, and the logs where the plan has them; returns what could not be read, as warnings. A
+        removal verifies itself.
 
         Raises ``VerificationError`` where an offset is not as planned, or is outside its log by now. Any other error
         says that the offsets are written, and not verified.
         """
+        if plan.is_removal:
+            return []
         count = plan.changes
-        told = f"{counted(count, 'offset')} {are(count)} written, not verified"
-        with after(told, Remedy("see what is there", group_command("offsets", plan.group))):
+        message = f"{counted(count, 'offset')} {are(count)} written, not verified"
+        with after(message, Remedy("see what is there", group_command("offsets", plan.group))):
             return self._verify(plan)
 
     def _verify(self, plan: Plan) -> list[str | Notice]:
         warnings: list[str | Notice] = []
         logs = self._verify_offsets(plan, warnings)
         # A target that was out of range in the plan was noted there.
-        before = {one.text for one in out_of_range(plan.rows, plan.partitions)}
+        before = {one.text for one in find_out_of_range(plan.rows, plan.partitions)}
         moving = [row for row in plan.rows if row.moves]
         now = {key: one.with_log(logs.get(key)) for key, one in plan.partitions.items()}
-        if passed := [one for one in out_of_range(moving, now) if one.text not in before]:
-            told = listed(list(dict.fromkeys(one.text for one in passed)))
+        if passed := [one for one in find_out_of_range(moving, now) if one.text not in before]:
+            message = listed(list(dict.fromkeys(one.text for one in passed)))
             raise VerificationError(
-                f"the offsets are written, but logs have moved on meanwhile: {told}",
+                f"the offsets are written, but logs have moved on meanwhile: {message}",
                 Remedy(
                     "members would start there where auto.offset.reset says; before they do, move those offsets",
-                    *back_into_range(plan.group, passed),
+                    *commands_into_range(plan.group, passed),
                 ),
             )
         if plan.undone is not None and self._is_emptied(plan.group):

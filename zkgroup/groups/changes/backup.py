@@ -1,6 +1,6 @@
 """What was there before a change, in a file: written before anything is changed, and read to undo it.
 
-A backup is one JSON object: who changed what and when, which cluster it was, and for each partition the offset before
+A backup is one JSON object: the command and its time, the cluster, and for each partition the offset before
 and the one that was to be written (null: no node, no offset). What deletes nodes adds them as they were. The file is
 there wholly or not at all, readable by its owner alone, and never replaces another.
 """
@@ -8,9 +8,7 @@ there wholly or not at all, readable by its owner alone, and never replaces anot
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +22,7 @@ from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset, decode, encode
 from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.offset_files.atomic_file import write_new
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
 
@@ -67,7 +66,7 @@ def read_cluster(registry: Registry) -> Cluster:
 
 
 def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> Cluster:
-    """The same, or what the brokers tell where there is no registry."""
+    """The same, or what the brokers know where there is no registry."""
     if registry is not None:
         return read_cluster(registry)
     from zkgroup.clients.kafka.client import cluster_id
@@ -183,39 +182,14 @@ def earlier(command: str, group: str) -> list[Path]:
 
 def _publish(text: bytes, path: Path) -> None:
     """Write the file, whole and safe on the disk, where there is none yet."""
-    temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".zkgroup-", dir=path.absolute().parent)  # mode 0600
-        with os.fdopen(handle, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        _link(temporary, path)
-        directory = os.open(path.absolute().parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_new(path, text)
     except FileExistsError:
         raise RefusedError(f"{path} exists: it may be the only copy of something", "choose another --backup") from None
     except OSError as error:
         raise ZkgroupError(
             f"the backup cannot be written: {path}: {error.strerror}; nothing was changed", "choose another --backup"
         ) from None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-
-
-def _link(temporary: str, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-        Path(temporary).replace(path)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

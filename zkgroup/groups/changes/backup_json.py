@@ -20,8 +20,8 @@ _MAX_REASON: Final = 200  # characters
 class SavedOffset:
     """An offset before (None: there was none) and the one that was to be written (None: it was to be deleted).
 
-    ``raw``: what the node held, where that was not just an offset's number; ``written_raw``: the same of what was to be
-    written. ``metadata``: what Kafka kept beside it.
+    ``raw``: the bytes of the node, where that was not just an offset's number; ``written_raw``: the same of what was to
+    be written. ``metadata``: what Kafka kept beside it.
     """
 
     store: OffsetStore

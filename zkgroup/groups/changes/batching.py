@@ -12,7 +12,7 @@ from zkgroup.protocol.operations import Acl
 T = TypeVar("T")
 
 #: ZooKeeper takes at most 1 MiB a request (jute.maxbuffer), and drops the connection above it.
-PIECE_BYTES: Final = 512 << 10
+MAX_TRANSACTION_BYTES: Final = 512 << 10
 _OPERATION_BYTES: Final = 64  # of an operation, besides its path, its data and its access list
 _ACL_BYTES: Final = 32  # of an entry, besides its identity
 
@@ -40,7 +40,7 @@ def first_piece(
     partitions: Iterable[TopicPartition],
     settings: ZooKeeperSettings,
     acls: Mapping[str, tuple[Acl, ...]],
-    limit: int = PIECE_BYTES,
+    limit: int = MAX_TRANSACTION_BYTES,
 ) -> list[TopicPartition]:
     """The first of ``partitions``, in their order, as many as a transaction of ``limit`` bytes takes, one at least.
 

@@ -1,8 +1,8 @@
-"""What is told of a change that ended early, however it ended: refused, failed, cut off, or interrupted by a signal.
+"""Reports of a change that ended early: refused, failed, cut off, or interrupted by a signal.
 
-Nothing is told to be undone that may be done: a piece whose answer was lost is told apart from what is written and what
-is not. An interruption (``KeyboardInterrupt``, and whatever else is no ``Exception``) carries it as a ``Notice``, which
-is shown where the process ends.
+What may be written is never reported as unwritten: a transaction whose answer was lost is reported by itself. An
+interruption (``KeyboardInterrupt``, and whatever else is no ``Exception``) carries it as a ``Notice``, which is shown
+where the process ends.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from zkgroup.shell_commands import group_command
 from zkgroup.text import are, counted, listed
 
 
-def check_told(group: str, side: KafkaSide) -> None:
-    """Raise ``UnreachableError`` where Kafka has not told all that it was asked of a group."""
+def check_complete(group: str, side: KafkaSide) -> None:
+    """Raise ``UnreachableError`` where Kafka has not answered all questions about a group."""
     if side.untold:
         raise UnreachableError("; ".join(words_of(f"group {group}", side.untold)), "check the brokers and their logs")
 
 
 def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
-    """The error where nobody knows what Kafka has of a group: whoever takes it for one of ZooKeeper alone changes, or
-    saves, one half of it."""
+    """The error where it is unknown what Kafka has of a group: a change, or a saved file, could be of one half
+    alone."""
     error.message = f"whether group {group} has offsets in Kafka is not known: {error.message}"
     error.add_remedy("--store zookeeper leaves Kafka alone")
     return error
@@ -53,7 +53,7 @@ class WriteReport:
     already: tuple[TopicPartition, ...] = ()
     doubtful: tuple[TopicPartition, ...] = ()
 
-    def told(self, where: str = "") -> str:
+    def describe(self, where: str = "") -> str:
         """For people; ``where`` as in `` to Kafka``."""
         if not self.written and not self.doubtful:
             return f"nothing was written{where}"
@@ -75,7 +75,7 @@ class WriteReport:
 
 
 class WriteRefusedError(RefusedError):
-    """Refused: the group is active, or offsets have changed. ``report`` tells what had been written before that."""
+    """Refused: the group is active, or offsets have changed. ``report``: what was written before."""
 
     def __init__(self, message: str, remedy: Remedy | None, report: WriteReport) -> None:
         super().__init__(message, remedy)
@@ -83,7 +83,7 @@ class WriteRefusedError(RefusedError):
 
 
 class WriteFailedError(ZkgroupError):
-    """A server did not let us, or went away. ``report`` tells what is known to be written."""
+    """A server did not let us, or went away. ``report``: what is known to be written."""
 
     def __init__(self, message: str, remedy: Remedy | None, report: WriteReport, exit_code: int) -> None:
         super().__init__(message, remedy)
@@ -93,25 +93,25 @@ class WriteFailedError(ZkgroupError):
 
 @contextmanager
 def reported(report_of: Reporter) -> Iterator[None]:
-    """Whatever ends the writing early tells what is written: ``report_of`` is asked for it then."""
+    """Add a report of ``report_of`` to whatever ends the writing early."""
     try:
         yield
     except ZkgroupError as error:
         report = report_of.report()
         error.add_remedy(report.remedy(report_of.group, report_of.go_on))
-        message = f"{error.message}; {report.told(report_of.where)}"
+        message = f"{error.message}; {report.describe(report_of.where)}"
         if isinstance(error, RefusedError) and not report.doubtful:
             raise WriteRefusedError(message, error.remedy, report) from error
         raise WriteFailedError(message, error.remedy, report, error.exit_code) from error
     except BaseException as stop:
         report = report_of.report()
-        note(stop, report.told(report_of.where), report.remedy(report_of.group, report_of.go_on))
+        note(stop, report.describe(report_of.where), report.remedy(report_of.group, report_of.go_on))
         raise
 
 
 class Reporter:
-    """Who writes offsets of ``group``, and knows how far it has come. Of ``_todo`` nobody can tell whether what is
-    ``_under_way`` is done."""
+    """A writer of offsets of ``group`` that knows how far it has come. Whether what is ``_under_way`` is done is not
+    known."""
 
     group: str
     where: str = ""
@@ -133,8 +133,8 @@ class Reporter:
 
 @contextmanager
 def after(what: str, remedy: Remedy | str | None = None) -> Iterator[None]:
-    """Whatever ends this early also tells ``what`` is done by then, and how to go on from there. A failed verification
-    tells that by itself."""
+    """Add to whatever ends this early ``what`` is done by then, and how to go on. A failed verification says so
+    itself."""
     try:
         yield
     except VerificationError:
@@ -159,6 +159,6 @@ def named(partitions: Iterable[TopicPartition]) -> str:
     return listed(span_list(partitions))
 
 
-def all_in_zookeeper(count: int) -> str:
+def describe_zookeeper_done(count: int) -> str:
     """What is done where only Kafka's half of a change is not."""
     return "the 1 offset in ZooKeeper is written" if count == 1 else f"all {count} offsets in ZooKeeper are written"

@@ -14,13 +14,11 @@ from typing import Final
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.acl_conflicts import identities
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, admits, is_asked_for, lacks, readable_acl
 from zkgroup.groups.changes.batching import first_piece
 from zkgroup.groups.changes.group_tree import GroupTree
-from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, lacks
-from zkgroup.groups.changes.preconditions import readable_acl
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import LETTERS
+from zkgroup.protocol.acls import format_acl
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl, Acls, Code, Failure, GetAcl
 from zkgroup.text import listed
@@ -32,10 +30,10 @@ _OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
 @dataclass(frozen=True, slots=True)
 class CopiedLists:
     """``lists``: of nodes that are to be made, by their paths; what is not among them gets the list that was asked for,
-    or that of the node above. ``told``: what a plan should say of them."""
+    or that of the node above. ``warnings``: of the plan."""
 
     lists: Lists = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def copied_lists(
@@ -50,36 +48,36 @@ def copied_lists(
     """The lists for offsets of ``partitions`` that are copied from ``source`` to the group ``to``, whose nodes are
     ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where not everybody may use them.
 
-    Raises ``RefusedError`` where a list is not told, or would keep these credentials from making what is below.
+    Raises ``RefusedError`` where a list is hidden, or would keep these credentials from making what is below.
     """
     there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
     keys, settings = list(partitions), registry.settings
     pairs = {new: old for new, old in _pairs(source.group, to, keys, renaming=renaming) if new not in there}
-    beside = (znodes.ids(to), znodes.owners(to))
-    if set(pairs) <= set(beside):
+    empty = (znodes.ids(to), znodes.owners(to))
+    if set(pairs) <= set(empty):
         return CopiedLists()
     theirs = _lists_of(registry, pairs, renaming=renaming)
-    found = {new: acl for new, acl in (theirs or {}).items() if new not in beside or acl != OPEN}
+    found = {new: acl for new, acl in (theirs or {}).items() if new not in empty or acl != OPEN}
     asked = settings.acl
-    lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in beside), asked)
+    lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in empty), asked)
     in_pieces = len(first_piece(znodes.offset_paths(to, keys), keys, settings, lists)) < len(keys)
     if asked is None or in_pieces:  # one transaction is refused as a whole
         _check_below(lists, to, settings, in_pieces=in_pieces)
     closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
     if asked is not None:
-        return CopiedLists(told=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
-    told = []
+        return CopiedLists(warnings=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
+    warnings = []
     if closed:
         who = f"group {to} gets" if target is None else f"new nodes of group {to} get"
         those = "lists" if len(closed) > 1 else "list"
-        told.append(f"{who} the access {those} of group {source.group}: {_told(closed)}")
+        warnings.append(f"{who} the access {those} of group {source.group}: {_describe(closed)}")
     if opened := _opened(registry, found, there):
-        told.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
-    return CopiedLists(found, tuple(told))
+        warnings.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
+    return CopiedLists(found, tuple(warnings))
 
 
 def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -> Lists | None:
-    """New path → the list of the node it is made of, where that is there. None where they are not told, and others were
+    """New path → the list of the node it is made of, where that is there. None where they are hidden, and others were
     asked for; else that is a ``RefusedError``."""
     answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
     gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
@@ -98,11 +96,11 @@ def _why_not_theirs(
 ) -> tuple[str, ...]:
     """What a plan says where a list was asked for, and the lists of ``group``, ``closed`` or not shown, are others."""
     those = "those" if len(closed) != 1 else "that"
-    told = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
+    warning = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
     if hidden:
-        return (f"{told}, which are not shown to these credentials",)
+        return (f"{warning}, which are not shown to these credentials",)
     differs = any(not is_asked_for(acl, settings) for acl in closed)
-    return (f"{told}: {_told(closed)}",) if differs else ()
+    return (f"{warning}: {_describe(closed)}",) if differs else ()
 
 
 def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
@@ -146,47 +144,14 @@ def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_piece
             elif in_pieces and not all(admits(acl, settings, one) for one in needs):
                 doubtful.append(path)
     if stuck or doubtful:
-        told = "that keeps" if stuck else "in the first of several transactions that may keep"
+        obstacle = "that keeps" if stuck else "in the first of several transactions that may keep"
         another = "--zookeeper-acl" if settings.acl is None else "another --zookeeper-acl"
         raise RefusedError(
-            f"{listed(stuck or doubtful)} would get an access list {told} these credentials from making its offsets",
+            f"{listed(stuck or doubtful)} would get an access list {obstacle} these credentials from making its"
+            " offsets",
             f"connect with credentials that may change the group's nodes, or give {another}",
         )
 
 
-def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> bool:
-    """Whether a list surely gives this permission to a session with these settings. Of addresses, and of names in
-    client certificates, nobody here can tell."""
-    ours = {("world", "anyone"), ("auth", ""), *identities(settings)}
-    digests = [credentials for scheme, credentials in settings.auth if scheme == "digest"]
-    if any(credentials.startswith("super:") for credentials in digests):
-        return True
-    return any(entry.permissions & permission and (entry.scheme, entry.id) in ours for entry in acl)
-
-
-def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
-    """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
-    session in place of ``auth``. Nobody here can tell the name in a client certificate as the server does."""
-    wanted: set[Acl] = set()
-    for entry in settings.acl or ():
-        named = sorted(identities(settings)) if entry.scheme == "auth" else [(entry.scheme, entry.id)]
-        wanted |= {Acl(scheme, name, entry.permissions) for scheme, name in named}
-    certified = settings.tls is not None and settings.tls.certificate_file is not None
-    return wanted == {entry for entry in acl if not (certified and entry.scheme == "x509") or entry in wanted}
-
-
-def _told(acls: Sequence[tuple[Acl, ...]]) -> str:
-    return listed([told_list(acl) for acl in acls], "; ")
-
-
-def told_list(acl: Iterable[Acl]) -> str:
-    """An access list as ``--zookeeper-acl`` takes it, without digests, which could be tried against words."""
-    return ",".join(f"{entry.scheme}:{_name(entry)}:{_letters(entry.permissions)}" for entry in acl)
-
-
-def _name(entry: Acl) -> str:
-    return entry.id.partition(":")[0] if entry.scheme == "digest" else entry.id
-
-
-def _letters(permissions: int) -> str:
-    return "".join(letter for letter in "cdrwa" if permissions & LETTERS[letter])
+def _describe(acls: Sequence[tuple[Acl, ...]]) -> str:
+    return listed([format_acl(acl) for acl in acls], "; ")

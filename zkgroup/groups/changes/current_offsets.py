@@ -10,7 +10,7 @@ from zkgroup.clients.kafka.responses import words_of
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.change_reports import unknown_in_kafka
-from zkgroup.groups.changes.reset_plan import home_of
+from zkgroup.groups.changes.reset_plan import stores_with_offset
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, OffsetStore, Store, in_store
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
 from zkgroup.groups.snapshot.broker_queries import FindBrokers
@@ -185,7 +185,7 @@ def _homes(snapshot: GroupSnapshot, partitions: Iterable[GroupPartition]) -> dic
             return "zookeeper" if topic in topics["zookeeper"] else "kafka"
         return "zookeeper" if topics["zookeeper"] else "kafka"
 
-    return {one.key: home_of(one, otherwise(one.topic)) for one in partitions}
+    return {one.key: stores_with_offset(one, otherwise(one.topic)) for one in partitions}
 
 
 def no_group(group: str, registry: Registry | None, *, may_create: bool, where: str = "") -> NotFoundError:

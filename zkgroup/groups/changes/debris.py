@@ -1,23 +1,27 @@
-"""Groups that are debris: nobody works for them, and nobody has for long. Found and deleted by the thousand."""
+"""Groups that are debris: inactive, and for long. They are found, planned and deleted by the thousand."""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.backup import Backup, SavedNode, read_cluster
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
+from zkgroup.groups.changes.access_lists import read_acls
+from zkgroup.groups.changes.backup import Backup, SavedNode, group_of, read_cluster
 from zkgroup.groups.changes.group_manager import CREDENTIALS
-from zkgroup.groups.changes.group_plans import DebrisRow, find_debris, matching
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.missing_permissions import lacking, needs_of_removal
-from zkgroup.groups.changes.preconditions import readable_acl
-from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces, remove_groups
+from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
+from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces
 from zkgroup.groups.changes.znode_transactions import CREDENTIALS as MAY_CHANGE
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
+from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.operations import Acl, Acls, Children, Exists, GetAcl, Stat
@@ -27,7 +31,124 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
 
 
-def look_for_debris(
+_AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
+_MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+@dataclass(frozen=True, slots=True)
+class DebrisRow:
+    """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
+    milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened. ``barred``:
+    it would go, but for what these credentials may not read of it; ``note`` says what."""
+
+    group: str
+    state: Literal["active", "inactive", "broken"]
+    members: int
+    partitions: int
+    znodes: int
+    last_change: int | None
+    action: Literal["delete", "keep", "make"]
+    note: str | None = None
+    barred: bool = False
+
+
+def parse_age(text: str) -> int:
+    """Milliseconds of ``30d``, ``12h``, ``90m``, ``45s``, ``2w``, or of an ISO 8601 duration. Raises ``UsageError``."""
+    match = _AGE.fullmatch(text.strip())
+    if match is not None:
+        return int(match[1]) * _MILLIS[match[2].lower()]
+    if text.strip()[:1].upper() == "P":
+        from zkgroup.groups.changes.reset_targets import (
+            parse_duration,  # brings confluent-kafka, for what else is there
+        )
+
+        return parse_duration(text)
+    raise UsageError(f"{text[:40]!r} is no age", "write it like 30d, 12h or P30D")
+
+
+def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """The names that any of the patterns matches wholly: ``*``, ``?``, ``[abc]``, case counts."""
+    wanted = list(patterns)
+    return sorted(name for name in set(names) if any(fnmatchcase(name, pattern) for pattern in wanted))
+
+
+def find_debris(
+    trees: Iterable[GroupTree],
+    now: int,
+    older_than: int,
+    others: Iterable[Stat] = (),
+    in_kafka: Mapping[str, Sequence[str] | ZkgroupError] | None = None,
+    *,
+    foreign: bool = False,
+) -> list[DebrisRow]:
+    """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
+    ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
+    there, or with why they are not known. ``foreign``: also those that have nothing but nodes of another client.
+
+    When a member left, or an owner let go, is not recorded, only in which transaction (``pzxid``). ``others`` are stats
+    of any nodes of the cluster: the first one written after that transaction dates it. Where there
+    is none, it may have been just now.
+    """
+    wanted = [tree for tree in trees if tree.nodes or tree.unreadable]
+    stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
+    clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
+    kafka = in_kafka or {}
+    return [_debris(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
+
+
+def _debris(
+    tree: GroupTree,
+    now: int,
+    older_than: int,
+    clock: Sequence[tuple[int, int]],
+    in_kafka: Sequence[str] | ZkgroupError | None,
+    *,
+    foreign: bool,
+) -> DebrisRow:
+    state: Literal["active", "inactive", "broken"] = "inactive"
+    members = () if in_kafka is None or isinstance(in_kafka, ZkgroupError) else in_kafka
+    note = None
+    changed = tree.last_change
+    left_at: int | None = None
+    if tree.last_transaction > tree.last_dated:
+        after = bisect_left(clock, (tree.last_transaction, 0))
+        left_at = clock[after][1] if after < len(clock) else now
+        changed = clock[after][1] if after < len(clock) else changed
+    if tree.members or tree.held:
+        state = "active"
+        note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
+    elif members:
+        state, note = "active", f"it has members in Kafka: {listed(members)}"
+    elif isinstance(in_kafka, ZkgroupError):
+        note = f"whether it has members in Kafka is not known: {in_kafka.message}"
+    elif tree.export and describe_unfinished_export(tree.group, tree.export):
+        note = describe_unfinished_export(tree.group, tree.export)
+    elif tree.last_change is not None and now - tree.last_change < older_than:
+        note = "changed too recently"
+    elif left_at is not None and now - left_at < older_than:
+        note = "somebody may have left it too recently: when is not known"
+    elif tree.is_foreign and not foreign:
+        (note,) = foreign_note(tree.foreign, "all that would be lost")
+    barred = note is None and bool(tree.unreadable)
+    if barred:
+        note = f"cannot be read: {tree.unreadable[0]}"
+    if tree.unreadable and state == "inactive":
+        state = "broken"
+    in_there = [] if in_kafka is None else ["in Kafka it stays"]
+    return DebrisRow(
+        tree.group,
+        state,
+        len(tree.members) + len(members),
+        len(tree.offsets),
+        len(tree.nodes),
+        changed,
+        "keep" if note else "delete",
+        note or "; ".join([*foreign_note(tree.foreign, "deleted, too"), *in_there]) or None,
+        barred,
+    )
+
+
+def read_debris(
     registry: Registry,
     patterns: Sequence[str],
     now: int,
@@ -41,7 +162,7 @@ def look_for_debris(
     how to reach them, for groups with members in Kafka are none; without it Kafka is not asked. ``timeout`` (seconds)
     is for their answers. ``foreign``: also groups that have nothing but nodes of another client.
 
-    Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not tell which groups there are.
+    Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not list their groups.
     """
     (listed,) = registry.read([Children(znodes.consumers())])
     names = matching(listed if isinstance(listed, tuple) else (), patterns)
@@ -55,17 +176,17 @@ def look_for_debris(
     others = _stats(registry, listed if isinstance(listed, tuple) else ())
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
     rows = find_debris(trees.values(), now, older_than, others, in_kafka, foreign=foreign)
-    looks = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
-    return [_as_listed(row, looks.get(row.group)) for row in rows], trees
+    listed_groups = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
+    return [_as_listed(row, listed_groups.get(row.group)) for row in rows], trees
 
 
-def _as_listed(row: DebrisRow, look: GroupSnapshot | None) -> DebrisRow:
-    """With the state that a list of groups tells: nodes that are there may be no use, and one that may not be read
+def _as_listed(row: DebrisRow, listed_group: GroupSnapshot | None) -> DebrisRow:
+    """With the state that ``list-groups`` shows: nodes that are there may be no use, and one that may not be read
     hides neither members nor that there are none, if it is not theirs."""
-    if look is None or (row.state == "active" and look.state == "inactive"):
+    if listed_group is None or (row.state == "active" and listed_group.state == "inactive"):
         return row  # gone, or it has members in Kafka, or nodes that a session holds for no member
-    row = replace(row, state=look.state, members=max(row.members, len(look.members)))
-    if look.state == "active" and (row.action == "delete" or row.barred):
+    row = replace(row, state=listed_group.state, members=max(row.members, len(listed_group.members)))
+    if listed_group.state == "active" and (row.action == "delete" or row.barred):
         return replace(row, action="keep", note="it has members", barred=False)
     return row
 
@@ -99,7 +220,7 @@ def _members_in_kafka(
 
 
 def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
-    """Nodes that are written once, or seldom, all over the cluster: what tells when a transaction was."""
+    """Nodes that are written once, or seldom, all over the cluster: they date transactions."""
     parents = [znodes.broker_ids(), znodes.topics()]
     lists = registry.read([Children(path) for path in parents])
     paths = [f"{znodes.consumers()}/{group}" for group in groups]
@@ -115,13 +236,13 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
 def check_access(
     registry: Registry, rows: Iterable[DebrisRow], trees: Mapping[str, GroupTree]
 ) -> tuple[list[DebrisRow], dict[str, ZkgroupError]]:
-    """The rows once more, with what access lists tell, and the groups that would be left therefore, each with the
+    """The rows once more, with what access lists say, and the groups that would be left therefore, each with the
     error to be expected: one that no backup can hold is kept, barred; one that these credentials may surely not delete
     has a note, as ZooKeeper has the last word. The lists of all nodes are read at one go. Raises ``UnreachableError``.
     """
     rows = list(rows)
     going = [trees[row.group] for row in rows if row.action == "delete"]
-    lists, hidden = _lists(registry, going)
+    lists, hidden = _read_acls(registry, going)
     lists |= _list_above(registry) if going else {}
     checked: list[DebrisRow] = []
     left: dict[str, ZkgroupError] = {}
@@ -143,7 +264,7 @@ def check_access(
 
 
 def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
-    """The list of the node above all groups, if it is told."""
+    """The list of the node above all groups, if it is shown."""
     (result,) = registry.read([GetAcl(znodes.consumers())])
     return {znodes.consumers(): result.acl} if isinstance(result, Acls) else {}
 
@@ -151,29 +272,20 @@ def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
 def backup_of_debris(
     registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int
 ) -> tuple[Backup, dict[str, ZkgroupError]]:
-    """All nodes of these groups, as they are, but of those of which a list is not told any more: they are not to be
+    """All nodes of these groups, as they are, but of those of which a list is hidden by now: they are not to be
     deleted, each for the reason that comes with it."""
-    lists, hidden = _lists(registry, trees)
+    lists, hidden = _read_acls(registry, trees)
     nodes = [node for tree in trees if tree.group not in hidden for node in tree.nodes]
     saved = tuple(SavedNode(node.path, node.data, lists[node.path]) for node in nodes)
     return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved), hidden
 
 
-def _lists(
+def _read_acls(
     registry: Registry, trees: Sequence[GroupTree]
 ) -> tuple[dict[str, tuple[Acl, ...]], dict[str, ZkgroupError]]:
-    """The access list of every node, and which groups have one that is not told whole, with the reason."""
-    paths = [(tree.group, node.path) for tree in trees for node in tree.nodes]
-    lists: dict[str, tuple[Acl, ...]] = {}
+    """The access list of every node, and for each group that has one that is not shown whole the reason."""
+    acls, errors = read_acls(registry, (path for tree in trees for path in tree.paths))
     hidden: dict[str, ZkgroupError] = {}
-    for (group, path), result in zip(paths, registry.read([GetAcl(path) for _, path in paths]), strict=True):
-        try:
-            lists[path] = readable_acl(path, result)
-        except RefusedError as refused:
-            hidden.setdefault(group, refused)
-    return lists, hidden
-
-
-def delete_debris(registry: Registry, trees: Sequence[GroupTree]) -> dict[str, ZkgroupError | None]:
-    """Delete these groups, each only if it is still as it was seen; for each None, or why it was not deleted."""
-    return remove_groups(registry, trees)
+    for path, refused in errors.items():
+        hidden.setdefault(group_of(path), refused)
+    return acls, hidden

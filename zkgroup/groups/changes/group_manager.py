@@ -17,7 +17,7 @@ from zkgroup.errors import (
     did_you_mean,
     is_wrong_setting,
 )
-from zkgroup.groups.changes.change_reports import check_told, unknown_in_kafka
+from zkgroup.groups.changes.change_reports import check_complete, unknown_in_kafka
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.group_model import KafkaOffset, OffsetStore, Store, StoredOffset, in_store
 from zkgroup.groups.snapshot.broker_queries import FindBrokers
@@ -112,7 +112,7 @@ class Manager:
 
         try:
             side = Coordinators(self.brokers, self.timeout).side(group)
-            check_told(group, side)
+            check_complete(group, side)
         except ZkgroupError as error:
             if asked or is_wrong_setting(error):
                 raise

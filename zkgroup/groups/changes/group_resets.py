@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +16,11 @@ from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
 from zkgroup.groups.changes.reset_plan import (
     NOT_AGAIN,
     Target,
-    moved_since,
-    new_in_kafka,
-    overruled,
+    find_moved,
     plan_reset,
     plan_undo,
+    warn_of_larger_offsets,
+    warn_of_new_in_kafka,
 )
 from zkgroup.groups.changes.reset_targets import find_offsets
 from zkgroup.groups.group_model import GroupSnapshot, Store, stores_of
@@ -29,7 +29,7 @@ from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.broker_queries import patience
 from zkgroup.protocol import znodes
 from zkgroup.shell_commands import group_command
-from zkgroup.text import counted
+from zkgroup.text import counted, listed
 
 
 def plan_group_reset(
@@ -55,9 +55,9 @@ def plan_group_reset(
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
     warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
     if exists:  # else delete-group takes it all back
-        warnings += tuple(new_in_kafka(rows))
+        warnings += tuple(warn_of_new_in_kafka(rows))
     if store is not None:
-        warnings += tuple(overruled(rows, reader.read_other(store, current.partitions), store))
+        warnings += tuple(warn_of_larger_offsets(rows, reader.read_other(store, current.partitions), store))
     is_shift = target.kind == "shift"
     go_on = NOT_AGAIN if is_shift else GO_ON
     if target.from_now:
@@ -103,12 +103,12 @@ def plan_group_undo(
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
         warnings.append(Notice(f"{path} also holds {nodes}, and only offsets are put back", undoing))
-    conflicts = tuple(moved_since(offsets, current.partitions))
+    refusals = _refuse_conflicts(find_moved(offsets, current.partitions), path, nodes_too=nodes_too)
     above = {znodes.group(group), znodes.offsets(group)}
     below = znodes.offsets(group) + "/"
     acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
     plan = _plan_of(current, rows)
-    return replace(plan, warnings=tuple(warnings), conflicts=conflicts, undone=path, acls=acls)
+    return replace(plan, warnings=tuple(warnings), refusals=refusals, undone=path, acls=acls)
 
 
 def _plan_of(current: CurrentOffsets, rows: tuple[OffsetChange, ...]) -> Plan:
@@ -119,6 +119,20 @@ def _plan_of(current: CurrentOffsets, rows: tuple[OffsetChange, ...]) -> Plan:
         rows=rows,
         exists=current.snapshot.exists,
         partitions=current.partitions,
+    )
+
+
+def _refuse_conflicts(conflicts: Sequence[str], path: Path, *, nodes_too: bool) -> tuple[RefusedError, ...]:
+    if not conflicts:
+        return ()
+    if nodes_too:
+        message = f"the group has offsets in Kafka: {listed(conflicts)}"
+        return (RefusedError(message, "--store zookeeper leaves them alone"),)
+    return (
+        RefusedError(
+            f"offsets have moved since {path} was written: {listed(conflicts)}",
+            "undo the others with --topic, and set these with --to-offset if they are to be set",
+        ),
     )
 
 
@@ -148,5 +162,5 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
 def _of_new(snapshot: GroupSnapshot, rows: Iterable[OffsetChange]) -> list[str]:
     if snapshot.exists:
         return []
-    told = f"there is no group {snapshot.group}"
-    return [f"{told} yet: this makes it"] if any(row.moves for row in rows) else [told]
+    message = f"there is no group {snapshot.group}"
+    return [f"{message} yet: this makes it"] if any(row.moves for row in rows) else [message]

@@ -1,4 +1,4 @@
-"""All nodes of groups, foreign ones included: for who removes them, or judges what is debris.
+"""All nodes of groups, foreign ones included.
 
 Read level by level, pipelined, for many groups at one go. Nothing is created. What vanishes meanwhile counts as gone.
 """
@@ -26,6 +26,11 @@ class TreeNode:
     stat: Stat
 
     @property
+    def text(self) -> str:
+        """The data as text, as owner nodes have it."""
+        return self.data.decode("utf-8", "backslashreplace")
+
+    @property
     def identity(self) -> tuple[int, int, int]:
         """Changes with every write, and with a deletion and re-creation."""
         return self.stat.czxid, self.stat.mzxid, self.stat.version
@@ -38,6 +43,11 @@ class GroupTree:
     group: str
     nodes: tuple[TreeNode, ...]
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all nodes."""
+        return [node.path for node in self.nodes]
 
     @property
     def is_empty(self) -> bool:
@@ -82,7 +92,7 @@ class GroupTree:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Nodes that a session holds: whoever that is, it is alive."""
+        """Ephemeral nodes: their sessions live."""
         return tuple(node.path for node in self.nodes if node.stat.owner)
 
     @property
@@ -103,7 +113,7 @@ class GroupTree:
 
     @property
     def last_transaction(self) -> int:
-        """The newest transaction that any of the nodes tells of. A child that came and went leaves nothing else."""
+        """The newest transaction that any of the nodes records. A child that came and went leaves nothing else."""
         return max((max(node.stat.mzxid, node.stat.pzxid) for node in self.nodes), default=0)
 
     @property

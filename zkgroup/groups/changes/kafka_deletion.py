@@ -1,8 +1,8 @@
 """Deleting what Kafka keeps of a group, as safely as that can be done there.
 
-The coordinator refuses while the group has members, and deletes all of it at one go; it cannot be told which offsets
-the deletion is based on. So they are read again just before. What remains is the time between that answer and the
-deletion, some milliseconds, in which a commit by who is no member would be deleted unseen.
+The coordinator refuses while the group has members, and deletes all of it at one go; a request cannot name the offsets
+that the deletion is based on. So they are read again just before. What remains is the time between that answer and the
+deletion, some milliseconds, in which a commit by no member would be deleted unseen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError
 from zkgroup.groups.changes.change_reports import after
-from zkgroup.groups.changes.kafka_offset_writer import Watchdog, refuse_if_active
+from zkgroup.groups.changes.kafka_offset_writer import Guard, refuse_if_active
 from zkgroup.groups.changes.plan import Source
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
@@ -40,7 +40,7 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
 
 
 def remove_from_kafka(
-    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, guard: Watchdog | None = None
+    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, guard: Guard | None = None
 ) -> None:
     """Delete the group and its offsets, which must be as ``planned``; ``guard`` is asked before. What is gone already
     is no matter. ``timeout`` (seconds) is for a broker's answer.
@@ -49,7 +49,7 @@ def remove_from_kafka(
     or brokers delete no groups; ``VerificationError`` where the group has offsets again at once.
     """
     coordinators = Coordinators(settings, timeout)
-    coordinators.leaders()  # connects, so that nothing need be found out between the last look and the deletion
+    coordinators.leaders()  # connects, so that nothing is left to find out between the last reading and the deletion
     if guard is not None:
         guard()
     check_unmoved(coordinators, Source(group, planned.offsets, is_deleted=True))

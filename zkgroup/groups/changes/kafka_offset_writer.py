@@ -1,10 +1,10 @@
 """Writing offsets that a group keeps in Kafka, as safely as that can be done there.
 
 Kafka knows no compare-and-set. What it does know: a commit by nobody (no member, generation −1) is refused while the
-group has members there, by the coordinator itself. Against anybody else who commits in the same way the offsets are
+group has members there, by the coordinator itself. Against other tools that commit in the same way the offsets are
 read again just before; what remains is the time between that answer and the commit, some milliseconds, in which another
-commit would be overwritten unseen. Members of the old consumer that keep their offsets in Kafka are unknown there: who
-can look into ZooKeeper gives a ``guard``, which is asked before every piece.
+commit would be overwritten unseen. Members of the old consumer that keep their offsets in Kafka are unknown there: a
+``guard`` looks for them in ZooKeeper before every piece.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_told, reported
+from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_complete, reported
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
@@ -28,7 +28,7 @@ from zkgroup.text import listed
 PIECE: Final = 1000
 
 #: Raises ``RefusedError`` where somebody works for the group that is not seen in Kafka.
-Watchdog: TypeAlias = Callable[[], object]
+Guard: TypeAlias = Callable[[], object]
 
 
 def refuse_if_active(group: str, side: KafkaSide) -> None:
@@ -40,7 +40,7 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
         raise RefusedError(
             f"group {group} is active in Kafka: {noun} {names}", "stop whoever works for it, then try again"
         )
-    check_told(group, side)
+    check_complete(group, side)
 
 
 def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetChange], timeout: float) -> None:
@@ -64,16 +64,16 @@ def write_kafka_offsets(
     writes: Sequence[OffsetChange],
     timeout: float,
     *,
-    guard: Watchdog | None = None,
+    guard: Guard | None = None,
     piece: int = PIECE,
     go_on: str = GO_ON,
 ) -> WriteReport:
     """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
 
-    Everything is looked at before anything is written; what has its wanted value is done. ``guard`` is asked before
+    Everything is read before anything is written; what has its wanted value is done. ``guard`` is called before
     every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the guard refuses,
     the group has members in Kafka, an offset has moved since the plan) and ``WriteFailedError``, both with the report
-    so far, which names as ``doubtful`` what nobody can tell. An interruption carries it as a note. ``go_on``: what to
+    so far, which has as ``doubtful`` what is not known. An interruption carries it as a note. ``go_on``: what to
     do where only a part is written.
     """
     offsets = GroupOffsets(settings, group)
@@ -95,14 +95,14 @@ class _Writing(Reporter):
         group: str,
         writes: Sequence[OffsetChange],
         timeout: float,
-        guard: Watchdog | None,
+        guard: Guard | None,
         piece: int,
         offsets: GroupOffsets,
     ) -> None:
         self._settings = settings
         self.group = group
         self._timeout = timeout
-        self._guard: Watchdog = guard or (lambda: None)
+        self._guard: Guard = guard or (lambda: None)
         self._piece = piece
         self._offsets = offsets
         self._todo: dict[TopicPartition, OffsetChange] = {write.key: write for write in writes}
@@ -113,24 +113,24 @@ class _Writing(Reporter):
     def run(self) -> WriteReport:
         self._refuse_if_active()
         if len(self._todo) > self._piece:
-            self._look(list(self._todo.values()))
+            self._compare(list(self._todo.values()))
         while self._todo:
             piece = list(self._todo.values())[: self._piece]
             self._guard()
-            self._look(piece)
+            self._compare(piece)
             self._put([write for write in piece if write.key in self._todo])
         return self.report()
 
     def check(self) -> None:
         """Look at everything; write nothing."""
         self._refuse_if_active()
-        self._look(list(self._todo.values()))
+        self._compare(list(self._todo.values()))
 
     def _refuse_if_active(self) -> None:
         side = Coordinators(self._settings, self._timeout).side(self.group)
         refuse_if_active(self.group, side)
 
-    def _look(self, writes: Sequence[OffsetChange]) -> None:
+    def _compare(self, writes: Sequence[OffsetChange]) -> None:
         """Read the offsets again. Raises ``RefusedError`` where one has moved."""
         found = self._offsets.fetch([write.key for write in writes], self._timeout)
         changed = []
@@ -159,13 +159,13 @@ class _Writing(Reporter):
         except ZkgroupError as error:
             self._find_out(writes, error, self._timeout)
             raise
-        except BaseException as stop:  # interrupted: what the answer was decides what is told
+        except BaseException as stop:  # interrupted: the answer decides what is reported
             self._find_out(writes, stop, 0.0)
             raise
 
     def _find_out(self, writes: Sequence[OffsetChange], error: BaseException, patience: float) -> None:
         """What became of a commit that was answered with an error, or not at all; if that cannot be found out it
-        remains in doubt. Raises ``RefusedError`` where the reason is that the group has come alive."""
+        remains in doubt. Raises ``RefusedError`` where the reason is that the group has become active."""
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -175,12 +175,12 @@ class _Writing(Reporter):
                 if time.monotonic() > deadline:
                     return
             except ZkgroupError:
-                return  # the first error is the one to be told
+                return  # the first error is the one to be reported
         self._done([write.key for write in writes if found[write.key] == write.target], self._written)
         # A request that was not answered may be carried out yet: only what is seen is certain.
         if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):
             self._under_way = ()
-            with contextlib.suppress(UnreachableError):  # the first error is the one to be told
+            with contextlib.suppress(UnreachableError):  # the first error is the one to be reported
                 self._refuse_if_active()
 
     def _done(self, partitions: Iterable[TopicPartition], where: dict[TopicPartition, None]) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.topic_configs import offsets_retention
-from zkgroup.errors import NotFoundError
+from zkgroup.errors import NotFoundError, RefusedError, VerificationError
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import OffsetReader
 from zkgroup.groups.changes.group_resets import plan_group_reset
 from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
 from zkgroup.groups.changes.plan import Plan, Source
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.group_model import OffsetStore
+from zkgroup.groups.group_model import STORE_NAMES, OffsetStore
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.tables import alike
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.text import listed
 
 #: What counts where the store that is written to is ahead.
 Take: TypeAlias = Literal["source", "larger"]
@@ -53,37 +54,39 @@ class MigrationRow:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What a migration would do. ``ahead``: partitions where the store that is written to has the larger offset, which
-    would go back. ``adrift``: those whose offset is outside their log, while the other store has one that is not,
-    and would get the nearer end of the log instead. ``plan`` writes ``rows``."""
+    """What a migration would do. ``warnings``: of the store that the offsets come from. ``plan`` writes ``rows``."""
 
     group: str
+    origin: OffsetStore
     to: OffsetStore
     rows: tuple[MigrationRow, ...]
-    ahead: tuple[TopicPartition, ...]
-    adrift: tuple[TopicPartition, ...]
     warnings: tuple[str, ...]
     plan: Plan
 
-    @property
-    def origin(self) -> OffsetStore:
-        """The store that the offsets come from."""
-        return _OTHER[self.to]
-
-    @property
-    def differences(self) -> tuple[MigrationRow, ...]:
-        """Where the two stores do not say the same."""
-        return tuple(row for row in self.rows if row.current != row.source)
+    def check_same(self) -> None:
+        """Raise ``VerificationError`` where the two stores differ."""
+        origin, to = STORE_NAMES[self.origin], STORE_NAMES[self.to]
+        differing = [
+            f"{row.key} is {row.source} in {origin} and {'none' if row.current is None else row.current} in {to}"
+            for row in self.rows
+            if row.current != row.source
+        ]
+        if differing:
+            raise VerificationError(
+                f"group {self.group} is not the same in both stores: {listed(differing, most=3)}",
+                "an active group may differ for a moment: verify it again; an inactive one is moved by migrate-group",
+            )
 
 
 def plan_migration(
-    applier: Applier, group: str, to: OffsetStore, scope: Scope | None = None, take: Take = "source"
+    applier: Applier, group: str, to: OffsetStore, scope: Scope | None = None, take: Take | None = None
 ) -> Migration:
     """Compare both stores, and say what becomes of each offset. Nothing is created by that.
 
-    An offset outside its log is moved to the nearer end, with a note, as in a reset. Partitions that do not exist
-    any more are left out, with a warning. Raises ``NotFoundError`` where there is nothing to move, ``ZkgroupError``
-    where an offset cannot be read.
+    An offset outside its log is moved to the nearer end, with a note, as in a reset. Partitions that do not exist any
+    more are left out, with a warning. Without ``take`` the plan is refused where the other store is ahead; unless it is
+    ``source``, also where an offset outside its log would replace one inside. Raises ``NotFoundError`` where there is
+    nothing to move, ``ZkgroupError`` where an offset cannot be read.
     """
     origin = _OTHER[to]
     reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
@@ -99,7 +102,7 @@ def plan_migration(
     if not offsets:
         raise NotFoundError(f"group {group} has offsets of no partition that exists", "nothing is to move")
     elsewhere = reader.read_other(origin, offsets)
-    ahead = tuple(key for key, offset in offsets.items() if elsewhere.get(key, -1) > offset)
+    ahead = [key for key, offset in offsets.items() if elsewhere.get(key, -1) > offset]
     wanted = {
         key: max(offset, elsewhere.get(key, -1)) if take == "larger" else offset for key, offset in offsets.items()
     }
@@ -125,15 +128,35 @@ def plan_migration(
                 row.note,
             )
         )
-    adrift = tuple(
+    adrift = [
         row.key
         for row in rows
         if row.current is not None
         and row.current != row.target
         and row.has_in_log(row.current)
         and not row.has_in_log(row.source)
-    )
-    return Migration(group, to, tuple(rows), ahead, adrift, tuple(warnings), plan)
+    ]
+    if plan.changes:
+        refusals = _refusals(origin, to, ahead if take is None else (), adrift if take != "source" else ())
+        plan = replace(plan, refusals=tuple(refusals))
+    return Migration(group, origin, to, tuple(rows), tuple(warnings), plan)
+
+
+def _refusals(
+    origin: OffsetStore, to: OffsetStore, ahead: Sequence[TopicPartition], adrift: Sequence[TopicPartition]
+) -> Iterator[RefusedError]:
+    there, here = STORE_NAMES[to], STORE_NAMES[origin]
+    if ahead:
+        yield RefusedError(
+            f"{there} is ahead of {here} in {spans(ahead)}: somebody has committed there",
+            "find out which is right: --prefer larger keeps those, --prefer source sets them back",
+        )
+    if adrift:
+        yield RefusedError(
+            f"{spans(adrift)}: outside the log in {here}, and not in {there}",
+            f"reset them in {here} first, or leave them out with --topic; --prefer source takes the nearer ends of"
+            " their logs",
+        )
 
 
 def describe_retention(settings: KafkaSettings, timeout: float) -> str:

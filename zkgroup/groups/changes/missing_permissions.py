@@ -1,20 +1,19 @@
-"""Which permissions a change surely lacks, as far as access lists tell before it is tried.
+"""Which permissions a change surely lacks, as far as access lists show before it is tried.
 
-Only for plans: what a server allows it tells when it is asked (it may be set to skip access lists), and a change that
+Only for plans: a server decides when it is asked (it may be set to skip access lists), and a change that
 it does not allow is refused as a whole. Where it comes second, after another change, the server is asked before.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.groups.changes.batching import PIECE_BYTES, cost
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, WRITE, lacks
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -34,9 +33,6 @@ from zkgroup.protocol.operations import (
 )
 from zkgroup.text import listed
 
-WRITE: Final = 2
-CREATE: Final = 4
-DELETE: Final = 8
 _WORDS: Final = {WRITE: "written", CREATE: "given children", DELETE: "rid of children"}
 
 #: What is to be done with a node: its path, and the permission that it takes.
@@ -75,7 +71,7 @@ def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedErr
 
 
 def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]], needs: Iterable[Need]) -> list[str]:
-    """Which of the needs these access lists surely do not give to who connects with these credentials, each in words;
+    """Which of the needs these access lists surely do not give to these credentials, each in words;
     of a node without a list here nothing is said. Pure."""
     return [
         _told(path, permission)
@@ -86,9 +82,9 @@ def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]],
 
 def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> None:
     """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``in_pieces``: in more than one
-    transaction): for who first does something else that would then be half of it. Changes nothing.
+    transaction): for a change that does something else first. Changes nothing.
 
-    The server itself is asked, whatever it is set to: it looks at permissions before it looks at versions (3.4.6,
+    The server itself is asked, whatever it is set to: it checks permissions before versions (3.4.6,
     3.5.9, 3.8.4), and no node has the version -2. Raises ``UnreachableError`` where the answer is lost.
     """
     one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
@@ -100,10 +96,10 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
         probes.append(Transaction((Create(probe), Delete(probe))))
         words.append(f"{above} (not to be {_WORDS[CREATE]}, and rid of them)")
     answers = zip(words, registry.read(probes), strict=True)
-    failed = [(told, one.code) for told, one in answers if isinstance(one, Failure)]
+    failed = [(message, one.code) for message, one in answers if isinstance(one, Failure)]
     if any(code is Code.CONNECTION_LOSS for _, code in failed):
         raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
-    if denied := [told for told, code in failed if code is Code.NO_AUTH]:
+    if denied := [message for message, code in failed if code is Code.NO_AUTH]:
         raise _refused(tree.group, denied)
 
 
@@ -111,8 +107,9 @@ def refuse_unwritable(
     registry: Registry, group: str, stored: Iterable[TopicPartition], unstored: Iterable[TopicPartition]
 ) -> None:
     """Raise ``RefusedError`` where ZooKeeper will not let offsets be written, to nodes that are there (``stored``) or
-    are to be made: for who first does something else. Changes nothing; the server is asked as ``refuse_removal`` asks
-    it, by transactions that fail at their end: its log has a line for each request that it refuses."""
+    are to be made: for a change that does something else first. Changes nothing; the server is asked as
+    ``refuse_removal`` asks it, by transactions that fail at their end: its log has a line for each request that it
+    refuses."""
     settings = registry.settings
     tops = sorted({znodes.offset_topic(group, one.topic) for one in unstored})
     ways = [[top, top.rpartition("/")[0], znodes.group(group)] for top in tops]
@@ -124,7 +121,7 @@ def refuse_unwritable(
     needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
     while needs:
         ends = accumulate(cost(f"{path}/{_PROBE}", settings, settings.acl or ()) for path, _ in needs)
-        some = needs[: max(1, sum(end <= PIECE_BYTES for end in ends))]
+        some = needs[: max(1, sum(end <= MAX_TRANSACTION_BYTES for end in ends))]
         ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
         (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
         if isinstance(answer, Failure) and answer.code is Code.CONNECTION_LOSS:
@@ -152,23 +149,3 @@ def _refused(group: str, missing: Sequence[str]) -> RefusedError:
         f"nodes of group {group} may not be changed: {listed(missing)}",
         "connect with credentials that may change the group's nodes",
     )
-
-
-def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) -> bool:
-    """Whether who connects with these credentials surely has no such permission. Of schemes other than digest nobody
-    can tell here."""
-    users = {credentials.partition(":")[0] for scheme, credentials in auth if scheme == "digest"}
-    if "super" in users:
-        return False
-    digests = {_digest(credentials) for scheme, credentials in auth if scheme == "digest"}
-    for entry in acl:
-        if entry.permissions & permission:
-            user, _, shown = entry.id.partition(":")
-            if entry.scheme != "digest" or entry.id in digests or (shown == "x" and user in users):
-                return False
-    return True
-
-
-def _digest(credentials: str) -> str:
-    hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
-    return f"{credentials.partition(':')[0]}:{hashed}"

@@ -1,6 +1,6 @@
 """Owner nodes and registrations that no session holds: they outlive every client, and keep partitions from the others.
 
-They may be removed beside active members, as no member makes such nodes.
+They may be removed while members are active, as no member makes such nodes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
-from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, Need, needs_of_removal
-from zkgroup.groups.changes.plan import Guarding, ZnodeRemoval
+from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.partition_scope import Scope
+from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
 from zkgroup.protocol.operations import Create, Delete
@@ -39,7 +40,7 @@ class ReleaseRow:
 
 def plan_release(
     registry: Registry, group: str, scope: Scope, members: Collection[str]
-) -> tuple[list[ReleaseRow], ZnodeRemoval]:
+) -> tuple[list[ReleaseRow], Plan]:
     """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session holds.
 
     Raises ``NotFoundError`` for what has none, ``RefusedError`` for what a session holds, for nodes that cannot be
@@ -70,24 +71,20 @@ def plan_release(
         path = znodes.member_id(group, member)
         rows.append(ReleaseRow(None, None, None, member, ids[path].stat.ctime, "a registration"))
         roots.append(path)
-    guard = _release_guard(group, members)
-    return rows, ZnodeRemoval(read_tree(registry, group, roots), roots, guard, permanent=True)
+    removal = ZnodeRemoval(read_tree(registry, group, roots), roots, _release_guard(group, members), permanent=True)
+    warnings = tuple(foreign_note(removal.tree.foreign, "deleted, too"))
+    plan = Plan(command=RELEASE_OWNERS, group=group, store="zookeeper", rows=(), warnings=warnings, removal=removal)
+    return rows, plan
 
 
 def _release_guard(group: str, members: Collection[str]) -> Guarding:
-    """Looks whether the members whose registrations go are alive."""
+    """Checks that the members whose registrations go own nothing through a session."""
 
-    def look(registry: Registry) -> Sequence[Create | Delete]:
+    def check(registry: Registry) -> Sequence[Create | Delete]:
         _refuse_live(registry, group, members)
         return ()
 
-    return look
-
-
-def needs_of_release(tree: GroupTree) -> list[Need]:
-    """The permissions that it takes to remove these nodes: each is proved to be permanent by a child."""
-    below = [(node.path, permission) for node in tree.nodes for permission in (CREATE, DELETE)]
-    return [*needs_of_removal(tree), *below]
+    return check
 
 
 def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> None:
@@ -97,7 +94,7 @@ def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> No
     owners = read_tree(registry, group, [znodes.owners(group)])
     _check_readable(owners)
     for key, node in _owner_nodes(owners).items():
-        identity = identify_owner(_owner(node), members) if node.stat.owner else None
+        identity = identify_owner(node.text, members) if node.stat.owner else None
         if identity is not None:
             raise RefusedError(
                 f"member {identity.consumer_id} is alive: it owns {key} in session {session_text(node.stat.owner)}",
@@ -106,15 +103,11 @@ def _refuse_live(registry: Registry, group: str, members: Collection[str]) -> No
 
 
 def _owner_row(key: TopicPartition, node: TreeNode, alive: Collection[str]) -> ReleaseRow:
-    owner = _owner(node)
+    owner = node.text
     identity = identify_owner(owner, alive)
     member = identity and identity.consumer_id
     note = "its member is registered, and claims it again when the group rebalances" if member else None
     return ReleaseRow(*key, owner or None, member, node.stat.ctime, note)
-
-
-def _owner(node: TreeNode) -> str:
-    return node.data.decode("utf-8", "backslashreplace")
 
 
 def _owner_nodes(tree: GroupTree) -> dict[TopicPartition, TreeNode]:
@@ -145,7 +138,7 @@ def _no_such_owner(
             f"group {group} has no owner node of {topic} there that outlives its session", "owners shows who owns what"
         )
     key, node = held[0]
-    return RefusedError(f"{_owner(node)} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+    return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
 
 
 _ENDS_WITH_SESSION: Final = "stop that client: the node goes with its session"

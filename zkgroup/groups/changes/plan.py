@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import Notice
+from zkgroup.errors import Notice, RefusedError
 from zkgroup.groups.changes.backup_json import SavedOffset
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.groups.group_model import GroupPartition, KafkaOffset, OffsetStore, Store, StoredOffset
@@ -133,7 +133,7 @@ class Source:
 class Plan:
     """A change of ``group`` by ``command``. ``store``: where the group is, or is to be.
 
-    ``exists``: the group was there. ``conflicts``: why an undo is refused. ``undone``: the backup that it restores.
+    ``exists``: the group was there. ``refusals``: why it is not applied. ``undone``: the backup that it restores.
     ``go_on``: what to do where only a part is written. ``acls``: of znodes that are to be created. ``partitions``: the
     partitions with their logs, where targets are checked against them. ``removal``: nodes that go after the offsets are
     written. ``in_kafka``: what Kafka deletes of the group. ``source``: where the offsets come from, if that must not
@@ -146,7 +146,7 @@ class Plan:
     rows: tuple[OffsetChange, ...]
     exists: bool = True
     warnings: tuple[str | Notice, ...] = ()
-    conflicts: tuple[str, ...] = ()
+    refusals: tuple[RefusedError, ...] = ()
     undone: Path | None = None
     go_on: str = GO_ON
     acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)
@@ -162,8 +162,25 @@ class Plan:
 
     @property
     def changes(self) -> int:
-        """How many offsets are to be written."""
+        """How many offsets are to be written or deleted."""
         return sum(row.moves for row in self.rows)
+
+    @property
+    def is_removal(self) -> bool:
+        """Whether nodes, or a group in Kafka, go, and no offsets are written."""
+        return self.removal is not None or self.in_kafka is not None
+
+    @property
+    def changes_kafka(self) -> bool:
+        """Whether anything changes in Kafka."""
+        return self.in_kafka is not None or (not self.is_removal and bool(self.moving("kafka")))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be done."""
+        if self.removal is not None and self.removal.tree.nodes:
+            return False
+        return self.in_kafka is None and (self.is_removal or not self.changes)
 
 
 def saved_offsets(rows: Iterable[OffsetChange]) -> tuple[SavedOffset, ...]:

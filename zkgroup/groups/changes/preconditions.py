@@ -1,28 +1,28 @@
-"""Whether a group is alive, and what makes a transaction fail once it comes alive.
+"""Whether a group is active, and what makes a transaction fail once it becomes active.
 
 A member is a child of ``ids``. Deleting and re-creating that node in a transaction fails with ``NOT_EMPTY`` once a
 member has registered; a check of its version would not notice, as children do not count there. Live owner nodes count
-as life too: whoever holds one reads and commits, registered or not. So does a running export. Looking creates nothing.
+too: their members read and commit, registered or not. So does a running export. Reading creates nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import orjson
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, Remedy, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy
+from zkgroup.groups.changes.access_lists import CREDENTIALS, readable_acl
+from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, is_unfinished
 from zkgroup.groups.snapshot.registrations import host_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import session_text
 from zkgroup.protocol.operations import (
-    OPEN,
     Acl,
-    Acls,
     Children,
     Code,
     Create,
@@ -60,7 +60,7 @@ class GroupActiveError(RefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Watchdog:
+class Guard:
     """A group that was seen without life. Nodes are None where there is none."""
 
     group: str
@@ -87,11 +87,11 @@ class Watchdog:
         return [Delete(path, self.ids.stat.version), Create(path, self.ids.data, acl=self.ids_acl)]
 
 
-def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Watchdog:
-    """Look whether ``group`` is alive, on a server that has caught up with its leader.
+def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard:
+    """Check that ``group`` is inactive, on a server that has caught up with its leader.
 
     Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
-    be ``settled``; ``RefusedError`` where that cannot be told, or where the access list of
+    be ``settled``; ``RefusedError`` where that is not known, or where the access list of
     ``ids`` is shown in part only, so that the node could not be made again as it is.
     """
     parent, exports, lock = _export_parent(group), znodes.export_state(group), znodes.export_lock(group)
@@ -120,7 +120,7 @@ def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Watch
         raise GroupActiveError(group, registered, holders, exporting=isinstance(exporting[2], Node))
     if settled:
         _refuse_unfinished(group, exporting[1])
-    return Watchdog(
+    return Guard(
         group=group,
         exists=isinstance(there, Stat),
         ids=node if isinstance(node, Node) else None,
@@ -140,22 +140,7 @@ def _refuse_unfinished(group: str, pointer: Result) -> None:
     if isinstance(pointer, Node) and is_unfinished(pointer.data):
         raise UnfinishedExportError(group, pointer.data)
     if isinstance(pointer, Failure) and pointer.code is not Code.NO_NODE:
-        raise _cannot_tell(znodes.export_state(group), pointer)
-
-
-def readable_acl(path: str, result: Result) -> tuple[Acl, ...]:
-    """The access list of ``path``, open where there is no node. Raises ``RefusedError`` where it is not told whole."""
-    if isinstance(result, Failure):
-        if result.code is Code.NO_NODE:
-            return OPEN
-        raise RefusedError(f"the access list of {path} cannot be read: {result.code.value}", _CREDENTIALS)
-    acl = result.acl if isinstance(result, Acls) else OPEN
-    if any(entry.scheme == "digest" and entry.id.endswith(":x") for entry in acl):
-        raise RefusedError(f"the access list of {path} is shown only to who may administer it", _CREDENTIALS)
-    return acl
-
-
-_CREDENTIALS: Final = "connect with credentials that may read and administer the group's nodes"
+        raise _not_known(f"{znodes.export_state(group)}: {pointer.code.value}")
 
 
 def _with_host(group: str, member: str) -> str:
@@ -164,7 +149,7 @@ def _with_host(group: str, member: str) -> str:
 
 
 def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[str]:
-    """The nodes of those members that no session holds: they stay, whoever is stopped."""
+    """The nodes of those members that no session holds: they stay when all clients are stopped."""
     paths = [f"{znodes.ids(group)}/{member}" for member in members]
     stats = registry.read([Exists(path) for path in paths])
     return [path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat) and not stat.owner]
@@ -182,37 +167,26 @@ def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
 
 def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[str]:
     """Owner nodes that a session holds; those that are persistent are only debris."""
-    parents = [znodes.owner_topic(group, topic) for topic in topics]
-    lists = registry.read([Children(path) for path in parents])
-    paths = [
-        f"{parent}/{name}" for parent, names in zip(parents, lists, strict=True) for name in _children(parent, names)
-    ]
-    nodes = registry.read([Get(path) for path in paths])
-    held: dict[tuple[str, int], int] = {}
-    for path, node in zip(paths, nodes, strict=True):
-        if isinstance(node, Failure) and node.code is not Code.NO_NODE:
-            raise _cannot_tell(path, node)
-        if isinstance(node, Node) and node.stat.owner:
-            key = node.data.decode("utf-8", "backslashreplace"), node.stat.owner
-            held[key] = held.get(key, 0) + 1
-    if not held:
-        return []
+    tree = read_tree(registry, group, [znodes.owner_topic(group, topic) for topic in topics])
+    if tree.unreadable:
+        raise _not_known(tree.unreadable[0])
+    owned = Counter((node.text, node.stat.owner) for node in tree.nodes if node.stat.owner)
     owners = [
-        f"{name or 'somebody'} (session {session_text(session)}, {count})" for (name, session), count in held.items()
+        f"{name or 'somebody'} (session {session_text(session)}, {count})" for (name, session), count in owned.items()
     ]
-    return [f"partitions are owned by {listed(owners)}"]
+    return [f"partitions are owned by {listed(owners)}"] if owners else []
 
 
 def _children(path: str, result: Result) -> tuple[str, ...]:
     if isinstance(result, tuple):
         return tuple(sorted(result))
     if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-        raise _cannot_tell(path, result)
+        raise _not_known(f"{path}: {result.code.value}")
     return ()
 
 
-def _cannot_tell(path: str, failure: Failure) -> ZkgroupError:
-    return RefusedError(f"whether the group is active cannot be told: {path}: {failure.code.value}", _CREDENTIALS)
+def _not_known(why: str) -> RefusedError:
+    return RefusedError(f"whether the group is active cannot be told: {why}", CREDENTIALS)
 
 
 def _export_parent(group: str) -> str:

@@ -57,7 +57,7 @@ def plan_reset(
 ) -> tuple[OffsetChange, ...]:
     """The rows of a plan, in order: by topic and partition, ZooKeeper before Kafka.
 
-    ``homes``: in which store each partition is meant, ``store`` where that is not told. ``times``: the brokers' answers
+    ``homes``: in which store each partition is meant, by default ``store``. ``times``: the brokers' answers
     for a target that is a time. Raises ``UnreachableError`` where
     the log of a partition must be known and is not.
     """
@@ -140,9 +140,9 @@ class _Planner:
         return found
 
 
-def home_of(partition: GroupPartition, otherwise: OffsetStore) -> Store:
+def stores_with_offset(partition: GroupPartition, otherwise: OffsetStore) -> Store:
     """Where a partition's offset is kept: in the stores that have one, readable or not; ``otherwise`` where none has.
-    One that is put beside it is more than a move: Kafka forgets it with the whole group only."""
+    Another one would be more than a move: Kafka forgets it with the whole group only."""
     in_zookeeper, in_kafka = (
         (found := offset_in(partition, store)) is not None and (found.offset is not None or found.error is not None)
         for store in stores_of("both")
@@ -182,7 +182,7 @@ def plan_undo(
     undos: Sequence[SavedOffset],
     partitions: Mapping[TopicPartition, GroupPartition],
 ) -> tuple[OffsetChange, ...]:
-    """Rows that restore what a backup holds, in range or not, byte by byte; ``moved_since`` says what is in the way."""
+    """Rows that restore what a backup holds, in range or not, byte by byte; ``find_moved`` says what is in the way."""
     rows = []
     for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
         partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
@@ -220,7 +220,7 @@ def _note_range(partition: GroupPartition, offset: int, notes: list[str]) -> Non
         notes.append(f"before the log's start {partition.log_start}")
 
 
-def moved_since(
+def find_moved(
     undos: Sequence[SavedOffset],
     partitions: Mapping[TopicPartition, GroupPartition],
 ) -> list[str]:
@@ -250,7 +250,9 @@ class Passed:
     text: str
 
 
-def out_of_range(rows: Iterable[OffsetChange], partitions: Mapping[TopicPartition, GroupPartition]) -> list[Passed]:
+def find_out_of_range(
+    rows: Iterable[OffsetChange], partitions: Mapping[TopicPartition, GroupPartition]
+) -> list[Passed]:
     """Which targets lie outside the logs as they are now."""
     found = []
     for row in rows:
@@ -266,7 +268,7 @@ def out_of_range(rows: Iterable[OffsetChange], partitions: Mapping[TopicPartitio
     return found
 
 
-def back_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
+def commands_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
     """The commands that bring these, and no others, to the nearer ends of their logs. What was asked for is no such
     command: it would shift the rest once more, or put back what is out of range."""
     meant: dict[tuple[str, Store], dict[str, set[int]]] = {}
@@ -283,7 +285,7 @@ def back_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
     return commands
 
 
-def new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
+def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
     """A warning where offsets come to be in Kafka that cannot be taken back."""
     new = [row.key for row in rows if row.store == "kafka" and row.current is None and row.target is not None]
     if not new:
@@ -292,7 +294,7 @@ def new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
     return [f"{what}: --undo will leave what is written there"]
 
 
-def left_by(group: str, rows: Iterable[OffsetChange]) -> str | None:
+def describe_left(group: str, rows: Iterable[OffsetChange]) -> str | None:
     """What an undo leaves as it is, though it was otherwise before, in words; None where that is nothing."""
     left = [row.key for row in rows if row.problem == "left"]
     if not left:
@@ -304,14 +306,16 @@ def left_by(group: str, rows: Iterable[OffsetChange]) -> str | None:
     )
 
 
-def overruled(rows: Iterable[OffsetChange], elsewhere: Mapping[TopicPartition, int], store: Store) -> list[str]:
+def warn_of_larger_offsets(
+    rows: Iterable[OffsetChange], elsewhere: Mapping[TopicPartition, int], store: Store
+) -> list[str]:
     """A warning where one store is set back and the other is not: a member that commits to both
     (``dual.commit.enabled``) starts from the larger offset (Kafka 1.1.1, ``ZookeeperConsumerConnector``)."""
-    held = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]
-    if not held:
+    larger = [row.key for row in rows if row.target is not None and elsewhere.get(row.key, -1) > row.target]
+    if not larger:
         return []
     other = STORE_NAMES["kafka" if store == "zookeeper" else "zookeeper"]
-    what = f"{other} has larger offsets of {spans(held)}, where members that commit to both would start"
+    what = f"{other} has larger offsets of {spans(larger)}, where members that commit to both would start"
     return [f"{what}: see --store both"]
 
 

@@ -10,7 +10,7 @@ from zkgroup.groups.changes.group_manager import CREDENTIALS, Found
 from zkgroup.groups.changes.group_plans import plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal
-from zkgroup.groups.changes.plan import Plan, ZnodeRemoval
+from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
@@ -18,22 +18,25 @@ from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, listed
 
 
-def plan_topic_removal(command: str, registry: Registry, whole: Found, scope: Scope) -> tuple[Plan, ZnodeRemoval]:
+def plan_topic_removal(
+    command: str, registry: Registry, whole: Found, scope: Scope, guarding: Guarding | None = None
+) -> Plan:
     """The removal of what the group has of these topics in ZooKeeper, with the whole group where it has nothing else.
-    Raises as ``check_has``."""
+    ``guarding`` checks before and after a removal of topics alone. Raises as ``check_has``."""
     tree, roots = read_scope(registry, whole.group, scope)
     check_has(whole, scope, tree)
     everything = and_empty_group(registry, whole, tree)
     emptied = everything is not tree
-    removal = ZnodeRemoval(everything, None if emptied else roots)
+    removal = ZnodeRemoval(tree, roots, guarding, check_after=guarding is not None)
+    if emptied:
+        removal = ZnodeRemoval(everything)
     warnings = [*whole.warnings, *staying_in_kafka(whole, scope), *foreign_note(tree.foreign, "deleted, too")]
     if emptied:
         warnings.append("the group has nothing else in ZooKeeper: its empty nodes are deleted, too")
     rows = tuple(plan_delete(tree, {}))
-    plan = Plan(
+    return Plan(
         command=command, group=whole.group, store="zookeeper", rows=rows, warnings=tuple(warnings), removal=removal
     )
-    return plan, removal
 
 
 def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree, list[str]]:

@@ -1,8 +1,8 @@
-"""Exports of a group that are not finished, as their node ``/consumers/G/zkgroup/export`` tells.
+"""Exports of a group that are not finished, from their node ``/consumers/G/zkgroup/export``.
 
-What its states mean stands in ``zkgroup.export``. A run that is only ``planned`` binds nothing: while it is under way
-its lock tells, and what is changed meanwhile makes its decision fail. One that is decided goes on from the group's
-offsets, and whoever deletes the node loses it.
+``zkgroup.export`` documents its states. A run that is only ``planned`` binds nothing: while it is under way
+its lock shows it, and what is changed meanwhile makes its decision fail. One that is decided goes on from the group's
+offsets, and is lost with the node.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class UnfinishedExportError(RefusedError):
 
 
 def is_unfinished(data: bytes) -> bool:
-    """Whether the node ``/consumers/G/zkgroup/export`` tells of a run that has to be finished, or cannot be read."""
+    """Whether the node ``/consumers/G/zkgroup/export`` has a run that has to be finished, or cannot be read."""
     return bool(data) and _read(data).get("state") != "planned"
 
 
-def told_of_export(group: str, data: bytes) -> str | None:
-    """What the node ``/consumers/G/zkgroup/export`` says of an unfinished export; None where it tells of none."""
+def describe_unfinished_export(group: str, data: bytes) -> str | None:
+    """What the node ``/consumers/G/zkgroup/export`` says of an unfinished export; None where there is none."""
     return f"an export of group {group} is unfinished: {_told(_read(data))}" if is_unfinished(data) else None
 
 

@@ -1,5 +1,5 @@
-"""Consumers that commit offsets to ZooKeeper and register nowhere: kafka-node's Consumer, Flink 0.8, Spark, and whoever
-sends brokers an OffsetCommit of version 0. No member and no owner tells of them, only the offsets that go on changing.
+"""Consumers that commit offsets to ZooKeeper and register nowhere: kafka-node's Consumer, Flink 0.8, Spark, and clients
+that send brokers an OffsetCommit of version 0. They show in neither members nor owners, only in offsets that change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zkgroup.text import counted, listed
 
 #: Two of the Scala consumer's default intervals between commits, in milliseconds: what is older is no sign of life.
 LATELY: Final = 120_000
-#: How many times a node must have been overwritten, for whoever does that once may be an operator.
+#: How many times a node must have been overwritten: a single write may be an operator's.
 MIN_COMMITS: Final = 2
 #: For how long the next commit is waited for, in seconds.
 MIN_WAIT: Final = 1.0
@@ -57,12 +57,12 @@ def find_unregistered_commits(
     now: int,
     earlier: Mapping[TopicPartition, StoredOffset] | None = None,
 ) -> UnregisteredCommits | None:
-    """What tells of such a consumer in a group without members; None where nothing does. ``ids_changed``: the
+    """The signs of such a consumer in a group without members; None where there are none. ``ids_changed``: the
     transaction in which a member came or went last, 0 where none did; ``now`` in milliseconds since 1970.
 
     A member's last commits come before it leaves. Several offsets that were written in one transaction are an
-    operator's, as no consumer does that. ``earlier``: the offsets at an earlier look at the group without members: one
-    change since then is enough.
+    operator's, as no consumer does that. ``earlier``: the offsets at an earlier reading of the group without members:
+    one change since then is enough.
     """
     together = Counter(one.mzxid for one in stored.values())
     found = {

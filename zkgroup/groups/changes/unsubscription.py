@@ -1,4 +1,4 @@
-"""Removing a group's offsets of topics that it reads no more, while it may be at work on others."""
+"""Removing a group's offsets of topics that it reads no more, while it may be active on others."""
 
 from __future__ import annotations
 
@@ -7,113 +7,97 @@ from dataclasses import replace
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
+from zkgroup.groups.changes.access_lists import require_acls
+from zkgroup.groups.changes.group_manager import CREDENTIALS
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.plan import Guarding
-from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, readable_acl, refuse_unfinished
+from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, refuse_unfinished
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, read_foreign
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import identify_owner
-from zkgroup.protocol.operations import Children, Code, Create, Delete, Exists, Failure, Get, GetAcl, Node, Stat, Sync
+from zkgroup.protocol.operations import Children, Create, Delete, Exists, Node, Stat, Sync
 from zkgroup.text import listed
 
 
 def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
-    """Looks whether anybody reads these topics for the group; members that read others are let be.
+    """Checks that no member reads these topics; members that read others do not matter.
 
     In a group without members the guard is that of the whole group. Otherwise it fails once somebody owns a partition
-    of these topics. A member that subscribes to one of them between look and transaction, and owns none yet, is seen by
-    looking again afterwards only.
+    of these topics. A member that subscribes to one of them between check and transaction, and owns none yet, is
+    found by another check afterwards only.
     """
 
-    def look(registry: Registry) -> Sequence[Create | Delete]:
+    def check(registry: Registry) -> Sequence[Create | Delete]:
         try:
             return read_guard(registry, group).operations()
         except GroupActiveError as active:
             if active.exporting:
                 raise
             refuse_unfinished(registry, group)
-            _refuse_readers(registry, group, topics, _members(registry, group))
+            _refuse_readers(registry, group, topics)
         return _owners_guard(registry, group, topics)
 
-    return look
+    return check
 
 
-def _members(registry: Registry, group: str) -> Sequence[GroupMember]:
-    ids = znodes.ids(group)
-    _, names, existing = registry.read([Sync(znodes.consumers()), Children(ids), Children(znodes.topics())])
-    if isinstance(names, Failure) and names.code is not Code.NO_NODE:
-        raise RefusedError(f"the members of group {group} cannot be read: {ids}: {names.code.value}", _CREDENTIALS)
-    selections = TopicSelections(existing if isinstance(existing, tuple) else ())
-    paths = [znodes.member_id(group, name) for name in sorted(names)] if isinstance(names, tuple) else []
-    members = []
-    for path, node in zip(paths, registry.read([Get(path) for path in paths]), strict=True):
-        if isinstance(node, Node):
-            members.append(decode_member(group, path.rpartition("/")[2], path, node, selections))
-        elif isinstance(node, Failure) and node.code is not Code.NO_NODE:
-            raise RefusedError(f"member {path} cannot be read: {node.code.value}", _CREDENTIALS)
-    read = read_foreign(group, members, selections)
-    silent = {member.member for member in read if member.foreign is not None and member.registration is None}
-    if silent:  # their topics are those that they own: of one that owns nothing they are not known
-        owners = read_tree(registry, group, [znodes.owners(group)]).nodes
-        found = [identify_owner(node.data.decode("utf-8", "backslashreplace"), silent) for node in owners if node.data]
-        silent -= {owner.consumer_id for owner in found if owner is not None}
-    return [replace(member, error=member.foreign) if member.member in silent else member for member in read]
-
-
-def _refuse_readers(registry: Registry, group: str, topics: Collection[str], members: Sequence[GroupMember]) -> None:
+def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> None:
+    """Raise ``RefusedError`` where a member subscribes to one of these topics, or to topics that are not known."""
+    members, owners = _read(registry, group)
     readers = [f"{one.member} ({topic})" for one in members for topic in sorted(topics) if topic in one.streams]
     if readers:
         raise RefusedError(
             f"group {group} is subscribed: {listed(readers)}", "stop these members, or take the topic from them, first"
         )
-    silent = [member for member in members if member.registration is None and not member.error]
-    # What another client does not register, its owner nodes tell; of one that owns nothing nobody knows what it reads.
-    owners = _owners(registry, group) if silent else ()
-    lost = [one for one in silent if not any(owner.startswith(one.member) for owner in owners)]
     unknown = [f"{one.member} ({one.error})" for one in members if one.error]
-    unknown += [f"{one.member} ({one.foreign})" for one in lost]
+    # What another client does not register, its owner nodes show; of one that owns nothing it is not known.
+    unknown += [
+        f"{one.member} ({one.foreign})"
+        for one in members
+        if one.registration is None and not one.error and not any(owner.startswith(one.member) for owner in owners)
+    ]
     if unknown:
         raise RefusedError(
             f"which topics group {group} reads cannot be told: {listed(unknown)}", "stop these members first"
         )
 
 
-def _owners(registry: Registry, group: str) -> list[str]:
-    """Who owns anything, as the owner nodes say it."""
-    (topics,) = registry.read([Children(znodes.owners(group))])
-    above = [znodes.owner_topic(group, topic) for topic in _names(topics)]
-    lists = registry.read([Children(path) for path in above])
-    paths = [f"{path}/{name}" for path, names in zip(above, lists, strict=True) for name in _names(names)]
-    nodes = registry.read([Get(path) for path in paths])
-    return [node.data.decode("utf-8", "backslashreplace") for node in nodes if isinstance(node, Node)]
+def _read(registry: Registry, group: str) -> tuple[Sequence[GroupMember], Sequence[str]]:
+    """The members, and the owners of partitions as their nodes hold them."""
+    _, existing = registry.read([Sync(znodes.consumers()), Children(znodes.topics())])
+    registered = read_tree(registry, group, [znodes.ids(group)])
+    if registered.unreadable:
+        message = f"the members of group {group} cannot be read: {listed(registered.unreadable)}"
+        raise RefusedError(message, CREDENTIALS)
+    selections = TopicSelections(existing if isinstance(existing, tuple) else ())
+    nodes = {node.path: Node(node.data, node.stat) for node in registered.nodes}
+    paths = {name: znodes.member_id(group, name) for name in registered.members}
+    read = read_foreign(
+        group, [decode_member(group, name, path, nodes[path], selections) for name, path in paths.items()], selections
+    )
+    owners = [node.text for node in read_tree(registry, group, [znodes.owners(group)]).nodes if node.data]
+    silent = {member.member for member in read if member.foreign is not None and member.registration is None}
+    # Their topics are those that they own: of one that owns nothing they are not known.
+    silent -= {found.consumer_id for found in (identify_owner(owner, silent) for owner in owners) if found is not None}
+    return [replace(member, error=member.foreign) if member.member in silent else member for member in read], owners
 
 
 def _owners_guard(registry: Registry, group: str, topics: Collection[str]) -> list[Create | Delete]:
     """Claims are made below the topic's node in ``owners``: it is made and deleted, or deleted and made again."""
     paths = [znodes.owner_topic(group, topic) for topic in sorted(topics)]
     above, *stats = registry.read([Exists(znodes.owners(group)), *(Exists(path) for path in paths)])
-    lists = registry.read([Children(path) for path in paths])
-    claims = [f"{path}/{name}" for path, names in zip(paths, lists, strict=True) for name in _names(names)]
-    nodes = registry.read([Get(path) for path in claims])
-    for path, node in zip(claims, nodes, strict=True):
-        if isinstance(node, Node) and node.stat.owner:
-            owner = node.data.decode("utf-8", "backslashreplace")
-            raise RefusedError(f"group {group} is at work: {owner} owns {path}", "stop that member first")
+    tree = read_tree(registry, group, paths)
+    for node in tree.nodes:
+        if node.stat.owner:
+            raise RefusedError(f"group {group} is active: {node.text} owns {node.path}", "stop that member first")
     if not isinstance(above, Stat):
         return [Create(znodes.owners(group)), Delete(znodes.owners(group))]
+    parents = {node.path.rpartition("/")[0] for node in tree.nodes}
     operations: list[Create | Delete] = []
-    for path, stat, names in zip(paths, stats, lists, strict=True):
+    for path, stat in zip(paths, stats, strict=True):
         if not isinstance(stat, Stat):
             operations += [Create(path), Delete(path)]
-        elif not _names(names) and stat.version == 0:
-            operations += [Delete(path), Create(path, acl=readable_acl(path, registry.read([GetAcl(path)])[0]))]
-        # What holds claims that nobody holds any more is among the nodes that are removed.
+        elif path not in parents and stat.version == 0:
+            operations += [Delete(path), Create(path, acl=require_acls(registry, [path])[path])]
+        # What has claims that no session holds any more is among the nodes that are removed.
     return operations
-
-
-def _names(result: object) -> tuple[str, ...]:
-    return tuple(sorted(result)) if isinstance(result, tuple) else ()
-
-
-_CREDENTIALS = "connect with credentials that may read the group's nodes"

@@ -2,24 +2,25 @@
 
 A node goes only while it is the very one that the plan saw. What is small enough goes in one transaction: all or
 nothing, and whatever somebody has added below refuses it, a registration first of all. What is larger goes in pieces,
-the deepest nodes first, each with a guard that fails once the group has come alive; if one is refused, what was removed
-before is put back.
+the deepest nodes first, each with a guard that fails once the group has become active; if one is refused, what was
+removed before is put back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.batching import PIECE_BYTES, cost, first_batch
+from zkgroup.groups.changes.access_lists import require_acls
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
 from zkgroup.groups.changes.plan import ZnodeRemoval
-from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, readable_acl
+from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard
 from zkgroup.groups.changes.znode_transactions import (
     CREDENTIALS,
     PATIENCE,
@@ -35,7 +36,6 @@ from zkgroup.protocol.operations import (
     Create,
     Delete,
     Failure,
-    GetAcl,
     Node,
     Result,
     Transaction,
@@ -50,7 +50,7 @@ BATCH: Final = 250
 
 
 def remove_nodes(
-    registry: Registry, removal: ZnodeRemoval, *, piece_bytes: int = PIECE_BYTES, patience: float = PATIENCE
+    registry: Registry, removal: ZnodeRemoval, *, piece_bytes: int = MAX_TRANSACTION_BYTES, patience: float = PATIENCE
 ) -> int:
     """Remove the nodes; returns how many. What is gone already is no matter.
 
@@ -64,7 +64,7 @@ def remove_nodes(
 
 def remove_empty_group(registry: Registry, group: str) -> bool:
     """Remove the nodes of a group in which there is nothing, neither a member nor an offset; returns whether they are
-    removed. All of them in one transaction, or none: whoever registers meanwhile, or commits, keeps them."""
+    removed. All of them in one transaction, or none: a registration or a commit meanwhile keeps them."""
     tree = read_tree(registry, group)
     if not tree.nodes or not tree.is_empty:
         return False
@@ -80,8 +80,8 @@ def remove_groups(
     registry: Registry, trees: Iterable[GroupTree], patience: float = PATIENCE
 ) -> dict[str, ZkgroupError | None]:
     """Remove many groups, each wholly or not at all where one transaction suffices. For each group None, or why it was
-    not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is told as failed, and
-    those whose answer was lost as not known. An interruption carries a note of how many are removed."""
+    not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is reported as failed,
+    and those whose answer was lost as not known. An interruption carries a note of how many are removed."""
     outcome: dict[str, ZkgroupError | None] = {}
     everything = list(trees)
     waiting = everything
@@ -111,7 +111,7 @@ def _of_many(steady: SteadyRegistry, trees: Sequence[GroupTree]) -> str:
 
 
 def _remove_batch(steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
-    """Those that are as planned in one go; whatever is unclear one by one, which tells the reason."""
+    """Those that are as planned in one go; whatever is unclear one by one, which gives the reason."""
     registry = steady.registry
     now = read_trees(registry, {tree.group: [znodes.group(tree.group)] for tree in trees})
     plain: list[GroupTree] = []
@@ -149,7 +149,7 @@ def _still_there(
     steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]
 ) -> list[GroupTree]:
     """Which of these groups, whose deletions were not answered, are still there. Raises ``UnreachableError``, with an
-    ``outcome`` that says so, where nobody can tell."""
+    ``outcome`` that says so, where that is not known."""
     try:
         found = steady.read_back([znodes.group(tree.group) for tree in trees])
     except UnreachableError as error:
@@ -176,7 +176,7 @@ def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
 
 def is_in_pieces(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
     """Whether removing these nodes takes more than one transaction."""
-    return sum(cost(node.path, registry.settings) for node in nodes) > PIECE_BYTES
+    return sum(cost(node.path, registry.settings) for node in nodes) > MAX_TRANSACTION_BYTES
 
 
 class _Removal(TransactionSeries[TreeNode]):
@@ -204,8 +204,8 @@ class _Removal(TransactionSeries[TreeNode]):
 
     def run(self) -> int:
         try:
-            # Once all is gone nobody looks again: whoever comes then makes a group of his own.
-            while (now := self._look()).nodes and not self._piece(now):
+            # Once all is gone nothing is read again: a member that comes then makes a group of its own.
+            while (now := self._read()).nodes and not self._piece(now):
                 pass
             if self._check_after:
                 self._guarding(self.registry)
@@ -213,15 +213,15 @@ class _Removal(TransactionSeries[TreeNode]):
             if self._removed and not self._under_way and not isinstance(error, UnreachableError):
                 error.message += f"; {self._put_back()}"
             else:
-                error.message += f"; {self._told()}"
-                error.add_remedy(self._way_on())
+                error.message += f"; {self._describe()}"
+                error.add_remedy(self._how_to_go_on())
             raise
         except BaseException as stop:
-            note(stop, self._told(), self._way_on())
+            note(stop, self._describe(), self._how_to_go_on())
             raise
         return len(self._removed)
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         """What is removed, as far as that is known."""
         if not self._removed and not self._under_way:
             return "nothing was removed"
@@ -235,14 +235,14 @@ class _Removal(TransactionSeries[TreeNode]):
             parts.append(f"{left} {are(left)} not")
         return ", ".join(parts)
 
-    def _way_on(self) -> Remedy | None:
+    def _how_to_go_on(self) -> Remedy | None:
         if not self._removed and not self._under_way:
             return None
         go_on = Remedy("the backup has them; run it again to go on, and keep the backups of all runs")
         look = Remedy("once it can be reached, see what is there", ("list-groups",))
         return go_on.then(look, "; ") if self._under_way else go_on
 
-    def _look(self) -> GroupTree:
+    def _read(self) -> GroupTree:
         """What is still there. Raises where it is in use, or not what was planned with."""
         now = read_tree(self.registry, self._group, self._roots)
         planned = {node.path: node.identity for node in self._tree.nodes}
@@ -274,7 +274,7 @@ class _Removal(TransactionSeries[TreeNode]):
             others = [deletion for deletion in deletions if deletion.path not in last]
             deletions = first_batch(others or deletions, self._cost, self._limit)
         if not whole or self._check_after:
-            self._remember_acls(deletions)
+            self._acls |= require_acls(self.registry, (deletion.path for deletion in deletions))
         # With the whole group goes ids itself, and the group's node, below which nothing may have come.
         guard = [] if whole and znodes.group(self._group) in nodes else self._guard
         going = [nodes[deletion.path] for deletion in deletions]
@@ -301,11 +301,6 @@ class _Removal(TransactionSeries[TreeNode]):
     def _cost(self, deletion: Delete) -> int:
         return cost(deletion.path, self.registry.settings) * (3 if self._permanent else 1)
 
-    def _remember_acls(self, deletions: Sequence[Delete]) -> None:
-        paths = [deletion.path for deletion in deletions]
-        results = self.registry.read([GetAcl(path) for path in paths])
-        self._acls |= {path: readable_acl(path, result) for path, result in zip(paths, results, strict=True)}
-
     def _put_back(self) -> str:
         """Make again what was removed, where nobody has made it meanwhile; says what came of it."""
         nodes = sorted(self._removed.values(), key=lambda node: node.path.count("/"))
@@ -324,16 +319,9 @@ class _Removal(TransactionSeries[TreeNode]):
         return f"what had been removed before, {len(nodes)} nodes, was put back"
 
 
-def acls_of(registry: Registry, nodes: Sequence[TreeNode]) -> Mapping[str, tuple[Acl, ...]]:
-    """The nodes' access lists, for a backup. Raises ``RefusedError`` where one is not told whole."""
-    results = registry.read([GetAcl(node.path) for node in nodes])
-    return {node.path: readable_acl(node.path, result) for node, result in zip(nodes, results, strict=True)}
-
-
 __all__ = [
     "BATCH",
     "GroupActiveError",
-    "acls_of",
     "is_in_pieces",
     "remove_empty_group",
     "remove_groups",

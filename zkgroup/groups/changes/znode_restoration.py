@@ -12,7 +12,7 @@ from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupE
 from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, group_of
 from zkgroup.groups.changes.batching import cost, first_batch
 from zkgroup.groups.changes.change_reports import note
-from zkgroup.groups.changes.group_plans import DebrisRow
+from zkgroup.groups.changes.debris import DebrisRow
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.groups.changes.preconditions import read_guard
@@ -32,7 +32,7 @@ class Lost:
     nodes: tuple[SavedNode, ...]
 
 
-def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[Lost]:
+def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[Lost]:
     """What the backup has of each group, or only of ``group``; ``in_kafka``: it may be nothing, as offsets in Kafka are
     meant as well.
 
@@ -56,7 +56,7 @@ def lost_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) ->
     ]
 
 
-def left_out(backup: Backup) -> list[str]:
+def describe_left_out(backup: Backup) -> list[str]:
     """What of the backup is not made again, in words: an owner that no session held was debris, and would keep its
     partition from everybody."""
     count = sum(_is_left_out(backup, node) for node in backup.nodes)
@@ -98,19 +98,18 @@ def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
     )
 
 
-def beside(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
-    """The same rows; that of ``group`` also tells that so many offsets are put back in Kafka."""
-    told = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
+def add_kafka_offsets(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
+    """The same rows; that of ``group`` has a note that so many offsets are restored in Kafka."""
+    note = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
     if not any(row.group == group for row in rows):
-        return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", told)]
-    return [
-        row
-        if row.group != group
-        else replace(
-            row, action="make" if offsets else row.action, note=f"{row.note}; {told}" if row.note else f"also {told}"
-        )
-        for row in rows
-    ]
+        return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", note)]
+    found = []
+    for row in rows:
+        if row.group == group:
+            row = replace(row, note=f"{row.note}; {note}" if row.note else f"also {note}")
+            row = replace(row, action="make") if offsets else row
+        found.append(row)
+    return found
 
 
 def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError | None]:
@@ -129,8 +128,8 @@ def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError 
                 outcome[one.group] = error
             except BaseException as stop:
                 made = sum(error is None for error in outcome.values())
-                told = f"{made} of {counted(len(lost), 'group')} are made again, group {one.group} perhaps in part"
-                note(stop, told, "run it again to go on: what is in place stays")
+                message = f"{made} of {counted(len(lost), 'group')} are made again, group {one.group} perhaps in part"
+                note(stop, message, "run it again to go on: what is in place stays")
                 raise
             else:
                 outcome[one.group] = None

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.groups.changes.batching import PIECE_BYTES
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import CHANGED, Code, Create, Delete, Failure, Get, Result, SetData, Sync
 
@@ -69,7 +69,7 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
     verb: str
 
     def __init__(
-        self, registry: Registry, opened: ExitStack, patience: float = PATIENCE, limit: int = PIECE_BYTES
+        self, registry: Registry, opened: ExitStack, patience: float = PATIENCE, limit: int = MAX_TRANSACTION_BYTES
     ) -> None:
         super().__init__(registry, opened, patience)
         self._limit = limit
@@ -85,7 +85,7 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
         self._under_way = ()
 
     def _apply(self, operations: Sequence[Create | SetData | Delete], items: Collection[T]) -> bool:
-        """Send one transaction; whether it was applied. If not, read again, which tells whether the reason matters, and
+        """Send one transaction; whether it was applied. If not, read again, which shows whether the reason matters, and
         try again. Raises ``ZkgroupError`` where ZooKeeper does not allow it, or after too many attempts."""
         try:
             self._under_way = items

@@ -19,17 +19,15 @@ from typing import TypeAlias
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.batching import PIECE_BYTES, first_piece
+from zkgroup.groups.changes.access_lists import readable_acl
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, first_piece
 from zkgroup.groups.changes.change_reports import (
     Reporter,
-    WriteFailedError,
-    WriteRefusedError,
     WriteReport,
-    named,
     reported,
 )
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
-from zkgroup.groups.changes.preconditions import Watchdog, read_guard, readable_acl
+from zkgroup.groups.changes.preconditions import Guard, read_guard
 from zkgroup.groups.changes.znode_transactions import PATIENCE, TransactionSeries, not_allowed
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
@@ -50,14 +48,6 @@ from zkgroup.protocol.operations import (
 )
 from zkgroup.text import listed
 
-__all__ = [
-    "WriteFailedError",
-    "WriteRefusedError",
-    "WriteReport",
-    "named",
-    "write_offsets",
-]
-
 log = logging.getLogger(__name__)
 
 _Change: TypeAlias = Create | SetData | Delete
@@ -68,7 +58,7 @@ def write_offsets(
     group: str,
     writes: Sequence[OffsetChange],
     *,
-    piece_bytes: int = PIECE_BYTES,
+    piece_bytes: int = MAX_TRANSACTION_BYTES,
     prune: bool = False,
     patience: float = PATIENCE,
     go_on: str = GO_ON,
@@ -76,14 +66,14 @@ def write_offsets(
 ) -> WriteReport:
     """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
 
-    Everything is looked at before anything is written. With ``prune``, the node of a topic goes with the last of its
+    Everything is read before anything is written. With ``prune``, the node of a topic goes with the last of its
     offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn what became of a transaction.
     ``go_on``: what to do where only a part is written. ``acls``: the access lists of nodes that are to be made, where
     they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
 
     The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
     changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
-    with the report so far, which names as ``doubtful`` what nobody can tell. An interruption carries it as a note.
+    with the report so far, which has as ``doubtful`` what is not known. An interruption carries it as a note.
     """
     with ExitStack() as opened:
         writing = _Writing(registry, group, writes, piece_bytes, prune, patience, opened)
@@ -94,11 +84,11 @@ def write_offsets(
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Reading:
     """What was read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
     ``siblings``: all offset nodes of a topic of which some are to be deleted."""
 
-    guard: Watchdog
+    guard: Guard
     nodes: Mapping[TopicPartition, Node | None]
     above: Mapping[str, Result]
     siblings: Mapping[str, frozenset[str]]
@@ -121,7 +111,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         self.group = group
         self._prune = prune
         self.acls: Mapping[str, tuple[Acl, ...]] = {}
-        # In their order, so that a piece can be told in few words.
+        # In their order, so that a piece is described in few words.
         self._todo: dict[TopicPartition, OffsetChange] = {
             write.key: write for write in sorted(writes, key=lambda write: write.key)
         }
@@ -132,18 +122,18 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
 
     def run(self) -> WriteReport:
         """Piece by piece, until nothing is left."""
-        look: _Look | None = self._look(list(self._todo.values()))
+        reading: _Reading | None = self._read(list(self._todo.values()))
         while self._todo:
             piece = self._cut()
-            look = look or self._look(piece)
+            reading = reading or self._read(piece)
             if piece := [write for write in piece if write.key in self._todo]:
-                self._put(piece, look)
-            look = None
+                self._put(piece, reading)
+            reading = None
         return self.report()
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _look(self, writes: Sequence[OffsetChange]) -> _Look:
+    def _read(self, writes: Sequence[OffsetChange]) -> _Reading:
         """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
         guard = read_guard(self.registry, self.group)
         offsets = [Get(self._paths[write.key]) for write in writes]
@@ -170,7 +160,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
         found = self.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
-        return _Look(
+        return _Reading(
             guard,
             nodes,
             {op.path: result for op, result in zip(above, found, strict=False)},
@@ -182,11 +172,11 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         if not topics:
             return []
         fixed = [znodes.consumers(), znodes.group(self.group), znodes.offsets(self.group)]
-        return fixed + self._beside + [znodes.offset_topic(self.group, topic) for topic in topics]
+        return fixed + self._ids_and_owners + [znodes.offset_topic(self.group, topic) for topic in topics]
 
     @property
-    def _beside(self) -> list[str]:
-        """The nodes beside offsets that come with their access lists."""
+    def _ids_and_owners(self) -> list[str]:
+        """Of ``ids`` and ``owners`` those that come with their access lists."""
         return [path for path in (znodes.ids(self.group), znodes.owners(self.group)) if path in self.acls]
 
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
@@ -210,10 +200,10 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         piece = first_piece(self._paths, self._todo, settings, self.acls, self._limit)
         return [self._todo[partition] for partition in piece]
 
-    def _put(self, piece: Sequence[OffsetChange], look: _Look) -> None:
+    def _put(self, piece: Sequence[OffsetChange], reading: _Reading) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
-        self._base = look.nodes
-        if self._apply(self._operations(piece, look), {write.key: None for write in piece}):
+        self._base = reading.nodes
+        if self._apply(self._operations(piece, reading), {write.key: None for write in piece}):
             log.info("group %s: %d offsets written, %d to do", self.group, len(self._written), len(self._todo))
 
     def _settle(self, items: Collection[TopicPartition]) -> None:
@@ -222,36 +212,36 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
             self._todo.pop(key, None)
         super()._settle(items)
 
-    def _operations(self, piece: Sequence[OffsetChange], look: _Look) -> list[_Change]:
-        operations = [*self._parents(piece, look), *look.guard.operations()]
+    def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
+        operations = [*self._parents(piece, reading), *reading.guard.operations()]
         # Behind the guard, which itself makes an ``ids`` that is missing, and deletes it again.
-        beside = [path for path in self._beside if path in look.above and _is_missing(look.above[path])]
-        operations += [Create(path, acl=self.acls[path]) for path in beside]
+        created = [path for path in self._ids_and_owners if path in reading.above and _is_missing(reading.above[path])]
+        operations += [Create(path, acl=self.acls[path]) for path in created]
         deleted: dict[str, set[str]] = {}
         for write in piece:
-            path, node = self._paths[write.key], look.nodes[write.key]
+            path, node = self._paths[write.key], reading.nodes[write.key]
             if write.data is None:
                 operations.append(Delete(path, -1 if node is None else node.stat.version))
                 deleted.setdefault(write.topic, set()).add(str(write.partition))
             elif node is None:
-                operations.append(Create(path, write.data, acl=self._inherited(path, look)))
+                operations.append(Create(path, write.data, acl=self._inherited(path, reading)))
             else:
                 operations.append(SetData(path, write.data, node.stat.version))
-        created = {write.topic for write in piece if write.data is not None}
+        kept = {write.topic for write in piece if write.data is not None}
         for topic, names in deleted.items():
-            if topic not in created and topic in look.siblings and look.siblings[topic] <= names:
+            if topic not in kept and topic in reading.siblings and reading.siblings[topic] <= names:
                 operations.append(Delete(znodes.offset_topic(self.group, topic)))
         return operations
 
-    def _parents(self, piece: Sequence[OffsetChange], look: _Look) -> Iterator[_Change]:
-        new = (w.topic for w in piece if w.data is not None and look.nodes[w.key] is None)
+    def _parents(self, piece: Sequence[OffsetChange], reading: _Reading) -> Iterator[_Change]:
+        new = (w.topic for w in piece if w.data is not None and reading.nodes[w.key] is None)
         for path in self._above(sorted(set(new))):
-            if path not in self._beside and (path not in look.above or _is_missing(look.above[path])):
-                yield Create(path, acl=self._inherited(path, look))
+            if path not in self._ids_and_owners and (path not in reading.above or _is_missing(reading.above[path])):
+                yield Create(path, acl=self._inherited(path, reading))
 
-    def _inherited(self, path: str, look: _Look) -> tuple[Acl, ...]:
+    def _inherited(self, path: str, reading: _Reading) -> tuple[Acl, ...]:
         """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
-        nearest node of the group above. The group's own node is then open, as the reference makes it."""
+        nearest node of the group above. The group's own node is then open, as the Scala consumer makes it."""
         if (own := self.acls.get(path)) is not None:
             return own
         if (wanted := self.registry.settings.acl) is not None:
@@ -259,7 +249,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         while path.startswith(znodes.group(self.group)):
             if path in self.acls:
                 return self.acls[path]
-            result = look.above.get(path)
+            result = reading.above.get(path)
             if result is not None and not _is_missing(result):
                 return readable_acl(path, result)
             path = path.rpartition("/")[0]

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
@@ -28,21 +29,41 @@ def write_whole(path: str, text: str) -> None:
         raise ZkgroupError(f"cannot write {path}: {error.strerror}", "choose another file") from None
 
 
+def write_new(target: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, whole and on the disk, where there is none yet. Raises ``OSError``:
+    ``FileExistsError`` where there is one."""
+    with _temporary(target.absolute(), data, 0o600) as temporary:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o600))
+            temporary.replace(target)
+
+
 def _replace(target: Path, data: bytes, mode: int | None) -> None:
+    with _temporary(target, data, mode) as temporary:
+        temporary.replace(target)
+
+
+@contextlib.contextmanager
+def _temporary(target: Path, data: bytes, mode: int | None) -> Iterator[Path]:
+    """A file beside ``target``, on the disk, to be put in its place; gone in the end. ``mode`` None: by the umask."""
     # Without the target's own name: that may be as long as a name can be.
     temporary = target.with_name(f".zkgroup-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)  # less the umask
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600)
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
                 os.fchmod(descriptor, mode)
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        temporary.replace(target)
-    except BaseException:
+        yield temporary
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
     folder = os.open(target.parent, os.O_RDONLY)
     with contextlib.suppress(OSError):  # some network file systems know no fsync of folders; they write names through
         os.fsync(folder)

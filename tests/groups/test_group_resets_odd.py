@@ -13,7 +13,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.groups.changes.reset_plan import Target, left_by
+from zkgroup.groups.changes.reset_plan import Target, describe_left
 from zkgroup.groups.group_model import STORE_NAMES
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.protocol import znodes
@@ -75,14 +75,15 @@ def test_an_undo_is_exact(
     saved = carry_out(resetter, resetter.plan(Target("latest"), Selection()), tmp_path / "backup")
     assert held(kept, topic) == [b"0"] * len(SPOILT)
     undo = resetter.plan_undo(saved)
-    assert (undo.conflicts, undo.changes, left_by(undo.group, undo.rows)) == ((), len(SPOILT), None)
+    assert (undo.refusals, undo.changes, describe_left(undo.group, undo.rows)) == ((), len(SPOILT), None)
     undone = carry_out(resetter, undo, tmp_path / "undone")
     assert held(kept, topic) == list(SPOILT)
-    assert (resetter.plan_undo(saved).conflicts, resetter.plan_undo(saved).changes) == ((), 0)
+    assert (resetter.plan_undo(saved).refusals, resetter.plan_undo(saved).changes) == ((), 0)
     carry_out(resetter, resetter.plan_undo(undone), tmp_path / "redone")
     assert held(kept, topic) == [b"0"] * len(SPOILT)
     registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"else"))
-    assert resetter.plan_undo(saved).conflicts == (f"{topic}-0 is unreadable in ZooKeeper, where 0 was written",)
+    (refusal,) = resetter.plan_undo(saved).refusals
+    assert refusal.message.endswith(f": {topic}-0 is unreadable in ZooKeeper, where 0 was written")
 
 
 def test_offsets_that_nobody_may_read(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from copying import Manager
+from group_changes import Manager
 from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -13,9 +13,9 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, VerificationError
-from zkgroup.groups.changes.group_plans import find_divergence, refuse_divergence
+from zkgroup.groups.changes.change_reports import WriteRefusedError
+from zkgroup.groups.changes.group_plans import find_diverging, refuse_divergence
 from zkgroup.groups.changes.preconditions import GroupActiveError
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Delete
@@ -185,7 +185,7 @@ def test_what_the_other_group_has_elsewhere_is_in_the_way(
     other = manager.look(target, None)
     rows = manager.plan_copy(manager.find(source, None), target).rows
     assert other.stores == ("kafka",)
-    assert find_divergence(other, rows) == {one: "kafka"}
+    assert find_diverging(other, rows) == {one: "kafka"}
     refused = refuse_divergence(other, rows, "choose")
     assert refused is not None
     assert f"has other offsets of {one} in Kafka, where nothing is copied to" in refused.message
@@ -194,4 +194,4 @@ def test_what_the_other_group_has_elsewhere_is_in_the_way(
     assert refuse_divergence(other, rows, "choose") is None
     other = manager.look(source, None)
     rows = manager.plan_copy(manager.find(target, None), source).rows
-    assert find_divergence(other, rows) == {one: "zookeeper"}
+    assert find_diverging(other, rows) == {one: "zookeeper"}

@@ -13,7 +13,7 @@ from writing import P, values
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes.missing_permissions import CREATE, DELETE, WRITE, lacks
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, WRITE, lacks
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import OPEN, Acl, Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -20,7 +20,7 @@ from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.topic_znodes import read_scope
 from zkgroup.groups.changes.znode_deletion import remove_nodes
-from zkgroup.groups.changes.znode_restoration import left_out, lost_groups, plan_restore, restore
+from zkgroup.groups.changes.znode_restoration import deleted_groups, describe_left_out, plan_restore, restore
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Acl, Acls, Create, Ensure, GetAcl
@@ -53,7 +53,7 @@ def test_a_deleted_group_comes_back_as_it_was(
     tree = read_tree(registry, group)
     backup = saved(tree)
     remove_nodes(registry, ZnodeRemoval(tree))
-    lost = lost_groups(backup, None)
+    lost = deleted_groups(backup, None)
     (row,) = plan_restore(registry, lost)
     assert (row.group, row.action, row.partitions, row.znodes) == (group, "make", 2, 7)
     assert restore(registry, lost) == {group: None}
@@ -72,7 +72,7 @@ def test_what_is_there_by_now_is_left_alone(
     remove_nodes(registry, ZnodeRemoval(tree, roots=roots))
     registry.write(Ensure(znodes.offset_topic(group, "t")))
     registry.write(Create(znodes.offset(group, P("t", 1)), b"66"))
-    assert restore(registry, lost_groups(backup, group)) == {group: None}
+    assert restore(registry, deleted_groups(backup, group)) == {group: None}
     assert values(registry, group, P("t", 0), P("t", 1), P("u", 0)) == [5, 66, 7]
 
 
@@ -85,7 +85,7 @@ def test_parents_that_the_backup_has_not_are_made(
     backup = saved(tree)
     remove_nodes(registry, ZnodeRemoval(tree, roots=roots))
     remove_nodes(registry, ZnodeRemoval(read_tree(registry, group)))
-    assert restore(registry, lost_groups(backup, group)) == {group: None}
+    assert restore(registry, deleted_groups(backup, group)) == {group: None}
     assert values(registry, group, P("t", 0)) == [5]
 
 
@@ -100,7 +100,7 @@ def test_a_group_that_is_at_work_is_refused(
     for tree in trees:
         remove_nodes(registry, ZnodeRemoval(tree))
     with Meddler(registry.settings, lambda n: register(second, groups[0]) if n == 1 else None) as meddler:
-        outcome = restore(meddler, lost_groups(both, None))
+        outcome = restore(meddler, deleted_groups(both, None))
     assert f"group {groups[0]} is active" in str(outcome[groups[0]])
     assert outcome[groups[1]] is None
     assert values(registry, groups[0], P("t", 0)) == [None]
@@ -115,16 +115,16 @@ def test_a_backup_cannot_reach_beyond_its_groups(path: str) -> None:
     """A file that was tampered with is refused before a server is asked."""
     backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode(path, b""),))
     with pytest.raises(UsageError):
-        lost_groups(backup, None)
+        deleted_groups(backup, None)
 
 
 def test_a_backup_without_the_group() -> None:
     """Nothing of that name in it, or no nodes at all."""
     backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode("/consumers/g", b""),))
     with pytest.raises(NotFoundError, match="nothing of group h"):
-        lost_groups(backup, "h")
+        deleted_groups(backup, "h")
     with pytest.raises(UsageError, match="holds no nodes"):
-        lost_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
+        deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
 
 
 def test_owners_that_nobody_held_stay_away(registry: Registry, make_group: Build) -> None:
@@ -137,8 +137,8 @@ def test_owners_that_nobody_held_stay_away(registry: Registry, make_group: Build
     nodes = tuple(SavedNode(node.path, node.data) for node in tree.nodes)
     backup = Backup("delete-group", group, 0, Cluster("h:1"), (), nodes)
     remove_nodes(registry, ZnodeRemoval(tree))
-    assert restore(registry, lost_groups(backup, None)) == {group: None}
+    assert restore(registry, deleted_groups(backup, None)) == {group: None}
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}
-    (told,) = left_out(backup)
+    (told,) = describe_left_out(backup)
     assert told.startswith("1 owner node of the backup that nobody held")

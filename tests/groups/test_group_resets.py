@@ -14,8 +14,9 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UsageError, VerificationError
 from zkgroup.groups.changes import applier, backup
+from zkgroup.groups.changes.change_reports import WriteRefusedError, WriteReport
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError, WriteReport, write_offsets
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import Store
 from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes
@@ -47,7 +48,7 @@ def test_a_reset_and_its_undo(kept: Kept, topic: str, tmp_path: Path) -> None:
     assert kept.get(*keys) == [50, 50, 50]
 
     undo = resetter.plan_undo(saved)
-    assert not undo.conflicts
+    assert not undo.refusals
     carry_out(resetter, undo, tmp_path / "again")
     assert kept.get(*keys) == [10, 20, 50 if kept.store == "kafka" else None]
     assert resetter.plan_undo(saved).changes == 0
@@ -233,9 +234,10 @@ def test_an_undo_stops_at_what_has_moved_on(kept: Kept, topic: str, tmp_path: Pa
     kept.put({keys[1]: 99})
     plan = resetter.plan_undo(saved)
     word = "Kafka" if kept.store == "kafka" else "ZooKeeper"
-    assert plan.conflicts == (f"{keys[1]} is 99 in {word}, where 100 was written",)
+    (refusal,) = plan.refusals
+    assert refusal.message.endswith(f": {keys[1]} is 99 in {word}, where 100 was written")
     plan = resetter.plan_undo(saved, parse_scope([f"{topic}:0,2"]))
-    assert not plan.conflicts
+    assert not plan.refusals
     resetter.write(plan)
     assert kept.get(*keys) == [10, 99, 10]
 
@@ -251,13 +253,13 @@ def test_undos_go_back_step_by_step(kept: Kept, topic: str) -> None:
         resetter.write(plan)
     for file, there in ((saved[1], 10), (saved[0], 50)):
         plan = resetter.plan_undo(file)
-        assert plan.conflicts == ()
+        assert plan.refusals == ()
         saved.append(backup.write(resetter.backup(plan)))
         resetter.write(plan)
         assert kept.get(key) == [there]
     for file, there in ((saved[3], 10), (saved[2], 20)):
         plan = resetter.plan_undo(file)
-        assert plan.conflicts == ()
+        assert plan.refusals == ()
         resetter.write(plan)
         assert kept.get(key) == [there]
 
@@ -372,7 +374,8 @@ def test_both_stores_one_after_the_other(
         resetter.write(plan)
     monkeypatch.undo()
     assert (in_zookeeper.get(key), in_kafka.get(key)) == ([100], [30])
-    assert resetter.plan_undo(path).conflicts == (f"{key} is 30 in Kafka, where 100 was written",)
+    (refusal,) = resetter.plan_undo(path).refusals
+    assert refusal.message.endswith(f": {key} is 30 in Kafka, where 100 was written")
     in_kafka.put({key: 20})
     resetter.write(plan)
     assert resetter.verify(plan) == []

@@ -15,7 +15,8 @@ from writing import Build, Meddler, P, plan, register, values
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, WriteRefusedError, write_offsets
+from zkgroup.groups.changes.change_reports import WriteFailedError, WriteRefusedError
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import (
     Acl,
@@ -218,7 +219,7 @@ def test_without_credentials_nothing_is_touched(
     with Registry(settings) as owner:
         for path in (znodes.group(group), znodes.ids(group), znodes.offsets(group)):
             assert owner.write(Create(path, acl=acl)) is None
-        with pytest.raises(WriteRefusedError, match="is shown only to who may administer it"):
+        with pytest.raises(WriteRefusedError, match="is shown only to its administrators"):
             write_offsets(registry, group, plan(registry, group, {P("t", 0): 1}))
         assert owner.read([GetAcl(znodes.ids(group))]) == [Acls(acl)]
         assert values(owner, group, P("t", 0)) == [None]

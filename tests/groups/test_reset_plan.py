@@ -16,15 +16,15 @@ from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.changes.reset_plan import (
     Kind,
     Target,
-    back_into_range,
     check_bounds,
-    home_of,
-    left_by,
-    moved_since,
-    new_in_kafka,
-    out_of_range,
+    commands_into_range,
+    describe_left,
+    find_moved,
+    find_out_of_range,
     plan_reset,
     plan_undo,
+    stores_with_offset,
+    warn_of_new_in_kafka,
 )
 from zkgroup.groups.group_model import GroupPartition, KafkaOffset, OffsetStore, Store, StoredOffset, stores_of
 from zkgroup.groups.partition_scope import parse_scope, ranges
@@ -222,7 +222,7 @@ def test_undo(before: int | None, written: int | None, now: int | None, store: s
     (row,) = plan_undo([saved], one)
     assert row.current == now
     assert row.target == (now if before is None and store == "kafka" else before)
-    assert bool(moved_since([saved], one)) == (now not in (before, written))
+    assert bool(find_moved([saved], one)) == (now not in (before, written))
 
 
 def test_undo_of_what_was_unreadable() -> None:
@@ -235,8 +235,8 @@ def test_undo_of_what_was_unreadable() -> None:
         again, other = ({KEY: replace(partition(10), stored=replace(stored, data=data))} for data in (raw, b"y"))
         (row,) = plan_undo([saved], again)
         assert (row.moves, row.note and row.note.endswith("is as it was before")) == (False, True)
-        assert moved_since([saved], again) == []
-        assert moved_since([saved], other) == ([f"{KEY} is unreadable in ZooKeeper, where 10 was written"]
+        assert find_moved([saved], again) == []
+        assert find_moved([saved], other) == ([f"{KEY} is unreadable in ZooKeeper, where 10 was written"]
                                                             if error else [])  # fmt: skip
 
 
@@ -254,11 +254,11 @@ def test_what_kafka_cannot_forget() -> None:
     assert [(row.store, row.target, row.moves, row.problem == "left") for row in rows] == [
         ("zookeeper", None, True, False), ("kafka", 10, False, True),
     ]  # fmt: skip
-    assert left_by("g", rows) == (
+    assert describe_left("g", rows) == (
         "1 offset of group g is not as before: Kafka keeps t-0, where it had none, and cannot forget single offsets"
     )
-    assert left_by("g", rows[:1]) is None
-    assert left_by("g", plan_undo(saved, {})) is None
+    assert describe_left("g", rows[:1]) is None
+    assert describe_left("g", plan_undo(saved, {})) is None
 
 
 @pytest.mark.parametrize(
@@ -275,26 +275,26 @@ def test_what_kafka_cannot_forget() -> None:
 )
 def test_where_an_offset_is_kept(one: GroupPartition, otherwise: OffsetStore, expected: Store) -> None:
     """In the stores that have one, readable or not: -1 stands for none."""
-    assert home_of(one, otherwise) == expected
-    rows = plan_reset(Target("earliest"), [one], "both", homes={one.key: home_of(one, otherwise)})
+    assert stores_with_offset(one, otherwise) == expected
+    rows = plan_reset(Target("earliest"), [one], "both", homes={one.key: stores_with_offset(one, otherwise)})
     assert tuple(row.store for row in rows) == stores_of(expected)
     gained = expected == "kafka" and one.kafka is None
-    assert bool(new_in_kafka(rows)) == gained
+    assert bool(warn_of_new_in_kafka(rows)) == gained
 
 
 def test_logs_that_moved_on() -> None:
     """Targets that retention has passed, or that a log no longer reaches, are named once, whatever the stores."""
     rows = plan_reset(Target("earliest"), [partition(50, kafka=60)], "both")
-    assert out_of_range(rows, {KEY: partition(50)}) == []
+    assert find_out_of_range(rows, {KEY: partition(50)}) == []
     for log, text, end in (
         (partition(50, 11), "t-0: the log now starts at 11, behind 10", "earliest"),
         (partition(50, 0, 5), "t-0: the log now ends at 5, before 10", "latest"),
     ):
-        passed = out_of_range(rows, {KEY: log})
+        passed = find_out_of_range(rows, {KEY: log})
         assert [(one.row.store, one.text) for one in passed] == [("zookeeper", text), ("kafka", text)]
         moving = ("reset-offsets", "g", "--topic", "t:0", f"--to-{end}", "--store")
-        assert back_into_range("g", passed) == [(*moving, "both", "--execute")]
-        assert back_into_range("g", passed[1:]) == [(*moving, "kafka", "--execute")]
+        assert commands_into_range("g", passed) == [(*moving, "both", "--execute")]
+        assert commands_into_range("g", passed[1:]) == [(*moving, "kafka", "--execute")]
 
 
 @given(st.sets(st.integers(0, 30), min_size=1))

@@ -15,9 +15,9 @@ from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, Remedy, UnreachableError, notices_of
 from zkgroup.groups.changes import kafka_offset_writer
+from zkgroup.groups.changes.change_reports import WriteFailedError, WriteRefusedError, WriteReport
 from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
 from zkgroup.groups.changes.plan import GO_ON
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteFailedError, WriteRefusedError, WriteReport
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import Record
 

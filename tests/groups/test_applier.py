@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from copying import Manager
+from group_changes import Manager
 from grouping import joined
 from writing import Build, Meddler, P, register, values
 
@@ -14,8 +14,8 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
+from zkgroup.groups.changes.change_reports import WriteRefusedError
 from zkgroup.groups.changes.preconditions import GroupActiveError
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, SetData
 

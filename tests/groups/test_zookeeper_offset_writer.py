@@ -8,8 +8,9 @@ import pytest
 from writing import Build, Meddler, P, plan, register, seen, values
 
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes.change_reports import WriteRefusedError, WriteReport
 from zkgroup.groups.changes.preconditions import GroupActiveError
-from zkgroup.groups.changes.zookeeper_offset_writer import WriteRefusedError, WriteReport, write_offsets
+from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Children, Create, Delete, Ensure, SetData
 

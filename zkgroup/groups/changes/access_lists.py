@@ -1,0 +1,107 @@
+"""Access lists of znodes: reading them whole, and what they allow a session."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError
+from zkgroup.protocol.operations import OPEN, Acl, Acls, Code, Failure, GetAcl, Result
+
+READ: Final = 1
+WRITE: Final = 2
+CREATE: Final = 4
+DELETE: Final = 8
+ANYONE: Final = ("world", "anyone")
+
+CREDENTIALS: Final = "connect with credentials that may read and administer the group's nodes"
+
+
+def readable_acl(path: str, result: Result) -> tuple[Acl, ...]:
+    """The access list of ``path``, open where there is no node. Raises ``RefusedError`` where it is not shown whole."""
+    if isinstance(result, Failure):
+        if result.code is Code.NO_NODE:
+            return OPEN
+        raise RefusedError(f"the access list of {path} cannot be read: {result.code.value}", CREDENTIALS)
+    acl = result.acl if isinstance(result, Acls) else OPEN
+    if any(entry.scheme == "digest" and entry.id.endswith(":x") for entry in acl):
+        raise RefusedError(f"the access list of {path} is shown only to its administrators", CREDENTIALS)
+    return acl
+
+
+def read_acls(registry: Registry, paths: Iterable[str]) -> tuple[dict[str, tuple[Acl, ...]], dict[str, RefusedError]]:
+    """The access lists of these nodes, and for each that is not shown whole the reason. Raises ``UnreachableError``."""
+    wanted = list(paths)
+    acls: dict[str, tuple[Acl, ...]] = {}
+    hidden: dict[str, RefusedError] = {}
+    for path, result in zip(wanted, registry.read([GetAcl(path) for path in wanted]), strict=True):
+        try:
+            acls[path] = readable_acl(path, result)
+        except RefusedError as refused:
+            hidden[path] = refused
+    return acls, hidden
+
+
+def require_acls(registry: Registry, paths: Iterable[str]) -> dict[str, tuple[Acl, ...]]:
+    """The access lists of these nodes. Raises ``RefusedError`` where one is not shown whole."""
+    acls, hidden = read_acls(registry, paths)
+    for refused in hidden.values():
+        raise refused
+    return acls
+
+
+def digest_of(credentials: str) -> str:
+    """The name by which access lists have a user: ``USER:HASH`` of ``USER:PASSWORD``."""
+    hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
+    return f"{credentials.partition(':')[0]}:{hashed}"
+
+
+def identities(settings: ZooKeeperSettings) -> set[tuple[str, str]]:
+    """Schemes and names of a session with these settings, but for that in a client certificate."""
+    found = {("sasl", settings.sasl[0])} if settings.sasl else set()
+    return found | {("digest", digest_of(credentials)) for scheme, credentials in settings.auth if scheme == "digest"}
+
+
+def has_entry(acl: Iterable[Acl], identity: tuple[str, str], permission: int) -> bool:
+    """Whether an entry of the list gives this permission to ``identity``, scheme and name."""
+    return any(entry.permissions & permission and (entry.scheme, entry.id) == identity for entry in acl)
+
+
+def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> bool:
+    """Whether a list surely gives this permission to a session with these settings. Of addresses, and of names in
+    client certificates, nothing is known here."""
+    if any(scheme == "digest" and credentials.startswith("super:") for scheme, credentials in settings.auth):
+        return True
+    ours = {ANYONE, ("auth", ""), *identities(settings)}
+    return any(entry.permissions & permission and (entry.scheme, entry.id) in ours for entry in acl)
+
+
+def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) -> bool:
+    """Whether a session with these credentials surely has no such permission. Of schemes other than digest nothing is
+    known here."""
+    given = [credentials for scheme, credentials in auth if scheme == "digest"]
+    users = {credentials.partition(":")[0] for credentials in given}
+    if "super" in users:
+        return False
+    digests = set(map(digest_of, given))
+    for entry in acl:
+        if entry.permissions & permission:
+            user, _, shown = entry.id.partition(":")
+            if entry.scheme != "digest" or entry.id in digests or (shown == "x" and user in users):
+                return False
+    return True
+
+
+def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
+    """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
+    session in place of ``auth``. The name in a client certificate is not known here as the server knows it."""
+    wanted: set[Acl] = set()
+    for entry in settings.acl or ():
+        named = sorted(identities(settings)) if entry.scheme == "auth" else [(entry.scheme, entry.id)]
+        wanted |= {Acl(scheme, name, entry.permissions) for scheme, name in named}
+    certified = settings.tls is not None and settings.tls.certificate_file is not None
+    return wanted == {entry for entry in acl if not (certified and entry.scheme == "x509") or entry in wanted}
