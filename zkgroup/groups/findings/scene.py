@@ -159,7 +159,7 @@ class Scene:
         """The members that have not rebalanced since the group changed: each of their owner nodes is older than that
         change (ZooKeeper numbers both), while others have claimed anew since, or have had the time to.
 
-        Scala members, and of zkgroup, release and claim whatever they own in every rebalance; those of other
+        Scala members, and those of zkgroup, release and claim whatever they own in every rebalance; those of other
         kinds may keep what does not change, so that nothing is said of them.
         """
         changed = self.snapshot.ids_changed
