@@ -563,3 +563,9 @@ def test_the_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "0")
     assert reader_in_use() == "Python"
     assert type(open_reader(KafkaSettings("127.0.0.1:1"), native=True)).__name__ == "Fetcher"
+
+
+def test_an_extension_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout that was updated keeps the extension that was built before."""
+    monkeypatch.setattr(native_module(), "interface", 0)
+    assert reader_in_use() == "Python"

@@ -1670,6 +1670,8 @@ PyMODINIT_FUNC PyInit__native(void) {
     int is_done = NativeError != NULL && BlockType != NULL && BatchType != NULL && reader != NULL &&
                   PyModule_AddObjectRef(module, "NativeError", NativeError) == 0 &&
                   PyModule_AddObjectRef(module, "Reader", reader) == 0 &&
+                  /* native_reader.py names the same number, and takes no extension of another source. */
+                  PyModule_AddIntConstant(module, "interface", 1) == 0 &&
                   PyModule_AddStringConstant(module, "librdkafka", rk.version_str()) == 0;
     Py_XDECREF(reader);
     if (is_done) return module;

@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from typing_extensions import Buffer
 
+interface: int
 librdkafka: str
 
 #: Topic, partition, offset.

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 VARIABLE: Final = "ZKGROUP_NATIVE"
 #: Python's levels of syslog's, by their numbers, as confluent-kafka has them.
 _LEVELS: Final = (50, 50, 50, 40, 30, 20, 20, 10)
+#: Raised with every change of the extension's functions: a checkout keeps an extension that was built before.
+INTERFACE: Final = 1
 #: Messages in a batch at most.
 MAX_MESSAGES: Final = 4000
 
@@ -49,6 +51,9 @@ def native_module() -> ModuleType | None:
         from zkgroup.clients.kafka import _native
     except ImportError as error:
         log.debug("no native reader: %s", error)
+        return None
+    if getattr(_native, "interface", 0) != INTERFACE:
+        log.debug("no native reader: the extension is of another source; install again to build it")
         return None
     return _native
 
