@@ -1,8 +1,8 @@
 """Findings: what is wrong with a group, how bad it is, and what mends it.
 
 Pure: a snapshot and what explains its owners in, findings out. Each kind has a code, a severity and a page
-(``findings_kinds``); how old things are, and so whether a group is at rest, is told by the times of its nodes
-(``findings_scene``).
+(``finding_kinds``); how old things are, and so whether a group is at rest, is told by the times of its nodes
+(``scene``).
 """
 
 from __future__ import annotations

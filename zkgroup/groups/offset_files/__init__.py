@@ -1,5 +1,1 @@
-"""Files of offsets: recognised, read, written.
-
-``files`` with ``line_formats`` and ``json_formats`` (one format each) and ``entries`` (what they hold);
-``whole_file`` (whole or not at all), ``checkpoint_series`` (offset files in a folder).
-"""
+"""Files of offsets: ``offset_file`` recognises, reads and writes them; each format has a reader and a writer."""
