@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 DEMO_RELEASES := 1.1.1
 TEST_RELEASES := 1.1.1 0.8.2.2 0.10.2.2 3.9.1
 # Side by side, each with servers of its own; worksteal keeps a file's tests together as long as it can.
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --durations 25
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal --durations 25
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
