@@ -109,7 +109,7 @@ def test_foreign_clients_are_told(cluster: Sandbox, build: Build, make_topic: Ca
     topic = make_topic(1)
     group = build({"G_a": {topic: 1}, "strange": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
-    assert "zkgroup: warning: foreign-client: not named as the reference names its members: strange" in result.stderr
+    assert "warning: foreign-client: not named as the Scala consumer names its members: strange" in result.stderr
 
 
 def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:

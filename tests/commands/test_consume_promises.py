@@ -158,22 +158,24 @@ def test_a_full_disk(cluster: Sandbox, registry: Registry, topic: str, unique: U
 
 
 def test_a_disk_that_becomes_full(
-    cluster: Sandbox, registry: Registry, topic: str, unique: Unique, tmp_path: Path
+    cluster: Sandbox, registry: Registry, make_topic: MakeTopic, fill: Fill, unique: Unique, tmp_path: Path
 ) -> None:
     """A file that may grow no further: what is committed is there, and the next run prints the rest."""
-    group, file = unique("group"), tmp_path / "out"
+    topic, group, file = make_topic(3), unique("group"), tmp_path / "out"
+    messages = 20_000  # more than several batches hold
+    fill(topic, messages, 3)
     options = f"-z {cluster.connect} consume {topic} -g {group} --from-beginning -e"
     # ulimit counts blocks of 1024 bytes; SIGXFSZ is what Python ignores, so that the write fails.
-    script = f'ulimit -f 10; "{ZKGROUP}" {options} > "{file}"'
+    script = f'ulimit -f 100; "{ZKGROUP}" {options} > "{file}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60, check=False)
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
     assert b"stdout cannot be written: File too large" in done.stderr
     written = file.read_bytes().split(b"\n")[:-1]
     counted = total(registry, group)
-    assert 0 < counted <= len(written) < MESSAGES
+    assert 0 < counted <= len(written) < messages
     rest = run(*options.split()).stdout.encode().splitlines()
-    assert len(rest) == MESSAGES - counted
-    assert len(set(written + rest)) == MESSAGES
+    assert len(rest) == messages - counted
+    assert len(set(written + rest)) == messages
 
 
 def test_until_end_prints_everything_once_over_runs(cluster: Sandbox, topic: str, unique: Unique, fill: Fill) -> None:

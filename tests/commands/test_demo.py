@@ -214,7 +214,7 @@ def demo(home: Path) -> Iterator[Running]:
     ("signum", "at", "file"),
     [
         (signal.SIGINT, "$ zkgroup sandbox start", "broker-1/server.log"),
-        (signal.SIGTERM, "They meet in ZooKeeper", "members/scala/consumer.properties"),
+        (signal.SIGTERM, "They meet in ZooKeeper", "members/shop/shop_scala/consumer.properties"),
     ],
 )
 def test_an_interrupted_demo_leaves_nothing(demo: Running, signum: int, at: str, file: str) -> None:

@@ -191,6 +191,7 @@ def test_a_jvm_that_dies_is_told_and_leaves_nothing(
     assert nothing_in(tmp_path / "out")
 
 
+@pytest.mark.long
 def test_what_executors_lack_is_named(
     workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
     tmp_path: Path,
@@ -288,6 +289,7 @@ def test_masters_that_do_not_answer_are_told_in_time(
     wait_until(lambda: not jvms_of(str(tmp_path / "zkgroup-spark-")), 30, "Spark's processes end")
 
 
+@pytest.mark.long
 def test_a_master_that_takes_no_applications_is_told_when_spark_gives_up(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
