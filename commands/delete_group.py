@@ -257,10 +257,10 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
             return
         outcome = restore(registry, [one for one in lost if one.group in making])
         if plan is not None and outcome.get(saved.group) is None:
-            with after(f"{counted(len(outcome), 'group')} made again in ZooKeeper") if outcome else nullcontext():
+            with after(f"{counted(len(outcome), 'group')} restored in ZooKeeper") if outcome else nullcontext():
                 applier.write(plan)
                 change.warn(applier.verify(plan))
-    _conclude(change, outcome, "made again" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
+    _conclude(change, outcome, "restored" + (f", {counted(count, 'offset')} in Kafka" if count else ""))
 
 
 def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: str) -> None:

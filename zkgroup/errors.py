@@ -207,11 +207,11 @@ class OffsetsDeletedError(OffsetOutOfRangeError):
 
 
 class AssignmentRefusedError(ZkgroupError):
-    """The assignment strategy's precondition does not hold: no reference member of that release would assign."""
+    """The assignment strategy's precondition does not hold: no Scala member of that release would assign."""
 
 
 class FilterSyntaxError(UsageError):
-    """A topic filter's expression is no Java regular expression: no member of the reference can read it either."""
+    """A topic filter's expression is no Java regular expression: no Scala member can read it either."""
 
 
 class FilterLimitError(UsageError):

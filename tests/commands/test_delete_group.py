@@ -198,7 +198,7 @@ def test_a_group_in_both_stores_comes_back_in_both(
     assert (row["action"], row["note"]) == ("make", "also 1 offset in Kafka")
     undone = run(*undo, "--execute")
     assert undone.returncode == 0, undone.stderr
-    assert "1 group made again, 1 offset in Kafka" in undone.stderr
+    assert "1 group restored, 1 offset in Kafka" in undone.stderr
     assert values(registry, group, one) == [5]
     kept = Coordinators(offsets.settings, 20.0).side(group).offsets[one]
     assert (kept.offset, kept.metadata) == (6, "a note")
@@ -253,7 +253,7 @@ def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: 
     other = run("reset-offsets", "nobody", "--undo", file, "-z", cluster.connect)
     assert (other.returncode, "has nothing of group nobody" in other.stderr) == (2, True)
     undo = run("delete-group", names[0], "--undo", file, "-z", cluster.connect, "--execute")
-    assert (undo.returncode, "1 group made again" in undo.stderr) == (0, True), undo.stderr
+    assert (undo.returncode, "1 group restored" in undo.stderr) == (0, True), undo.stderr
     assert values(registry, names[0], P("t", 0)) == [5]
     assert not exists(registry, names[1])
     nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)

@@ -255,7 +255,7 @@ def test_an_interrupted_undo(registry: Registry, make_group: Build) -> None:
 
     with Meddler(registry.settings, interrupt) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         restore(signalled, lost)
-    told = f"1 of 2 groups are made again, group {groups[1]} perhaps in part"
+    told = f"1 of 2 groups are restored, group {groups[1]} perhaps in part"
     assert notices_of(caught.value) == [Notice(told, Remedy(GO_ON))]
     assert restore(registry, lost) == dict.fromkeys(groups)
     assert [is_there(registry, group) for group in groups] == [True, True]

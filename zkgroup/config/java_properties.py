@@ -6,7 +6,7 @@ or ``!`` are skipped. A key ends at the first unescaped ``=``, ``:`` or blank. A
 ``n``, ``r`` or ``f`` makes an escape; any other backslash is dropped.
 
 Two things differ: bytes are UTF-8 where they are valid UTF-8 and ISO-8859-1 otherwise (Java: always the latter), and
-blanks at the end of a value are dropped, as the reference does when it reads one.
+blanks at the end of a value are dropped, as the Scala consumer does when it reads one.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ labels = ["production", "eu-west-1"]         # shown where the cluster is
 security-protocol = "SASL_SSL"               # and all other options of zkgroup.config.settings_table
 [clusters.prod.kafka]                        # librdkafka's properties
 "socket.timeout.ms" = 10000
-[clusters.prod.properties]                   # the reference's keys
+[clusters.prod.properties]                   # the Scala consumer's keys
 "auto.offset.reset" = "smallest"
 """
 

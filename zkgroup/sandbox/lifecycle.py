@@ -161,7 +161,7 @@ def check_id(state: SandboxState, options: MemberOptions) -> None:
 
 
 def start_member(name: str, options: MemberOptions) -> MemberState:
-    """Start a reference member that runs on by itself in the sandbox called ``name``; wait until it has its streams.
+    """Start a Scala member that runs on by itself in the sandbox called ``name``; wait until it has its streams.
 
     Raises ``ZkgroupError`` with the telling line of its log where it ends before.
     """

@@ -170,7 +170,7 @@ class Sandbox:
         return Registry(registry_settings(self.connect, self.security, timeout))
 
     def member(self, group: str, subscription: str, **options: Any) -> ReferenceMember:
-        """A reference member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
+        """A Scala member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
         java = tuple(self.security.java_options(member=True)) if self.security else ()
         wanted = MemberOptions(self.connect, group, subscription, java_options=java, **options)
         member = ReferenceMember(wanted, wanted.folder(self.folder), self.guard, record=self._archive_classes)

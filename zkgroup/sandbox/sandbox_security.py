@@ -109,7 +109,7 @@ class Security:
         return {"username": user, "password": self.password("brokers" if user == BROKERS else "zookeeper")}
 
     def java_options(self, *, member: bool = False) -> list[str]:
-        """Where a JVM finds its names and passwords; ``member``: one of the reference's, which is ``USER``."""
+        """Where a JVM finds its names and passwords; ``member``: one of the Scala consumer's, which is ``USER``."""
         return [f"-Djava.security.auth.login.config={self.folder / 'member.conf' if member else self.jaas}"]
 
     # What servers are told

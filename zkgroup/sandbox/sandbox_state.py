@@ -36,7 +36,7 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """One reference member that runs detached."""
+    """One Scala member that runs detached."""
 
     name: str
     group: str

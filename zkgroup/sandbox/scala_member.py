@@ -1,4 +1,4 @@
-"""A reference member: the Scala consumer of a Kafka release, in a group beside ours."""
+"""A Scala member: the Scala consumer of a Kafka release, in a group beside ours."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def member_class_path(version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """What a reference member is to be.
+    """What a Scala member is to be.
 
     ``subscription`` holds topics, separated by commas (``kind`` "topics"), or a regular expression ("whitelist",
     "blacklist"). ``name`` is the ``consumer.id``; the member's own id is ``GROUP_NAME``. ``output``: a line holds the
@@ -115,7 +115,7 @@ class Consumed(NamedTuple):
 
 
 class ReferenceMember:
-    """A reference member as a process of this one. Its output is kept in a file, and its log in another.
+    """A Scala member as a process of this one. Its output is kept in a file, and its log in another.
 
     With a ``guard`` it ends when this process does.
     """

@@ -433,7 +433,7 @@ def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, 
         )
     return OffsetOutOfRangeError(
         f"{partition}: the log ends at {high}, below {end} where it ended when it was looked at",
-        "it was truncated, or deleted and made again",
+        "it was truncated, or deleted and recreated",
     )
 
 

@@ -184,4 +184,4 @@ def _left_out(member: GroupMember) -> str:
         return "it is left out here, and whether the others get past it is not known"
     if not stops_everyone(member):
         return "it is left out here"
-    return "no reference member can rebalance beside it: the plan leaves it out, and takes it to be mended first"
+    return "no Scala member can rebalance beside it: the plan leaves it out, and takes it to be mended first"

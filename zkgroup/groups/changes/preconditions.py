@@ -92,7 +92,7 @@ def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard
 
     Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
     be ``settled``; ``RefusedError`` where that is not known, or where the access list of
-    ``ids`` is shown in part only, so that the node could not be made again as it is.
+    ``ids`` is shown in part only, so that the node could not be recreated as it is.
     """
     parent, exports, lock = _export_parent(group), znodes.export_state(group), znodes.export_lock(group)
     ids, owners = znodes.ids(group), znodes.owners(group)

@@ -163,7 +163,7 @@ def _still_there(
 
 
 def _is_there(node: TreeNode, found: Result) -> bool:
-    """Whether what was read is the very node, and not one that was made again."""
+    """Whether what was read is the very node, and not one that was recreated."""
     return isinstance(found, Node) and found.stat.czxid == node.stat.czxid
 
 

@@ -57,11 +57,11 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
 
 
 def describe_left_out(backup: Backup) -> list[str]:
-    """What of the backup is not made again, in words: an owner that no session held was debris, and would keep its
+    """What of the backup is not restored, in words: an owner that no session held was debris, and would keep its
     partition from everybody."""
     count = sum(_is_left_out(backup, node) for node in backup.nodes)
     those = "that nobody held and that would keep their partitions from everybody"
-    return [f"{counted(count, 'owner node')} of the backup {those}: not made again"] if count else []
+    return [f"{counted(count, 'owner node')} of the backup {those}: not restored"] if count else []
 
 
 def _is_left_out(backup: Backup, node: SavedNode) -> bool:
@@ -128,7 +128,7 @@ def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError 
                 outcome[one.group] = error
             except BaseException as stop:
                 made = sum(error is None for error in outcome.values())
-                message = f"{made} of {counted(len(lost), 'group')} are made again, group {one.group} perhaps in part"
+                message = f"{made} of {counted(len(lost), 'group')} are restored, group {one.group} perhaps in part"
                 note(stop, message, "run it again to go on: what is in place stays")
                 raise
             else:

@@ -1,7 +1,7 @@
 """Writing a group's offsets so that nothing is lost: all that was planned, or nothing of a piece, and never blindly.
 
 An offset is written only while its node is the very one that the plan saw: same version and same ``mzxid`` in a read
-just before (a node that was deleted and made again has version 0 again), and the same version in the transaction. Every
+just before (a node that was deleted and recreated has version 0 again), and the same version in the transaction. Every
 transaction also carries the group's guard (``groups.guard``), so that it fails once a member has registered. Nodes that
 are missing above an offset are made in the same transaction, so a refusal leaves nothing behind.
 

@@ -2,7 +2,7 @@
 
 Burrow (1.9.5, ``core/internal/evaluator/caching.go``) is told of every commit; here commits are what looks have seen
 of them: an offset with the time at which it was written, which ZooKeeper tells, or, of offsets in Kafka, with the time
-of the look that saw it first. Members of the reference and zkgroup's do not write an offset again that has not changed,
+of the look that saw it first. Scala members and zkgroup's do not write an offset again that has not changed,
 so that a member which hangs shows as STOP rather than as STALL.
 """
 
@@ -20,8 +20,8 @@ GroupStatus: TypeAlias = Literal["OK", "WARN", "ERR"]
 
 #: Fewer looks show no trend.
 FEWEST: Final = 3
-#: Nor does a shorter time, in milliseconds: twice the reference's auto.commit.interval.ms, within which lag grows and
-#: nothing is committed, as it should be.
+#: Nor does a shorter time, in milliseconds: twice the Scala consumer's auto.commit.interval.ms, within which lag grows
+#: and nothing is committed, as it should be.
 SHORTEST: Final = 2 * 60_000
 MEANINGS: Final[dict[Status, str]] = {
     "OK": "it keeps up, or catches up",

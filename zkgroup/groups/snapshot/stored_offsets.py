@@ -43,7 +43,7 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
             shown = node.data.decode("utf-8", "replace")
             shown = repr(shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…")
             what = -1 if offset is None else offset
-            defect = f"{shown} has more than the number {what}, which no member of the reference can read"
+            defect = f"{shown} has more than the number {what}, which no Scala member can read"
     except MalformedZnodeError as malformed:
         if number is None:
             error = malformed.why

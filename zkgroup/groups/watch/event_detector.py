@@ -174,7 +174,7 @@ def _environment_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[E
         elif now is None:
             yield Event(at, "topic-gone", f"topic {topic} is gone, or concerns the group no more", topic=topic)
         elif was and now:
-            yield Event(at, "topic-recreated", f"topic {topic} was deleted and made again", topic=topic)
+            yield Event(at, "topic-recreated", f"topic {topic} was deleted and recreated", topic=topic)
     for key in sorted({*before.partitions} ^ {*state.partitions}):
         added = key in state.partitions
         words = f"partition {key} " + ("came" if added else "is gone, or concerns the group no more")
