@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zkgroup.config.connection_settings import TlsSettings
+from zkgroup.config.settings_table import DEFAULTS
 from zkgroup.protocol.operations import OPEN, Acl
 
 
@@ -18,7 +19,7 @@ class ZooKeeperSettings:
     """
 
     hosts: str
-    session_timeout: float = 6.0
+    session_timeout: float = DEFAULTS["zookeeper_session_timeout_ms"] / 1000
     connect_timeout: float = 5.0
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tls: TlsSettings | None = None
