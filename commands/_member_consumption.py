@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig
+from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.errors import Remedy, UnreachableError, ZkgroupError
 from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
@@ -219,7 +220,7 @@ def _kafka_member(
         config,
         lambda: _brokers(settings, config),
         start=start,
-        strategies=(config.partition_assignment_strategy,) if given else ("range", "roundrobin"),
+        strategies=(config.partition_assignment_strategy,) if given else STRATEGIES,
         properties=membership.properties,
         on_rebalance=lambda rebalance: _report(config.group_id, rebalance, checked, membership.report),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
 from zkgroup.text import listed
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
     from zkgroup.groups.assignment.what_if import Choice
-    from zkgroup.protocol.assignors import Strategy
 
     from ._execution import Change
 
@@ -37,7 +37,7 @@ def assign(
     ctx: typer.Context,
     group: GroupArgument,
     strategy: Annotated[
-        Literal["range", "roundrobin"] | None,
+        Strategy | None,
         typer.Option(
             "--strategy", help="The plan of this strategy. Default: the strategy that explains the live owners best."
         ),

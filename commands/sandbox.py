@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import Notice, Remedy, UsageError
 
 from ._completion_values import complete_release, complete_sandbox
@@ -285,9 +286,7 @@ def member(
         str | None, typer.Option(metavar="RE", help="Read the topics that do not match.", show_default=False)
     ] = None,
     streams: Annotated[int, typer.Option(metavar="N", min=1, help="Its consumer threads.")] = 1,
-    strategy: Annotated[
-        Literal["range", "roundrobin"], typer.Option(help="The partition assignment strategy.")
-    ] = "range",
+    strategy: Annotated[Strategy, typer.Option(help="The partition assignment strategy.")] = "range",
     release: Annotated[
         str, typer.Option(metavar="VERSION", help="The consumer's release, 0.8.2.2 to 1.1.1; any broker will do.")
     ] = "1.1.1",

@@ -38,7 +38,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.layout import LayoutWish, parse_parts, read_name
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export

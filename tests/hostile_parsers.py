@@ -19,10 +19,10 @@ from zkgroup.config.connection_settings import parse_bootstrap, parse_connect_st
 from zkgroup.config.consumer_config import load_consumer_config
 from zkgroup.config.java_properties import parse_properties
 from zkgroup.config.profiles import read_profiles
-from zkgroup.config.zookeeper_credentials import read_credentials
+from zkgroup.config.zookeeper_auth_file import read_auth_file
 from zkgroup.connector.start_position import parse_start
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.run_log import LAYOUT, Destination
+from zkgroup.export.destination.parquet_destination import LAYOUT, Destination
 from zkgroup.export.model import documents
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import Lost, Skipped, Slice
@@ -262,7 +262,7 @@ PARSERS: dict[str, Parser] = {
         (b"zookeeper.session.timeout.ms=1000\nauto.offset.reset=smallest\nkafka.linger.ms=3\ndual.commit.enabled=true",),
     ),
     "credentials": Parser(
-        of_file(lambda path: read_credentials(path, "profile"), "auth"), (b"digest a:b\n# c\nuser:pass word\n",)
+        of_file(lambda path: read_auth_file(path, "profile"), "auth"), (b"digest a:b\n# c\nuser:pass word\n",)
     ),
     "filter": Parser(
         of_text(lambda text: TopicFilter("black_list", text).select(["orders", "a.b", "x" * 200])),

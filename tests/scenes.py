@@ -14,7 +14,7 @@ from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition

@@ -1,4 +1,4 @@
-"""Credentials for ZooKeeper, from a file: no command line and no shared configuration shows them."""
+"""The file of ``--zookeeper-auth-file``: users and passwords of ZooKeeper's ``digest`` scheme."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zkgroup.errors import UsageError
 DIGEST: Final = "digest"
 
 
-def read_credentials(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
     """Scheme and credentials, one per line as ``addauth`` of ZooKeeper's shell takes them: ``digest USER:PASSWORD``, or
     ``USER:PASSWORD``. Blank lines, and those that begin with ``#``, are skipped.
 
