@@ -10,7 +10,7 @@ from zkgroup.errors import UsageError
 
 from ._checkpoint_output import FileFormatOption, KeepOption, SaveOption, save
 from ._context import warn
-from ._group_views import PartitionsOption, StoreOption, check_topics, look_at
+from ._group_views import PartitionsOption, StoreOption, check_topics, read_one_group
 from ._monitoring import MetricsOption, write_metrics
 from ._output import SPARE, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption
@@ -61,12 +61,12 @@ def offsets(
     if save_to is not None:
         snapshot, shown = save(ctx, group, scope, store, save_to, file_format, keep)
     else:
-        snapshot = look_at(ctx, group, store=store or "both")
+        snapshot = read_one_group(ctx, group, store=store or "both")
         shown = store or snapshot.store
     if metrics is not None:
         from zkgroup.groups.findings.inspection import inspect
 
-        whole = look_at(ctx, group, store=store or "both") if save_to is not None else snapshot
+        whole = read_one_group(ctx, group, store=store or "both") if save_to is not None else snapshot
         write_metrics(metrics, [inspect(whole, store=store)], None)
     if "-" in (save_to, metrics):
         warn(ctx, notes(snapshot, shown))

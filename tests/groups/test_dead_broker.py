@@ -86,7 +86,7 @@ def test_each_partition_has_its_own_error(crippled: Crippled) -> None:
     assert all("broker 2" in (p.log_error or "") for p in look.partitions if p.partition in crippled.dead)
     (told,) = [note for note in notes(look) if "broker 2" in note]
     assert told.startswith(", ".join(f"t-{number}" for number in sorted(crippled.dead)))
-    (finding,) = [finding for finding in judged(look) if finding.code == "incomplete-look"]
+    (finding,) = [finding for finding in judged(look) if finding.code == "incomplete-snapshot"]
     assert "broker 2" in finding.message
 
 

@@ -182,10 +182,10 @@ def test_what_could_not_be_judged_is_not_called_right(cluster: Cluster) -> None:
     code, out, _ = cluster.run("inspect-group", "--all", "--output", "json")
     assert code == 0
     codes = {one["group"]: [finding["code"] for finding in one["findings"]] for one in orjson.loads(out)}
-    assert "incomplete-look" in codes[cluster.lost]
+    assert "incomplete-snapshot" in codes[cluster.lost]
     # Partition 1 has no offset in ZooKeeper; whether it has one in Kafka is what nobody tells.
-    assert set(codes[cluster.both]) == {"incomplete-look", "partition-without-leader"}
-    assert "incomplete-look" not in codes[cluster.told]
+    assert set(codes[cluster.both]) == {"incomplete-snapshot", "partition-without-leader"}
+    assert "incomplete-snapshot" not in codes[cluster.told]
 
 
 def test_a_group_in_kafka_alone_has_partitions_without_a_leader(cluster: Cluster) -> None:

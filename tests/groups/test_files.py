@@ -200,7 +200,7 @@ def test_hostile_names_in_zk_lines() -> None:
         ("t,-1,5\n", 1, "'-1' is no partition"),
         ("t,2147483648,5\n", 1, "is no partition"),
         ('t,0,"1\n', 1, "is no CSV"),
-        ("topic,partition,lag\nt,0,1\n", 1, "no column holds offsets"),
+        ("topic,partition,lag\nt,0,1\n", 1, "no column has offsets"),
         ("/consumers/g/offsets/t/0:1\n/consumers/g/owners/t/0:x\n", 2, "is no offset of a group in ZooKeeper"),
         ("/consumers/g/offsets/t/leader:1\n", 1, "names no partition"),
         ("/consumers//offsets/t/0:1\n", 1, "names no group"),
@@ -288,14 +288,14 @@ def test_text_that_begins_like_a_packed_file_is_text(topic: str) -> None:
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "[]", "{}", '{"groupid":"g","offsets":{}}', "\ufeff"])
 def test_nothing_in_a_file(text: str) -> None:
     """A file without a single offset is a mistake, not a plan to do nothing."""
-    assert refused(text).startswith("saved holds no offsets")
+    assert refused(text).startswith("saved has no offsets")
 
 
 def test_json_of_another_kind() -> None:
     """JSON that is nested without end, or no object at all, is refused."""
     assert "nested too deeply" in refused("[" * 100_000)
     assert "nested too deeply" in refused('{"a":' * 100_000)
-    assert "holds no offsets" in refused('"text"', "json")
+    assert "without offsets" in refused('"text"', "json")
     assert "NaN" in refused('{"t":{"0":NaN}}')
 
 

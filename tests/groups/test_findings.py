@@ -133,7 +133,7 @@ def test_an_earlier_look_dates_what_left_no_time() -> None:
 def test_a_gap_in_two_looks_is_none_of_a_rebalance() -> None:
     """A group that rebalances without end has its gaps told: what nobody owned 30 s ago either is unread."""
     now, before = having(UNREAD, 0, since=JUST_NOW), replace(UNREAD, taken_at=NOW - 30 * SECOND)
-    assert "in two looks" in found(now, "partition-without-owner", before).message
+    assert "in two snapshots" in found(now, "partition-without-owner", before).message
 
 
 def test_a_young_group_that_has_settled_is_not_rebalancing() -> None:

@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.client import KafkaSettings, consumer
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.findings.finding import KINDS
-from zkgroup.groups.findings.scene import REST
+from zkgroup.groups.findings.group_facts import REST
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.protocol import znodes
@@ -61,8 +61,8 @@ EXPECTED = 41
 def test_all_are_made(broken: list[Broken]) -> None:
     """So many situations; together with those below they are all kinds of finding."""
     assert len(broken) == EXPECTED
-    below = {"cluster-without-broker", "split-group", "incomplete-look", "rebalance-in-progress", "growing-lag"}
-    below |= {"group-debris", "unresponsive-member"}  # the latter with its members in test_unresponsive
+    below = {"cluster-without-broker", "split-group", "incomplete-snapshot", "rebalance-in-progress", "growing-lag"}
+    below |= {"leftover-group", "unresponsive-member"}  # the latter with its members in test_unresponsive
     below |= {"unregistered-commits", "incompatible-broker"}  # in tests of their own
     assert {one.code for one in broken} | below == KINDS.keys()
 
@@ -151,10 +151,10 @@ def test_debris(registry: Registry, unique: Callable[[str], str]) -> None:
     assert not isinstance(registry.write(Ensure(znodes.offset_topic(group, "never"))), Failure)
     assert not isinstance(registry.write(Create(znodes.offset(group, TopicPartition("never", 0)), b"3")), Failure)
     now = look(registry, None, group)
-    assert "group-debris" not in {finding.code for finding in judged(now)}
+    assert "leftover-group" not in {finding.code for finding in judged(now)}
     later = judged(replace(now, taken_at=now.taken_at + DAY))
     assert {finding.severity for finding in later} == {"info"}
-    assert lines(next(f for f in later if f.code == "group-debris")) == (f"zkgroup delete-group {group} --execute",)
+    assert lines(next(f for f in later if f.code == "leftover-group")) == (f"zkgroup delete-group {group} --execute",)
 
 
 def test_a_cluster_without_brokers(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
@@ -185,7 +185,7 @@ def test_brokers_that_do_not_answer(zookeeper: Sandbox, unique: Callable[[str], 
     with Registry(ZooKeeperSettings(zookeeper.address + chroot), 30.0) as registry:
         snapshot = read_group(registry, "g", kafka=KafkaSettings("127.0.0.1:1"), timeout=1.0)
     findings = judged(snapshot)
-    assert [(finding.code, finding.severity) for finding in findings] == [("incomplete-look", "warning")]
+    assert [(finding.code, finding.severity) for finding in findings] == [("incomplete-snapshot", "warning")]
 
 
 def test_a_group_in_two_places(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:

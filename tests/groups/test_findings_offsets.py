@@ -52,8 +52,8 @@ def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:
         (having(ALONE, 1, stored=None), None, "partition-without-offset"),
         (having(ALONE, 1, log_end=130), replace(ALONE, taken_at=NOW - 300 * SECOND), "growing-lag"),
         (group(ALONE.members, [*ALONE.partitions, owned("left", 0, None)]), None, "offset-without-subscriber"),
-        (group((), [], group="console-consumer-1"), None, "group-debris"),
-        (group((), [], last_change=NOW - 30 * DAY), None, "group-debris"),
+        (group((), [], group="console-consumer-1"), None, "leftover-group"),
+        (group((), [], last_change=NOW - 30 * DAY), None, "leftover-group"),
     ],
 )
 def test_what_kafka_may_know_is_not_said_to_be_missing(
@@ -136,7 +136,7 @@ def test_old_groups_are_told_of_more_quietly() -> None:
 def test_a_console_consumer_that_has_just_gone_is_no_debris() -> None:
     """It may be about to come back; and one with members never is."""
     assert judged(inactive(group="console-consumer-1", last_change=NOW - 60 * SECOND)) == []
-    assert "group-debris" not in codes(replace(ALONE, group="console-consumer-1", last_change=NOW - 9 * DAY))
+    assert "leftover-group" not in codes(replace(ALONE, group="console-consumer-1", last_change=NOW - 9 * DAY))
 
 
 @pytest.mark.parametrize(("apart", "severity"), [(180, "warning"), (20, "info")])

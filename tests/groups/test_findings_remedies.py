@@ -139,7 +139,7 @@ def test_who_is_stopped_is_not_told_to_rebalance() -> None:
     snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
     for code in ("member-without-partitions", "partition-without-owner"):
         finding = found(snapshot, code)
-        advice = Remedy("mend the registration of g_bad first: no Scala member can rebalance beside it")
+        advice = Remedy("mend the registration of g_bad first: until then no Scala member can rebalance")
         assert finding.remedy == advice
 
 
@@ -156,7 +156,7 @@ def test_a_look_that_is_incomplete_names_all_that_is_unknown() -> None:
         )
         for number in range(10_000)
     ]
-    message = found(group((), partitions), "incomplete-look").message
+    message = found(group((), partitions), "incomplete-snapshot").message
     assert message.startswith("orders-0..9999: the brokers do not know it: what depends")
 
 

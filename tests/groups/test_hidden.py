@@ -99,7 +99,7 @@ def test_a_group_without_members_that_hides_is_no_debris(
     assert found.state == "broken"  # that it has members cannot be told, nor that it has none
     later = judged(replace(found, taken_at=found.taken_at + 30 * DAY))
     assert {(f.code, f.subject) for f in later if f.severity != "info"} == {("unreadable-node", path)}
-    assert "group-debris" not in {finding.code for finding in later}
+    assert "leftover-group" not in {finding.code for finding in later}
 
 
 @pytest.mark.parametrize("part", ["member", "owners", "owner"])

@@ -223,7 +223,7 @@ def test_what_is_not_known_of_many_groups_is_said_once() -> None:
         ("a: b", {"members": away, "offsets": away}),
         ("two", {"members": away, "offsets": silent}),
     ]
-    looks = [replace(snapshot(), group=name, warnings=("all",), kafka_untold=untold) for name, untold in told]
+    looks = [replace(snapshot(), group=name, warnings=("all",), kafka_failures=untold) for name, untold in told]
     assert shared_warnings(looks) == [
         "all",
         f"members and offsets of 7 groups in Kafka (g0, g1, g2, g3, g4 and 2 more) are not known: {silent}",

@@ -16,7 +16,7 @@ from members import ProcessMember, ReadMember, owners, wait_for_rest
 from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.findings.scene import REST
+from zkgroup.groups.findings.group_facts import REST
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes

@@ -368,8 +368,7 @@ def test_misfits_name_partitions_and_owners() -> None:
     owners = {TopicPartition("t", 0): "g_b-0", TopicPartition("old", 0): "g_b-0"}
     group = snapshot(members, {"t": range(2)}, owners, errors={"g_bad": "no JSON"})
     assert find_misfits(group, [RANGE, NEW]) == [
-        "member g_bad: no JSON; no Scala member can rebalance beside it: the plan leaves it out, and takes it to be"
-        " mended first",
+        "member g_bad: no JSON; no Scala member can rebalance until it is corrected: the plan leaves it out",
         "old-0 is owned by g_b-0, the plan gives it to nobody",
         "t-0 is owned by g_b-0, the plan gives it to g_a-0",
         "t-1 has no owner, the plan gives it to g_b-0",

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 
 from zkgroup.config.java_properties import Property
 from zkgroup.config.settings_table import (
-    Strategy,
     BY_KEY,
     DEFAULTS,
     KAFKA_PREFIX,
@@ -17,6 +16,7 @@ from zkgroup.config.settings_table import (
     OTHER_NAMES,
     RESERVED,
     Setting,
+    Strategy,
     find_key,
 )
 from zkgroup.errors import UsageError, did_you_mean

@@ -290,9 +290,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         target=Target("socket.timeout.ms", 10, 300_000, "offsets"),
         lowest=1,
     ),
-    _member(
-        "partition.assignment.strategy", "choice", "range", "`range` or `roundrobin`", choices=STRATEGIES
-    ),
+    _member("partition.assignment.strategy", "choice", "range", "`range` or `roundrobin`", choices=STRATEGIES),
     _member("rebalance.max.retries", "int", 4, "attempts of one rebalance", lowest=1, zookeeper_only=True),
     _member(
         "rebalance.backoff.ms",

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Final, Literal
 
-from zkgroup.config.settings_table import STRATEGIES, Strategy
+from zkgroup.config.settings_table import STRATEGIES
+from zkgroup.config.settings_table import Strategy as Strategy
 from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
 from zkgroup.protocol.java_hash import extend_hash, signed
 from zkgroup.protocol.names import (

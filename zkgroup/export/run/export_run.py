@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import extend_coverage
 from zkgroup.export.destination.parquet_destination import RECORD, Destination
-from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.topic_owners import claim_topics
 from zkgroup.export.model.documents import damaged, decode_record, digest, encode_record
 from zkgroup.export.model.plan_types import OffsetRange

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.destination.parquet_destination import LAYOUT, LOG, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
+from zkgroup.export.destination.parquet_destination import LAYOUT, LOG, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
 from zkgroup.export.model.documents import damaged
 from zkgroup.export.model.layout import is_read

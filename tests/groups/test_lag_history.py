@@ -13,7 +13,7 @@ import pytest
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.monitoring.burrow_status import Sample
-from zkgroup.groups.monitoring.lag_history import APART, KEPT, History
+from zkgroup.groups.monitoring.lag_history import APART, KEPT, LagHistory
 from zkgroup.groups.offset_files.checkpoint_series import Series
 from zkgroup.protocol.names import TopicPartition
 
@@ -29,7 +29,7 @@ def look(taken_at: int, offset: int | None = 5, end: int | None = 9, group: str 
 
 def test_a_window_has_the_last_looks_in_their_order(tmp_path: Path) -> None:
     """Of this cluster, group and store alone; not from the moment on that is asked for."""
-    with History(tmp_path / "made" / "h.sqlite3") as history:
+    with LagHistory(tmp_path / "made" / "h.sqlite3") as history:
         for number in range(6):
             history.keep("zk:1", [look(number * APART, number), look(number * APART, 50, group="other")])
         history.keep("zk:2", [look(3 * APART, 99)])
@@ -41,7 +41,7 @@ def test_a_window_has_the_last_looks_in_their_order(tmp_path: Path) -> None:
 
 def test_looks_that_follow_each_other_closely_count_once(tmp_path: Path) -> None:
     """Ten looks within a second are no window."""
-    with History(tmp_path / "h.sqlite3") as history:
+    with LagHistory(tmp_path / "h.sqlite3") as history:
         for number in range(20):
             history.keep("zk:1", [look(number * APART // 5, number)])
         (samples,) = history.window("zk:1", "g", "zookeeper", 9, 4 * APART).values()
@@ -51,11 +51,11 @@ def test_looks_that_follow_each_other_closely_count_once(tmp_path: Path) -> None
 def test_old_looks_go(tmp_path: Path) -> None:
     """The file does not grow for ever."""
     path = tmp_path / "h.sqlite3"
-    with History(path) as history:
+    with LagHistory(path) as history:
         history.keep("zk:1", [look(0)])
         history.keep("zk:1", [look(KEPT + 1)])
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM look").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM snapshot").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM seen").fetchone() == (1,)
     connection.close()
 
@@ -80,7 +80,7 @@ for number in range(20):
     ]
     assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 4
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT name, count(*) FROM look GROUP BY name").fetchall() == [
+        assert connection.execute("SELECT name, count(*) FROM snapshot GROUP BY name").fetchall() == [
             (f"g{number}", 20) for number in range(4)
         ]
     connection.close()
@@ -98,9 +98,9 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     before = [path.read_bytes() for path in (text, other, newer)]
     for path, why in ((text, "no history"), (other, "something else"), (newer, "another release")):
-        with pytest.raises(UsageError, match=why), History(path):
+        with pytest.raises(UsageError, match=why), LagHistory(path):
             pass
-    with pytest.raises(ZkgroupError, match="cannot be"), History(text / "h.sqlite3"):
+    with pytest.raises(ZkgroupError, match="cannot be"), LagHistory(text / "h.sqlite3"):
         pass
     assert [path.read_bytes() for path in (text, other, newer)] == before
 
