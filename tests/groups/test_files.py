@@ -341,7 +341,7 @@ def test_a_hundred_thousand_lines() -> None:
 def test_more_than_any_group_has(text: str, limit: str) -> None:
     """A file of more lines or names than all partitions of any cluster take is refused in one line before it is taken
     apart, which takes minutes; those that end in the middle are not even JSON."""
-    assert refused(text).startswith(f"saved holds more than {limit}: see whether it is the right file")
+    assert refused(text).startswith(f"saved has more than {limit}: see whether it is the right file")
 
 
 @pytest.mark.parametrize(
@@ -377,8 +377,8 @@ def test_more_offsets_than_any_group_has(monkeypatch: pytest.MonkeyPatch) -> Non
     """However few lines and names they take."""
     monkeypatch.setattr(file_entries, "MAX_ENTRIES", 3)
     assert len(parse("".join(f"t {n} {n}\n" for n in range(3))).offsets_of(GROUP)) == 3
-    assert "saved holds more than 3 offsets" in refused("".join(f"t {n} {n}\n" for n in range(4)))
-    assert "saved holds more than 3 offsets" in refused('{"t":{"0":1,"1":1,"2":1,"3":1}}')
+    assert "saved has more than 3 offsets" in refused("".join(f"t {n} {n}\n" for n in range(4)))
+    assert "saved has more than 3 offsets" in refused('{"t":{"0":1,"1":1,"2":1,"3":1}}')
 
 
 def test_reading_files(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_old_looks_go(tmp_path: Path) -> None:
         history.keep("zk:1", [look(KEPT + 1)])
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM snapshot").fetchone() == (1,)
-        assert connection.execute("SELECT count(*) FROM seen").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM sample").fetchone() == (1,)
     connection.close()
 
 
@@ -66,7 +66,7 @@ def test_many_processes_use_one_file(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from test_history import look
+from test_lag_history import look
 from zkgroup.groups.monitoring.lag_history import History
 for number in range(20):
     with History(Path(sys.argv[1])) as history:
