@@ -54,7 +54,7 @@ def broken(error: str, **changes: Any) -> GroupMember:
     return replace(member("g_b", {}), registration=None, error=error, streams={}, **changes)
 
 
-def beside_broker(snapshot: GroupSnapshot, fault: BrokerFault) -> GroupSnapshot:
+def with_broker(snapshot: GroupSnapshot, fault: BrokerFault) -> GroupSnapshot:
     return replace(snapshot, broker_ids=(1, 2), faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, 10**6),))
 
 
@@ -181,11 +181,11 @@ CASES: list[tuple[str, Case]] = [
         inactive(3), 2, stored=None))),
     ("partition-without-offset", ("warning", "orders-2", "others of its topic have", having(
         inactive(3), 2, stored=None, log_start=5, log_end=5))),
-    ("incompatible-broker", ("critical", "/brokers/ids/2", "claims its partitions and reads nothing", beside_broker(
+    ("incompatible-broker", ("critical", "/brokers/ids/2", "claims its partitions and reads nothing", with_broker(
         ALONE, BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)))),
-    ("incompatible-broker", ("info", "/brokers/ids/2", "members of 0.9 to 0.10.1 fail their rebalances", beside_broker(
+    ("incompatible-broker", ("info", "/brokers/ids/2", "members of 0.9 to 0.10.1 fail their rebalances", with_broker(
         ALONE, BrokerFault("has a listener", "of 0.9 to 0.10.1", rebalances=False)))),
-    ("incompatible-broker", ("critical", "/brokers/ids/2", "members up to 0.11 fail their rebalances", beside_broker(
+    ("incompatible-broker", ("critical", "/brokers/ids/2", "members up to 0.11 fail their rebalances", with_broker(
         UNREAD, BrokerFault("has a number", "up to 0.11", rebalances=False)))),
     ("unregistered-commits", ("info", GROUP, "1 partition changed 1.0 s ago, about every 0.1 s", having(
         inactive(), 1, stored=stored(50, NOW - 1000, version=9, mzxid=900, created_at=NOW - 1900)))),

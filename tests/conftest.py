@@ -206,8 +206,8 @@ def fill(kafka: KafkaSettings) -> Callable[..., list[Record]]:
 
 
 @pytest.fixture(scope="session")
-def reference_jars() -> Callable[[Sequence[str]], list[str]]:
-    """``reference_jars(versions)``: the folders with the jars of these Kafka releases, downloaded if need be."""
+def scala_consumer_jars() -> Callable[[Sequence[str]], list[str]]:
+    """``scala_consumer_jars(versions)``: the folders with the jars of these Kafka releases, downloaded if need be."""
     return lambda versions: [str(kafka_jars(version)) for version in versions]
 
 

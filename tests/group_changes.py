@@ -24,7 +24,7 @@ class Manager(group_manager.Manager):
         self.applier = Applier(registry, brokers, timeout)
 
     def plan_copy(self, source: Found, to: str, *, store: Store | None = None, is_rename: bool = False) -> Plan:
-        return plan_group_copy(source, self.look(to, store), is_rename=is_rename)
+        return plan_group_copy(source, self.snapshot(to, store), is_rename=is_rename)
 
     def copy(self, plan: Plan, acls: Mapping[str, tuple[Acl, ...]] | None = None) -> None:
         self.applier.write(replace(plan, acls=acls or {}))

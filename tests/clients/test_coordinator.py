@@ -121,11 +121,11 @@ def test_releases_that_tell_less(make_sandbox: Callable[..., Sandbox], zookeeper
         names, is_unlisted, missing = Coordinators(settings, 20.0).names()
         assert (is_unlisted, missing) == (release in ("0.8.2.2", "0.9.0.1"), ())
         assert set(names) <= {"g"}
-        look = read_group(registry, "g", kafka=settings)
-        assert [(p.name, p.committed("kafka"), p.log_end) for p in look.partitions] == [
+        snapshot = read_group(registry, "g", kafka=settings)
+        assert [(p.name, p.committed("kafka"), p.log_end) for p in snapshot.partitions] == [
             ("t-0", None, 0), ("t-1", None, 0), ("t-2", 5, 0), ("u-0", 6, 0),
         ]  # fmt: skip
-        assert look.warnings == ()
+        assert snapshot.warnings == ()
         whole = run("list-groups", "-z", sandbox.connect)
         listed = "g" in [line.split()[0] for line in whole.stdout.splitlines()]
         assert listed == ("g" in names)

@@ -193,7 +193,7 @@ def test_messages_without_a_time_are_not_skipped(
     assert (found.offsets, found.doubts) == ({key: 0}, {key: TIMELESS})
 
 
-def test_who_may_not_read_is_told_so() -> None:
+def test_missing_permission_to_read_is_reported() -> None:
     """Describing a topic is enough to ask brokers for a time, not to look into it that they find none: no guess."""
     key, settings = TopicPartition("t", 0), KafkaSettings("h:1")
     refused = timestamp_search._unread(key, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), settings)

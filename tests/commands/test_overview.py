@@ -59,8 +59,8 @@ def test_what_is_critical_in_any_group_comes_first(capsys: pytest.CaptureFixture
     warned = replace(inactive(), warnings=("log offsets are not known: brokers gave no answer",))
     print_summary(inspected([("a", warned), ("b", both), ("c", lost)]), GlobalOptions())
     lines = capsys.readouterr().out.splitlines()
-    told = [line for line in lines if line in ("a", "b", "c") or line.startswith(("critical ", "warning "))]
-    assert told == [
+    message = [line for line in lines if line in ("a", "b", "c") or line.startswith(("critical ", "warning "))]
+    assert message == [
         *("b", "critical  offset-before-start: orders-1", "c", "critical  offset-before-start: orders-1"),
         *("b", "warning   incomplete-snapshot: b", "a", "warning   incomplete-snapshot: a"),
     ]

@@ -222,7 +222,7 @@ def test_hostile_names_in_zk_lines() -> None:
         (b"t 0 1\n\x00", 2, "a zero byte"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line(text: str | bytes, line: int, why: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(text: str | bytes, line: int, why: str) -> None:
     """One line names the file, the line in it, and what is wrong there."""
     message = refused(text)
     assert message.startswith(f"saved, line {line}: ")

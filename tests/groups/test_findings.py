@@ -101,7 +101,9 @@ def test_findings_are_sorted_worst_first() -> None:
         lambda s, at: replace(s, topics={"orders": topic("orders", 2, changed_at=at)}),
     ],
 )
-def test_a_gap_is_told_from_a_rebalance_by_node_times(change: Callable[[GroupSnapshot, int], GroupSnapshot]) -> None:
+def test_a_gap_is_distinguished_from_a_rebalance_by_node_times(
+    change: Callable[[GroupSnapshot, int], GroupSnapshot],
+) -> None:
     """Whatever makes a group rebalance excuses a gap for ten seconds, and no longer."""
     young = codes(change(UNREAD, JUST_NOW))
     assert "rebalance-in-progress" in young
@@ -240,7 +242,7 @@ def test_a_member_that_holds_nothing_while_all_is_read_stands_by() -> None:
     assert codes(replace(spare, partitions=two)) == {"surplus-streams"}
 
 
-def test_many_topics_with_surplus_streams_are_told_of_once() -> None:
+def test_many_topics_with_surplus_streams_are_reported_once() -> None:
     """A filter's four streams over a hundred topics of one partition are one line, not a hundred."""
     topics = {f"t{n}": 4 for n in range(100)}
     partitions = [owned(name, 0) for name in topics]

@@ -19,7 +19,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import find_misfits, read_plan_start
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
-from zkgroup.groups.changes.debris import read_debris
+from zkgroup.groups.changes.leftover import read_debris
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
 from zkgroup.groups.snapshot.tables import half_seen
@@ -151,7 +151,7 @@ def test_not_judged_is_not_wrong(
     assert [row["registered"] for row in rows] == unseen.get(part, [True, True])
 
 
-def test_a_plan_beside_owners_that_may_not_be_seen(
+def test_a_plan_with_owners_that_may_not_be_seen(
     hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
 ) -> None:
     """The plan is shown, and no partition is said to be free or to move."""
@@ -189,15 +189,15 @@ def test_a_list_says_of_which_groups_it_counts_a_part(
     """Offsets that may not be read are no lag, and no sign of there being none. What a group's own node holds is not
     counted."""
     group, _, _ = hiding(part)
-    told = half_seen([read_group(registry, group)])
-    assert [group in line for line in told] == ([] if part in (None, "group") else [True])
+    message = half_seen([read_group(registry, group)])
+    assert [group in line for line in message] == ([] if part in (None, "group") else [True])
     if part == "offsets":
         result = run("list-groups", "-z", cluster.connect)
         assert result.returncode == 0, result.stderr
         assert "may not be read, and is not counted" in result.stderr
 
 
-def test_a_plan_beside_a_member_that_may_not_be_seen(
+def test_a_plan_with_a_member_that_may_not_be_seen(
     hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
 ) -> None:
     """The plan leaves it out, and says that it does and why; nothing is said to be mended."""

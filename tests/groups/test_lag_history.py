@@ -20,40 +20,40 @@ from zkgroup.protocol.names import TopicPartition
 ORDERS = TopicPartition("orders", 0)
 
 
-def look(taken_at: int, offset: int | None = 5, end: int | None = 9, group: str = "g") -> GroupSnapshot:
+def snapshot_at(taken_at: int, offset: int | None = 5, end: int | None = 9, group: str = "g") -> GroupSnapshot:
     """A group with one partition."""
     stored = None if offset is None else StoredOffset(offset, 0, 0, 0, 77)
     partition = GroupPartition("orders", 0, stored=stored, log_start=0, log_end=end)
     return GroupSnapshot(group, (), (partition,), frozenset(), taken_at=taken_at)
 
 
-def test_a_window_has_the_last_looks_in_their_order(tmp_path: Path) -> None:
+def test_a_window_has_the_last_snapshots_in_their_order(tmp_path: Path) -> None:
     """Of this cluster, group and store alone; not from the moment on that is asked for."""
     with LagHistory(tmp_path / "made" / "h.sqlite3") as history:
         for number in range(6):
-            history.keep("zk:1", [look(number * APART, number), look(number * APART, 50, group="other")])
-        history.keep("zk:2", [look(3 * APART, 99)])
+            history.keep("zk:1", [snapshot_at(number * APART, number), snapshot_at(number * APART, 50, group="other")])
+        history.keep("zk:2", [snapshot_at(3 * APART, 99)])
         assert history.window("zk:1", "g", "zookeeper", 3, 5 * APART) == {
             ORDERS: [Sample(number * APART, number, 9, 77) for number in (2, 3, 4)]
         }
         assert history.window("zk:1", "g", "kafka", 3, 5 * APART) == {}
 
 
-def test_looks_that_follow_each_other_closely_count_once(tmp_path: Path) -> None:
+def test_snapshots_that_follow_each_other_closely_count_once(tmp_path: Path) -> None:
     """Ten looks within a second are no window."""
     with LagHistory(tmp_path / "h.sqlite3") as history:
         for number in range(20):
-            history.keep("zk:1", [look(number * APART // 5, number)])
+            history.keep("zk:1", [snapshot_at(number * APART // 5, number)])
         (samples,) = history.window("zk:1", "g", "zookeeper", 9, 4 * APART).values()
         assert [sample.taken_at for sample in samples] == [0, APART, 2 * APART, 3 * APART]
 
 
-def test_old_looks_go(tmp_path: Path) -> None:
+def test_old_snapshots_go(tmp_path: Path) -> None:
     """The file does not grow for ever."""
     path = tmp_path / "h.sqlite3"
     with LagHistory(path) as history:
-        history.keep("zk:1", [look(0)])
-        history.keep("zk:1", [look(KEPT + 1)])
+        history.keep("zk:1", [snapshot_at(0)])
+        history.keep("zk:1", [snapshot_at(KEPT + 1)])
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM snapshot").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM sample").fetchone() == (1,)

@@ -287,7 +287,7 @@ def unsubscribe(looking: Registry, removing: Registry, group: str, *topics: str)
     return remove_nodes(removing, ZnodeRemoval(tree, roots=roots, guarding=guard, check_after=True))
 
 
-def test_a_topic_that_nobody_reads_goes_beside_members(
+def test_an_unread_topic_goes_with_members_active(
     registry: Registry, make_group: Build, reader: Callable[..., str]
 ) -> None:
     """Members of other topics are let be; offsets and left owners of the topic go, the others' stay."""
@@ -331,7 +331,7 @@ def test_a_topic_that_somebody_reads_stays(
 
 
 @pytest.mark.parametrize("owners", ["missing", "empty", "of others"])
-def test_a_claim_after_the_last_look_stops_it(
+def test_a_claim_after_the_last_read_stops_it(
     registry: Registry, second: Registry, make_group: Build, reader: Callable[..., str], owners: str
 ) -> None:
     """A member that subscribes and claims at once, before the transaction, keeps its offsets."""

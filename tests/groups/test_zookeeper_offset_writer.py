@@ -52,7 +52,7 @@ def test_an_active_group_is_refused(registry: Registry, second: Registry, make_g
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_member_that_comes_after_the_last_look_wins(
+def test_a_member_that_comes_after_the_last_read_wins(
     registry: Registry, second: Registry, make_group: Build, ids: bool
 ) -> None:
     """It registers between look and transaction: nothing is overwritten, and no node that was made stays behind."""

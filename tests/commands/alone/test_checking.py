@@ -50,7 +50,7 @@ class Check:
     def a_minute_passes(self) -> None:
         """Everything that is kept becomes a minute older."""
         with sqlite3.connect(self.history) as connection:
-            connection.execute("UPDATE look SET taken_at = taken_at - 60000")
+            connection.execute("UPDATE snapshot SET taken_at = taken_at - 60000")
             connection.execute("UPDATE seen SET changed_at = changed_at - 60000")
         connection.close()
 
@@ -96,7 +96,7 @@ def test_a_group_that_commits_nothing_any_more_is_critical(
     assert data["not_ok"] == 3
 
 
-def test_a_group_that_goes_back_or_falls_behind_is_told(
+def test_a_group_that_goes_back_or_falls_behind_is_reported(
     check: Check, registry: Registry, groups: Groups, topic: str, fill: Callable[..., object]
 ) -> None:
     """REWIND is critical, WARN a warning, both by partition; a group that catches up is fine, and says how long that
