@@ -19,7 +19,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import find_misfits, read_plan_start
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
-from zkgroup.groups.changes.leftover import read_debris
+from zkgroup.groups.changes.debris import read_debris
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
 from zkgroup.groups.snapshot.tables import half_seen

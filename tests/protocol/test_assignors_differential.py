@@ -371,7 +371,7 @@ def test_registrations_are_read_as_the_scala_consumer_reads_them(
     session.close()
 
 
-@pytest.mark.parametrize("reference", ["1.1.1"], indirect=True)
+@pytest.mark.parametrize("scala_consumer", ["1.1.1"], indirect=True)
 def test_registrations_are_written_as_the_scala_consumer_writes_them(scala_consumer: ScalaConsumer) -> None:
     """Byte for byte what 1.1.1's encoder makes of the same keys in its order."""
     empty = getattr(scala_consumer.jvm.scala.collection.immutable, "Map$EmptyMap$").__getattr__("MODULE$")

@@ -130,7 +130,7 @@ def test_damage_that_stops_the_scala_consumer_stops_us(damage: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "strategy", "told"),
+    ("pattern", "strategy", "notified"),
     [
         ("static", "range", False),
         ("static", "roundrobin", True),
