@@ -21,8 +21,8 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.debris import read_debris
+from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.local_cluster import Sandbox

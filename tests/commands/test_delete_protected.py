@@ -15,8 +15,8 @@ from writing import P
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.debris import backup_of_debris, read_debris
+from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import OPEN, Acl, Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
