@@ -124,7 +124,7 @@ def _join(
 def _log_ends(
     kafka: KafkaSettings, partitions: Sequence[TopicPartition], settings: ConnectionSettings, limits: Limits
 ) -> Mapping[TopicPartition, int]:
-    from zkgroup.connector.start_position import log_ends
+    from zkgroup.clients.kafka.start_position import log_ends
 
     return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
 

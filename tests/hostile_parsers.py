@@ -15,12 +15,12 @@ import msgspec
 from shapes import require
 
 from zkgroup.clients.kafka import wire_protocol
+from zkgroup.clients.kafka.start_position import parse_start
 from zkgroup.config.connection_settings import parse_bootstrap, parse_connect_string
 from zkgroup.config.consumer_config import load_consumer_config
 from zkgroup.config.java_properties import parse_properties
 from zkgroup.config.profiles import read_profiles
 from zkgroup.config.zookeeper_auth_file import read_auth_file
-from zkgroup.connector.start_position import parse_start
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.parquet_destination import LAYOUT, Destination
 from zkgroup.export.model import documents

@@ -18,9 +18,9 @@ from zkgroup.clients.kafka import timestamp_search
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_time
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.clients.kafka.start_position import StartAt, resolve_known, resolve_start
 from zkgroup.clients.kafka.timestamp_search import TIMELESS, UNREAD, first_since
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.connector.start_position import StartAt, resolve_known, resolve_start
 from zkgroup.errors import NotFoundError, ZkgroupError
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.planning.group_state import _resolve

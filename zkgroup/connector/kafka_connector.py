@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.connector.consumer_connector import ConsumerConnector, StreamsOf, Topics
 from zkgroup.connector.kafka_driver import KafkaDriver
 from zkgroup.connector.rebalance_listener import Rebalance
-from zkgroup.connector.start_position import StartAt
 from zkgroup.connector.stream import Feed
 
 

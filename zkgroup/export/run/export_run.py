@@ -9,7 +9,7 @@ import contextlib
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
@@ -23,12 +23,14 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.assembly import Written, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_conflicts import NotHeld, TakenOver
-from zkgroup.export.run.export_member import ExportMember
 from zkgroup.export.run.publication import missing_files, publish
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import are, counted, listed
+
+if TYPE_CHECKING:
+    from zkgroup.export.run.export_member import ExportMember
 
 log = logging.getLogger(__name__)
 
