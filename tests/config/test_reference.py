@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zkgroup.config.configuration_reference import updated
+from make_configuration_reference import updated
+
 from zkgroup.config.profiles import _FIELDS
 from zkgroup.config.settings_table import SETTINGS
 
@@ -12,7 +13,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configurati
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """``python -m zkgroup.config.configuration_reference docs/reference/configuration.md`` updates the page."""
+    """``scripts/make_configuration_reference.py docs/reference/configuration.md`` updates the page."""
     text = DOCS.read_text("utf-8")
     assert updated(text) == text
 

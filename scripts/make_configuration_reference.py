@@ -1,6 +1,6 @@
 """The tables in ``docs/reference/configuration.md``, made from the table of settings.
 
-``python -m zkgroup.config.configuration_reference docs/reference/configuration.md`` updates the page.
+Usage: ``make_configuration_reference.py docs/reference/configuration.md`` updates the page.
 """
 
 from __future__ import annotations
