@@ -1,4 +1,4 @@
-"""Read files of settings and secrets, up to a size limit."""
+"""Read files of settings, secrets and credentials, up to a size limit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from zkgroup.errors import UsageError
 
 MAX_SIZE: Final = 1 << 20  # bytes
 MAX_SECRET_SIZE: Final = 64 << 10
+#: ZooKeeper's own scheme that takes credentials.
+DIGEST: Final = "digest"
 
 
 def read_settings(path: Path, remedy: str) -> bytes:
@@ -45,6 +47,33 @@ def read_secrets(path: Path, origin: str) -> tuple[str | None, bool]:
     except UnicodeDecodeError:
         text = None
     return text, stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def read_credentials(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """Scheme and credentials, one per line as ``addauth`` of ZooKeeper's shell takes them: ``digest USER:PASSWORD``, or
+    ``USER:PASSWORD``. Blank lines, and those that begin with ``#``, are skipped.
+
+    Also returns warnings. Raises ``UsageError``, which shows nothing of the file; ``origin`` is where the file was
+    named.
+    """
+    path = Path(file).expanduser()
+    text, exposed = read_secrets(path, origin)
+    lines = ["?"] if text is None else text.splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        entry = line.strip()
+        if not entry or entry.startswith("#"):
+            continue
+        scheme, _, credentials = entry.partition(" ")
+        if ":" in scheme:  # none is named; a password may have blanks
+            scheme, credentials = DIGEST, entry
+        user, colon, password = credentials.strip().partition(":")
+        if scheme != DIGEST or not user or not colon or not password:
+            raise UsageError(f"{origin}: line {number} of {path} is no credentials", "write USER:PASSWORD, one a line")
+        found.append((scheme, f"{user}:{password}"))
+    if not found:
+        raise UsageError(f"{origin}: {path} has no credentials", "write USER:PASSWORD, one a line")
+    return tuple(found), [f"{path} holds credentials, and others may read it: chmod 600"] if exposed else []
 
 
 def is_encrypted(key_file: str) -> bool:

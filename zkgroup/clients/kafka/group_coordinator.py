@@ -3,10 +3,16 @@
 By release: 0.8 can neither list nor describe groups and has only offsets; up to 0.10.1 a request for offsets names the
 partitions; later ones return all offsets of a group. A request about a group makes brokers create
 ``__consumer_offsets``: callers that must leave no trace send it only where that topic exists.
+
+A request to delete a group cannot be tried: where the broker does not support it librdkafka (2.16) breaks, and aborts
+the process when the client is freed (``rd_kafka_q_destroy0``: a queue is freed twice). It shows the requests that a
+broker supports (ApiVersions) in its debug log alone.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,6 +31,7 @@ from zkgroup.clients.kafka.client import (
     admin_client,
     no_answer,
 )
+from zkgroup.clients.kafka.librdkafka_log import ClientLog
 from zkgroup.clients.kafka.log_offsets import Log, log_offsets
 from zkgroup.clients.kafka.responses import (
     CoordinatorGroup,
@@ -35,8 +42,10 @@ from zkgroup.clients.kafka.responses import (
     KafkaSide,
     words_of,
 )
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _STATES: Final = {
@@ -206,23 +215,23 @@ class Coordinators:
         described: CoordinatorGroup | Exception,
         committed: dict[TopicPartition, KafkaOffset] | Exception,
     ) -> KafkaSide:
-        failures: dict[Half, str] = {}
+        untold: dict[Half, str] = {}
         found: CoordinatorGroup | None = None
         offsets: Mapping[TopicPartition, KafkaOffset] = {}
         if isinstance(described, CoordinatorGroup):
             found = described
         elif not _is_beyond(described):
-            failures["members"] = self._why(described)
+            untold["members"] = self._why(described)
         if isinstance(committed, Exception):
-            failures["offsets"] = self._why(committed)
+            untold["offsets"] = self._why(committed)
         else:
             offsets = committed
-        if found is not None and failures:
-            found = replace(found, error="; ".join(words_of(f"group {group}", failures)))
+        if found is not None and untold:
+            found = replace(found, error="; ".join(words_of(f"group {group}", untold)))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for a group it has never heard of
         members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
-        return KafkaSide(found, offsets, failures, members_known, not isinstance(committed, Exception))
+        return KafkaSide(found, offsets, untold, members_known, not isinstance(committed, Exception))
 
     def _why(self, error: Exception) -> str:
         # librdkafka words the same silence in several ways, one for each question.
@@ -232,8 +241,6 @@ class Coordinators:
 
     def check_deletes(self, group: str) -> None:
         """Raise ``RefusedError`` where the group's coordinator cannot delete groups (before 1.1)."""
-        from zkgroup.clients.kafka.broker_features import deletes_groups
-
         if not deletes_groups(self.settings, group, self.timeout):
             raise RefusedError(
                 f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
@@ -333,3 +340,62 @@ def _offsets(answered: Any) -> dict[TopicPartition, KafkaOffset]:
         elif answer.offset >= 0:
             found[TopicPartition(answer.topic, answer.partition)] = KafkaOffset(answer.offset, answer.metadata or "")
     return found
+
+
+# The requests that a broker supports
+
+_API: Final = re.compile(r"(?:\[thrd:[^\]]*\]: )?(\S+/(\S+?)): +ApiKey (\w+) \(\d+\) Versions \d+\.\.\d+")
+_FACILITY: Final = "APIVERSION"
+_DEBUG: Final = 7
+#: Seconds to wait for log lines that are written already.
+_SETTLING: Final = 2.0
+
+
+class ApiVersionsLog(ClientLog):
+    """A client's log that collects the supported requests: broker id → names of requests. The id of a broker that is
+    known by its address alone is ``bootstrap``."""
+
+    def __init__(self) -> None:
+        super().__init__(log)
+        self.requests: dict[str, set[str]] = {}
+
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """Called by confluent-kafka (2.16)."""
+        if facility == _FACILITY and (match := _API.match(text)):
+            self.requests.setdefault(match[2], set()).add(match[3])
+        elif level < _DEBUG:
+            super().log(level, form, facility, client, text)
+
+
+def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
+    """Whether the coordinator of ``group`` can delete groups, as brokers can from 1.1 on; ``timeout`` in seconds.
+
+    Raises ``UnreachableError`` where that cannot be found out.
+    """
+    if settings.legacy_release is not None:
+        return False
+    found = ApiVersionsLog()
+    debug = ",".join(filter(None, [settings.properties.get("debug", ""), "feature"]))
+    talkative = replace(settings, properties={**settings.properties, "debug": debug})
+    client = admin_client(talkative, timeout, found)
+    try:
+        described = client.describe_consumer_groups([group], request_timeout=timeout)[group].result(timeout + 1)
+    except TimeoutError:
+        raise no_answer(settings, timeout) from None
+    except KafkaException as error:
+        if error.args[0].code() in UNREACHABLE:
+            raise no_answer(settings, timeout) from None
+        raise ZkgroupError(f"the coordinator of group {group} cannot be found: {error.args[0].str()}") from None
+    coordinator = str(described.coordinator.id) if described.coordinator else ""
+    # Each request is a line of its own. All lines of a broker were written before its answer, and a poll reads all that
+    # are written.
+    deadline = time.monotonic() + _SETTLING
+    client.poll(0.05)
+    while coordinator not in found.requests and time.monotonic() < deadline:
+        client.poll(0.05)
+    known = found.requests.get(coordinator)
+    if known is None:
+        raise UnreachableError(
+            f"broker {coordinator or 'unknown'} does not list the requests that it supports", "check the brokers"
+        )
+    return "DeleteGroups" in known

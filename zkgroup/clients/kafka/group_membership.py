@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from zkgroup.clients.kafka.client import (
-    PIECE,
     UNREACHABLE,
     Consumer,
     KafkaError,
@@ -22,13 +22,17 @@ from zkgroup.clients.kafka.client import (
     consumer,
     no_answer,
 )
+from zkgroup.clients.kafka.group_offsets import committed_offsets
 from zkgroup.clients.kafka.librdkafka_log import ClientLog
-from zkgroup.config.settings_table import MEMBERSHIP
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.offset_versions import CommitError
 
 log = logging.getLogger(__name__)
+
+#: The default session time-out: that of Kafka's own consumer up to 2.8. librdkafka's 45 s are more than brokers before
+#: 0.10.1 accept (``group.max.session.timeout.ms``).
+SESSION_TIMEOUT_MS: Final = 10_000
 
 _FORBIDDEN: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 #: librdkafka recovers from these itself, and reports them by callbacks or its log.
@@ -77,7 +81,8 @@ class GroupMembership:
         self._errors: list[KafkaError] = []
         self._warned: set[str] = set()
         overrides: dict[str, Any] = {
-            **{key: default for key, default in MEMBERSHIP.items() if default is not None},
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 1000,
             # librdkafka fetches assigned partitions until they are paused: that is kept small.
             "queued.min.messages": 1,
             "queued.max.messages.kbytes": 64,
@@ -105,7 +110,10 @@ class GroupMembership:
             return
         try:
             self._client.subscribe(
-                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                list(topics),
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=partial(self._on_revoke, is_lost=True),
             )
         except KafkaException as error:
             raise ZkgroupError(f"group {self.group} cannot be joined: {error.args[0].str()}") from None
@@ -154,19 +162,10 @@ class GroupMembership:
 
     def offsets(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
         """The group's committed offsets, None where there is none. Raises ``ZkgroupError`` if one cannot be read."""
-        wanted = list(partitions)
-        found: dict[TopicPartition, int | None] = {}
-        for at in range(0, len(wanted), PIECE):
-            piece = [KafkaTopicPartition(*partition) for partition in wanted[at : at + PIECE]]
-            try:
-                answers = self._client.committed(piece, timeout=timeout)
-            except KafkaException as error:
-                raise self._failed("return the offsets", error.args[0], timeout) from None
-            for answer in answers:
-                if answer.error is not None:
-                    raise self._failed("return the offsets", answer.error, timeout)
-                found[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
-        return found
+        try:
+            return committed_offsets(self._client, partitions, timeout)
+        except KafkaException as error:
+            raise self._failed("return the offsets", error.args[0], timeout) from None
 
     def begin_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit, as this member of this generation; ``committed`` gets the outcome. Raises ``ZkgroupError``."""
@@ -201,15 +200,9 @@ class GroupMembership:
             log.debug("group %s: not paused: %s", self.group, error)
         self._assigned(share)
 
-    def _on_revoke(self, client: Consumer, partitions: list[Any]) -> None:
+    def _on_revoke(self, client: Consumer, partitions: list[Any], is_lost: bool = False) -> None:
         try:
-            self._revoked(_as_ours(partitions), False)
-        finally:
-            client.unassign()
-
-    def _on_lost(self, client: Consumer, partitions: list[Any]) -> None:
-        try:
-            self._revoked(_as_ours(partitions), True)
+            self._revoked(_as_ours(partitions), is_lost)
         finally:
             client.unassign()
 

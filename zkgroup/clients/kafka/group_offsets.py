@@ -22,6 +22,22 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.procedures import batched
 
 
+def committed_offsets(
+    client: Consumer, partitions: Iterable[TopicPartition], timeout: float
+) -> dict[TopicPartition, int | None]:
+    """The committed offsets of the client's group, None where there is none; within ``timeout`` seconds. Raises
+    ``KafkaException`` if one cannot be read."""
+    deadline = time.monotonic() + timeout
+    found: dict[TopicPartition, int | None] = {}
+    for piece in batched(partitions, PIECE):
+        wanted = [KafkaTopicPartition(*partition) for partition in piece]
+        for answer in client.committed(wanted, timeout=max(0.1, deadline - time.monotonic())):
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+            found[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
+    return found
+
+
 class GroupOffsets:
     """A group's offsets kept in Kafka, read and written as the Scala consumer does: with the group's id and no member.
 
@@ -46,19 +62,10 @@ class GroupOffsets:
 
     def fetch(self, partitions: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int | None]:
         """The committed offsets, None where there is none. Raises ``ZkgroupError`` if any could not be read."""
-        deadline = time.monotonic() + timeout
-        result: dict[TopicPartition, int | None] = {}
-        for piece in batched(partitions, PIECE):
-            wanted = [KafkaTopicPartition(*partition) for partition in piece]
-            try:
-                answers = self._open().committed(wanted, timeout=max(0.1, deadline - time.monotonic()))
-            except KafkaException as error:
-                raise self._failed("read", error.args[0]) from None
-            for answer in answers:
-                if answer.error is not None:
-                    raise self._failed("read", answer.error)
-                result[TopicPartition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
-        return result
+        try:
+            return committed_offsets(self._open(), partitions, timeout)
+        except KafkaException as error:
+            raise self._failed("read", error.args[0]) from None
 
     def commit(
         self,
