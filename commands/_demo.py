@@ -20,7 +20,8 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MissingExtraError, NotFoundError, VerificationError, ZkgroupError
-from zkgroup.groups.snapshot.group_reader import ownership_defects, read_group
+from zkgroup.groups.snapshot.group_reader import read_group
+from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.jars import DEFAULT_RELEASE
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -32,12 +33,13 @@ from ._completion_values import complete_group
 from ._context import connection, done, warn
 from ._error_output import say
 from ._rendering import Message
+from ._shared_options import option
 from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.backup import Backup
+    from zkgroup.groups.changes.backup_json import Backup
     from zkgroup.groups.changes.missing_permissions import Need
     from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.changes.unregistered_committers import UnregisteredCommits
@@ -46,47 +48,31 @@ CHANGE: Final = "The change"
 SCOPE: Final = "Which partitions"
 
 ExecuteOption: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--execute", help="Do it. Without this, the plan is shown and nothing is changed.", rich_help_panel=CHANGE
-    ),
+    bool, option("--execute", help="Do it. Without this, the plan is shown and nothing is changed.", panel=CHANGE)
 ]
-DryRunOption: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Only show the plan, as by default.", rich_help_panel=CHANGE)
-]
+DryRunOption: TypeAlias = Annotated[bool, option("--dry-run", help="Only show the plan, as by default.", panel=CHANGE)]
 BackupOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--backup",
         metavar="FILE",
         dir_okay=False,
         help="Where to write the backup; a new file in the state folder by default.",
-        rich_help_panel=CHANGE,
-        show_default=False,
+        panel=CHANGE,
     ),
 ]
 _CONFIRM = "For a profile that is protected: the name of the group that is changed, instead of being asked for it"
 
 
-def _confirm_option(help: str) -> Any:
-    return typer.Option(
-        "--confirm",
-        metavar="GROUP",
-        help=help,
-        rich_help_panel=CHANGE,
-        show_default=False,
-        autocompletion=complete_group,
-    )
-
-
-ConfirmOption: TypeAlias = Annotated[str | None, _confirm_option(f"{_CONFIRM}.")]
-ConfirmManyOption: TypeAlias = Annotated[str | None, _confirm_option(f"{_CONFIRM}; with --pattern, the pattern.")]
+_confirm_option = partial(option, "--confirm", metavar="GROUP", panel=CHANGE, complete=complete_group)
+ConfirmOption: TypeAlias = Annotated[str | None, _confirm_option(help=f"{_CONFIRM}.")]
+ConfirmManyOption: TypeAlias = Annotated[str | None, _confirm_option(help=f"{_CONFIRM}; with --pattern, the pattern.")]
 NoMembersOption: TypeAlias = Annotated[
     bool,
-    typer.Option(
+    option(
         "--no-zookeeper-members",
         help="Where only brokers are named: vouch that no member is registered in ZooKeeper, which they cannot tell.",
-        rich_help_panel=CHANGE,
+        panel=CHANGE,
     ),
 ]
 #: What remains open where Kafka is changed; ``{done}`` and ``{lost}`` say in which way.

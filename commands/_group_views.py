@@ -14,6 +14,7 @@ from zkgroup.errors import NotFoundError, did_you_mean
 
 from ._completion_values import complete_partitions
 from ._context import connection, given_brokers, open_registry
+from ._shared_options import option
 from ._spinner import working
 
 if TYPE_CHECKING:
@@ -23,25 +24,13 @@ if TYPE_CHECKING:
 
 StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
 StoreOption: TypeAlias = Annotated[
-    StoreChoice,
-    typer.Option(
-        "--store",
-        help="The store of the offsets. Default: the store in which the group has offsets.",
-        show_default=False,
-    ),
+    StoreChoice, option("--store", help="The store of the offsets. Default: the store in which the group has offsets.")
 ]
 
 
 def partitions_option(help: str, panel: str | None = None) -> Any:
     """``--topic``, for topics or some of their partitions."""
-    return typer.Option(
-        "--topic",
-        metavar="TOPIC[:P,P-P]",
-        help=help,
-        rich_help_panel=panel,
-        show_default=False,
-        autocompletion=complete_partitions,
-    )
+    return option("--topic", metavar="TOPIC[:P,P-P]", help=help, panel=panel, complete=complete_partitions)
 
 
 PartitionsOption: TypeAlias = Annotated[
@@ -82,24 +71,18 @@ def open_stores(
         yield registry, store
 
 
-def read_one_group(ctx: typer.Context, group: str, *, store: Store = "both", logs: bool = True) -> GroupSnapshot:
+def look_at(ctx: typer.Context, group: str, *, store: Store = "both") -> GroupSnapshot:
     """One group, in ZooKeeper and in Kafka. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
     from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, which --help must not
 
     keep_everything()
     settings = connection(ctx)
-    if settings.zookeeper is None and settings.bootstrap:
-        with working(ctx, f"looking at group {group}"):
-            return read_group(
-                None, group, kafka=brokers_of(settings, None), store=store, logs=logs, timeout=settings.timeout
-            )
-    with working(ctx, f"looking at group {group}"), open_registry(settings) as registry:
-        return read_group(
-            registry, group, kafka=brokers_of(settings, registry), store=store, logs=logs, timeout=settings.timeout
-        )
+    with working(ctx, f"looking at group {group}"), open_stores(settings, None) as (registry, _):
+        brokers = brokers_of(settings, registry)
+        return read_group(registry, group, kafka=brokers, store=store, timeout=settings.timeout)
 
 
-def read_all_groups(
+def look_at_all(
     ctx: typer.Context, *, store: Store = "both", warned: list[str] | None = None
 ) -> Sequence[GroupSnapshot]:
     """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none. Raises
@@ -108,11 +91,7 @@ def read_all_groups(
 
     keep_everything()
     settings = connection(ctx)
-    if settings.zookeeper is None and settings.bootstrap:
-        with working(ctx, "looking at all groups"):
-            brokers = brokers_of(settings, None)
-            return read_groups(None, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
-    with working(ctx, "looking at all groups"), open_registry(settings) as registry:
+    with working(ctx, "looking at all groups"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
         return read_groups(registry, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
 

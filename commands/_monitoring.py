@@ -18,6 +18,7 @@ from ._context import connection
 from ._error_output import printing
 from ._group_overview import shown_lag
 from ._output import Output, has_objects, print_object
+from ._shared_options import option
 from ._terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -31,66 +32,54 @@ SHOWN_REASONS = 20
 
 CheckOption: TypeAlias = Annotated[
     bool,
-    typer.Option(
+    option(
         "--check",
         help="Print one line with performance data for a monitoring system; exit with 0 OK, 1 WARNING, 2 CRITICAL, "
-        "3 UNKNOWN. Each check keeps its snapshot, and judges the last ones by Burrow's rules.",
-        rich_help_panel=MONITORING,
+        "3 UNKNOWN. Each check keeps its look, and judges the last ones by Burrow's rules.",
+        panel=MONITORING,
     ),
 ]
 WarnLagOption: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--warn-lag",
-        metavar="N",
-        min=1,
-        help="For --check: WARNING from this lag of a group on.",
-        show_default=False,
-        rich_help_panel=MONITORING,
+    option(
+        "--warn-lag", metavar="N", min=1, help="For --check: WARNING from this lag of a group on.", panel=MONITORING
     ),
 ]
 CritLagOption: TypeAlias = Annotated[
     int | None,
-    typer.Option(
-        "--crit-lag",
-        metavar="N",
-        min=1,
-        help="For --check: CRITICAL from this lag of a group on.",
-        show_default=False,
-        rich_help_panel=MONITORING,
+    option(
+        "--crit-lag", metavar="N", min=1, help="For --check: CRITICAL from this lag of a group on.", panel=MONITORING
     ),
 ]
 WindowOption: TypeAlias = Annotated[
     int,
-    typer.Option(
+    option(
         "--window",
         metavar="N",
         min=3,
         max=1000,
         help="For --check: the number of snapshots that are evaluated, with this one.",
-        rich_help_panel=MONITORING,
+        panel=MONITORING,
     ),
 ]
 HistoryOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--history",
         metavar="FILE",
         dir_okay=False,
         help="For --check: the SQLite file of snapshots. Default: history.sqlite3 in the state folder.",
-        show_default=False,
-        rich_help_panel=MONITORING,
+        panel=MONITORING,
     ),
 ]
 MetricsOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--metrics",
         metavar="FILE",
         help="Write metrics for Prometheus (node_exporter's textfile collector), whole or not at all; - is standard "
         "output, instead of the rows.",
-        show_default=False,
-        rich_help_panel=MONITORING,
+        panel=MONITORING,
     ),
 ]
 
@@ -121,7 +110,7 @@ def check(
     history: Path | None,
 ) -> Mapping[str, GroupCheck]:
     """Check each group over its last snapshots, and store this one."""
-    from zkgroup.groups.monitoring.lag_history import LagHistory, samples_of
+    from zkgroup.groups.monitoring.lag_history import History, samples_of
     from zkgroup.groups.monitoring.nagios_check import Thresholds, check_group
 
     if warn_lag is not None and crit_lag is not None and warn_lag > crit_lag:
@@ -129,7 +118,7 @@ def check(
     settings = connection(ctx, quiet=True)
     cluster = str(settings.zookeeper or ",".join(sorted(map(str, settings.bootstrap))))
     checks: dict[str, GroupCheck] = {}
-    with LagHistory(history or state_dir() / "history.sqlite3") as kept:
+    with History(history or state_dir() / "history.sqlite3") as kept:
         kept.keep(cluster, [one.snapshot for one in found])
         for one in found:
             snapshot = one.snapshot
@@ -168,8 +157,7 @@ def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
         return said + (f" (and {more} more)" if more else ""), _reasons(one, one.reasons[1:])
     partitions = counted(one.row.partitions, "partition")
     return (
-        f"{one.group}: lag {shown_lag(one.row)} in {partitions}, {one.progress} over"
-        f" {counted(one.snapshots, 'snapshot')}",
+        f"{one.group}: lag {shown_lag(one.row)} in {partitions}, {one.progress} over {counted(one.looks, 'look')}",
         [],
     )
 
@@ -235,7 +223,7 @@ def _object(one: GroupCheck) -> dict[str, Any]:
         "unowned": one.unowned,
         "members": one.row.members,
         "status": one.progress if one.complete else None,
-        "snapshots": one.snapshots,
+        "looks": one.looks,
         "catch_up_seconds": one.catch_up if finite else None,
         "not_ok": [
             {"topic": key.topic, "partition": key.partition, "status": status}

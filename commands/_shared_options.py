@@ -28,20 +28,26 @@ SECURITY: Final = (SECTIONS["brokers"], SECTIONS["zookeeper"])
 LOGGING: Final = "Messages"
 _METAVARS: Final = {"file": "FILE", "secret": "FILE", "choice": "NAME"}
 
-OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", help="Output format.")]
+
+def option(
+    *names: str, help: str = "", metavar: str | None = None, panel: str | None = None, complete: Any = None, **more: Any
+) -> Any:
+    """An option. ``panel``: its section of the help; ``complete``: the function that completes its value."""
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, autocompletion=complete, **more)
+
+
+OutputOption: TypeAlias = Annotated[Output, option("--output", help="Output format.")]
 GroupArgument: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False, autocompletion=complete_group),
 ]
+OptionalGroupArgument: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group),
+]
 TopicsOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topic",
-        metavar="TOPIC",
-        help="Only this topic; repeatable.",
-        show_default=False,
-        autocompletion=complete_topic,
-    ),
+    option("--topic", metavar="TOPIC", help="Only this topic; repeatable.", complete=complete_topic),
 ]
 
 
@@ -63,18 +69,18 @@ def connection_parameters() -> list[Any]:
 def _annotation(setting: Setting) -> Any:
     is_bool = setting.kind == "bool"
     names = [f"{setting.option}/--no-{setting.name}" if is_bool else setting.option, setting.short]
-    option = typer.Option(
+    declared = option(
         *filter(None, names),
         metavar=None if is_bool else _METAVARS.get(setting.kind, setting.metavar),
         help=_help(setting),
         callback=_collect,
         expose_value=False,
         show_default=False,
-        autocompletion=_completion(setting),
-        rich_help_panel=SECTIONS[setting.section],
+        complete=_completion(setting),
+        panel=SECTIONS[setting.section],
     )
     kind: Any = bool | None if is_bool else list[str] | None
-    return Annotated[kind, option]
+    return Annotated[kind, declared]
 
 
 def _help(setting: Setting) -> str:
@@ -114,7 +120,7 @@ def _silence(ctx: typer.Context, value: bool) -> bool:
 def _declare_logging(
     verbose: Annotated[
         int,
-        typer.Option(
+        option(
             "--verbose",
             "-v",
             count=True,
@@ -122,18 +128,13 @@ def _declare_logging(
             callback=_count,
             expose_value=False,
             show_default=False,
-            rich_help_panel=LOGGING,
+            panel=LOGGING,
         ),
     ] = 0,
     quiet: Annotated[
         bool,
-        typer.Option(
-            "--quiet",
-            help="No warnings.",
-            callback=_silence,
-            expose_value=False,
-            show_default=False,
-            rich_help_panel=LOGGING,
+        option(
+            "--quiet", help="No warnings.", callback=_silence, expose_value=False, show_default=False, panel=LOGGING
         ),
     ] = False,
 ) -> None: ...
@@ -151,7 +152,7 @@ def _show_version(ctx: typer.Context, value: bool) -> bool:
 def declare_root(
     version: Annotated[
         bool,
-        typer.Option(
+        option(
             "--version",
             help="Show the versions of zkgroup and its libraries, and exit.",
             is_eager=True,

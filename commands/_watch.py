@@ -18,6 +18,7 @@ from ._context import connection, done, warn, zookeeper_settings
 from ._error_output import reader_is_gone, stdout_descriptor
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import Output, escape_line, is_table, iso_utc, stream_head, stream_line
+from ._shared_options import option
 from ._signals import StopRequest, nothing_begun
 from ._spinner import rewrites
 from ._terminal_text import one_line
@@ -38,52 +39,45 @@ _POLL: Final = 0.2
 
 WatchOption: TypeAlias = Annotated[
     bool,
-    typer.Option(
+    option(
         "--watch",
         help="Watch the group: a screen on a terminal, else a line for each event (JSON Lines with --output json).",
-        rich_help_panel=WATCHING,
+        panel=WATCHING,
     ),
 ]
 IntervalOption: TypeAlias = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--interval",
         metavar="SECONDS",
         min=0.2,
         max=3600,
         help="With --watch: the interval of offsets and log ends (default: 2). Members and owners change at once.",
-        show_default=False,
-        rich_help_panel=WATCHING,
+        panel=WATCHING,
     ),
 ]
 RecordOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--record",
-        metavar="FILE",
-        help="With --watch: record the events and offsets in this new file.",
-        show_default=False,
-        rich_help_panel=WATCHING,
+    option(
+        "--record", metavar="FILE", help="With --watch: record the events and offsets in this new file.", panel=WATCHING
     ),
 ]
 ReplayOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--replay",
         metavar="FILE",
         help="Replay a recording; on a terminal keys step, jump and change the speed.",
-        show_default=False,
-        rich_help_panel=WATCHING,
+        panel=WATCHING,
     ),
 ]
 PictureOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--picture",
         metavar="FILE",
         help="With --replay, or at the end of --watch --record: draw the owners over time, as SVG.",
-        show_default=False,
-        rich_help_panel=WATCHING,
+        panel=WATCHING,
     ),
 ]
 

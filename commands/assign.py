@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
 from zkgroup.text import listed
 
@@ -17,7 +16,7 @@ from ._context import open_registry
 from ._execution import CHANGE, ConfirmOption, DryRunOption, change_of
 from ._group_views import brokers_of
 from ._output import Output
-from ._shared_options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption, option
 from ._spinner import working
 from ._what_if_options import change_members, change_partitions, parse_changes
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
     from zkgroup.groups.assignment.what_if import Choice
+    from zkgroup.protocol.assignors import Strategy
 
     from ._execution import Change
 
@@ -37,95 +37,77 @@ def assign(
     ctx: typer.Context,
     group: GroupArgument,
     strategy: Annotated[
-        Strategy | None,
-        typer.Option(
+        Literal["range", "roundrobin"] | None,
+        option(
             "--strategy", help="The plan of this strategy. Default: the strategy that explains the live owners best."
         ),
     ] = None,
     kafka_version: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--kafka-version",
             metavar="RELEASE",
             help="The plan of members of this Kafka release (0.8.0 to 1.1.1). Default: the release that explains the "
             "live owners best.",
-            show_default=False,
         ),
     ] = None,
-    compat: Annotated[str | None, typer.Option("--compat", hidden=True)] = None,
+    compat: Annotated[str | None, option("--compat", hidden=True)] = None,
     member: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--member",
             metavar="NAME=T:N,…",
             help="With this member, which reads topic T with N streams; NAME=~REGEX:N for a whitelist, !~ for a "
             "blacklist. NAME is its whole id, which decides the order.",
-            rich_help_panel=WHAT_IF,
+            panel=WHAT_IF,
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(
-            "--without",
-            metavar="MEMBER",
-            help="Without this member.",
-            autocompletion=complete_member,
-            rich_help_panel=WHAT_IF,
-        ),
+        option("--without", metavar="MEMBER", help="Without this member.", complete=complete_member, panel=WHAT_IF),
     ] = None,
     streams: Annotated[
         list[str] | None,
-        typer.Option(
-            "--streams",
-            metavar="MEMBER=N",
-            help="With N streams of this member for each topic.",
-            rich_help_panel=WHAT_IF,
-        ),
+        option("--streams", metavar="MEMBER=N", help="With N streams of this member for each topic.", panel=WHAT_IF),
     ] = None,
     partitions: Annotated[
-        list[str] | None,
-        typer.Option("--partitions", metavar="T=N", help="With N partitions of topic T.", rich_help_panel=WHAT_IF),
+        list[str] | None, option("--partitions", metavar="T=N", help="With N partitions of topic T.", panel=WHAT_IF)
     ] = None,
     mix: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--mix",
             metavar="MEMBER=STRATEGY[@RELEASE]",
             help="With another strategy or release of this member.",
-            rich_help_panel=WHAT_IF,
+            panel=WHAT_IF,
         ),
     ] = None,
     outcomes: Annotated[
         int,
-        typer.Option(
-            "--outcomes",
-            metavar="N",
-            min=1,
-            max=10_000,
-            help="With --mix: compute at most N outcomes.",
-            rich_help_panel=WHAT_IF,
+        option(
+            "--outcomes", metavar="N", min=1, max=10_000, help="With --mix: compute at most N outcomes.", panel=WHAT_IF
         ),
     ] = 50,
     execute: Annotated[
         bool,
-        typer.Option(
+        option(
             "--execute",
             help="Trigger a rebalance, which does not change the assignment, and check that the live owners are "
             "the plan; exit with 6 if they are not.",
-            rich_help_panel=CHANGE,
+            panel=CHANGE,
         ),
     ] = False,
     dry_run: DryRunOption = False,
     confirm: ConfirmOption = None,
     timeout: Annotated[
         float,
-        typer.Option(
+        option(
             "--timeout",
             metavar="SECONDS",
             min=1,
             max=3600,
             help="With --execute: how long to wait until the group is stable, before the rebalance and again after it.",
-            rich_help_panel=CHANGE,
+            panel=CHANGE,
         ),
     ] = 30.0,
     output: OutputOption = "table",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import Notice, Remedy, UsageError
 
 from . import _consumption
@@ -21,6 +20,7 @@ from ._context import connection, consumer_config, coordinated_config, done, war
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
+from ._shared_options import option
 
 if TYPE_CHECKING:
     from zkgroup.protocol.topic_filter import TopicFilter
@@ -39,75 +39,62 @@ def consume(
         typer.Argument(metavar="[TOPIC]…", help="Topics to read.", autocompletion=complete_topic),
     ] = None,
     whitelist: Annotated[
-        str | None, typer.Option("--whitelist", metavar="RE", help="Topics whose whole name matches.")
+        str | None, option("--whitelist", metavar="RE", help="Topics whose whole name matches.")
     ] = None,
     blacklist: Annotated[
-        str | None, typer.Option("--blacklist", metavar="RE", help="Topics whose whole name does not match.")
+        str | None, option("--blacklist", metavar="RE", help="Topics whose whole name does not match.")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Be a member of this group.",
-            autocompletion=complete_group,
-            rich_help_panel=MEMBER,
+        option(
+            "--group", "-g", metavar="GROUP", help="Be a member of this group.", complete=complete_group, panel=MEMBER
         ),
     ] = None,
     coordinator: Annotated[
         Literal["zookeeper", "kafka"],
-        typer.Option(
+        option(
             "--coordinator",
             help="Where the group's members meet: in ZooKeeper, or at Kafka's coordinator, as newer consumers do.",
-            rich_help_panel=MEMBER,
+            panel=MEMBER,
         ),
     ] = "zookeeper",
-    streams: Annotated[
-        int, typer.Option("--streams", metavar="N", min=1, help="Streams of this member.", rich_help_panel=MEMBER)
-    ] = 1,
+    streams: Annotated[int, option("--streams", metavar="N", min=1, help="Streams of this member.", panel=MEMBER)] = 1,
     from_beginning: Annotated[
         bool,
-        typer.Option(
+        option(
             "--from-beginning",
             help="The same as --offset earliest. It wins over auto.offset.reset, which then only says where to go on "
             "after messages are lost.",
-            rich_help_panel=WHEN,
+            panel=WHEN,
         ),
     ] = False,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", metavar="P", min=0, help="Only this partition, without a group; repeatable."),
+        option("--partition", metavar="P", min=0, help="Only this partition, without a group; repeatable."),
     ] = None,
     offset: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--offset",
             metavar="earliest|latest|N|-N|@TIME",
             help="Where to start; with a group only where it has no offset stored. -N: the last N. By default latest, "
             "or earliest where auto.offset.reset is smallest.",
-            rich_help_panel=WHEN,
+            panel=WHEN,
         ),
     ] = None,
     max_messages: Annotated[
-        int | None,
-        typer.Option("--max-messages", "-n", metavar="N", min=0, help="Leave after N messages.", rich_help_panel=WHEN),
+        int | None, option("--max-messages", "-n", metavar="N", min=0, help="Leave after N messages.", panel=WHEN)
     ] = None,
     timeout_ms: Annotated[
         int | None,
-        typer.Option(
-            "--timeout-ms", metavar="MS", min=0, help="Leave after so long without a message.", rich_help_panel=WHEN
-        ),
+        option("--timeout-ms", metavar="MS", min=0, help="Leave after so long without a message.", panel=WHEN),
     ] = None,
     until_end: Annotated[
-        bool,
-        typer.Option(
-            "--until-end", "-e", help="Leave when the ends seen at the start are reached.", rich_help_panel=WHEN
-        ),
+        bool, option("--until-end", "-e", help="Leave when the ends seen at the start are reached.", panel=WHEN)
     ] = False,
     fmt: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--format",
             "-f",
             metavar="FMT",
@@ -116,25 +103,18 @@ def consume(
         ),
     ] = None,
     output: Annotated[
-        Literal["raw", "json"], typer.Option("--output", help="raw: values, one a line. json: one object a line.")
+        Literal["raw", "json"], option("--output", help="raw: values, one a line. json: one object a line.")
     ] = "raw",
     raw: Annotated[
         bool,
-        typer.Option(
-            "--raw", help="On a terminal, too, print control characters of messages as they are, not made visible."
-        ),
+        option("--raw", help="On a terminal, too, print control characters of messages as they are, not made visible."),
     ] = False,
     strategy: Annotated[
-        Strategy | None,
-        typer.Option(
-            "--strategy", help="How the group shares its partitions; the same for all members.", rich_help_panel=MEMBER
-        ),
+        Literal["range", "roundrobin"] | None,
+        option("--strategy", help="How the group shares its partitions; the same for all members.", panel=MEMBER),
     ] = None,
     no_commit: Annotated[
-        bool,
-        typer.Option(
-            "--no-commit", help="As a member, but leave the group's offsets as they are.", rich_help_panel=MEMBER
-        ),
+        bool, option("--no-commit", help="As a member, but leave the group's offsets as they are.", panel=MEMBER)
     ] = False,
 ) -> int:
     """Print messages, one per line.
@@ -231,9 +211,9 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
         raise UsageError("no topic is named", "name some, or give one of --whitelist and --blacklist")
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} contradict each other", "give one of them")
-    for value, option in ((whitelist, "--whitelist"), (blacklist, "--blacklist")):
+    for value, name in ((whitelist, "--whitelist"), (blacklist, "--blacklist")):
         if value is not None and not value.strip():
-            raise UsageError(f"{option} is empty", "give it a regular expression")
+            raise UsageError(f"{name} is empty", "give it a regular expression")
     if whitelist is not None:
         return Selection((), TopicFilter("white_list", whitelist))
     if blacklist is not None:
@@ -255,9 +235,9 @@ def _filter_notices(topic_filter: TopicFilter) -> Iterator[Notice]:
 
 
 def _formatter(fmt: str | None, output: str, *, visible: bool) -> Formatter:
+    if fmt is not None and output == "json":
+        raise UsageError("--format and --output json contradict each other", "give one of them")
     if output == "json":
-        if fmt is not None:
-            raise UsageError("--format and --output json contradict each other", "give one of them")
         return visible_json_lines if visible else json_lines
     if fmt is None and not visible:
         return values_lines

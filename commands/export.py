@@ -15,32 +15,25 @@ import typer
 
 from zkgroup.errors import Remedy, UsageError, ZkgroupError
 
-from ._completion_values import complete_group, complete_topic
+from ._completion_values import complete_folders, complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
-from ._export_layout import (
-    CompressionOption,
-    KeyFormat,
-    PartitionBy,
-    TargetFileSize,
-    TimeZone,
-    ValueFormat,
-    layout_wish,
-)
 from ._export_option_conflicts import refuse_unheeded, show_answers
 from ._export_progress import ProgressBar
 from ._export_reports import show_destination, show_status
 from ._global_options import GlobalOptions
 from ._output import Output, Row, print_rows
-from ._shared_options import OutputOption
+from ._shared_options import OutputOption, option
 from ._spinner import rewrites
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "When the export cannot simply continue"
 REPORTS = "Reports"
 SPARK = "Spark"
-# As in zkgroup.export.model.plan_types, which --help does without.
+FILES = "Files and folders"
+# As in zkgroup.export.model, which --help does without.
 OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+FieldFormat: TypeAlias = Literal["bytes", "text", "json"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -48,20 +41,9 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 def export(
     ctx: typer.Context,
     group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="The consumer group.",
-            show_default=False,
-            autocompletion=complete_group,
-        ),
+        str | None, option("--group", "-g", metavar="GROUP", help="The consumer group.", complete=complete_group)
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="URI", help="A folder, or s3://BUCKET/PREFIX.", show_default=False),
-    ] = None,
+    to: Annotated[str | None, option("--to", metavar="URI", help="A folder, or s3://BUCKET/PREFIX.")] = None,
     topics: Annotated[
         list[str] | None,
         typer.Argument(
@@ -71,11 +53,11 @@ def export(
         ),
     ] = None,
     whitelist: Annotated[
-        str | None, typer.Option("--whitelist", metavar="RE", help="Topics whose whole name matches.")
+        str | None, option("--whitelist", metavar="RE", help="Topics whose whole name matches.")
     ] = None,
     begin: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
             metavar="committed|earliest|latest|@TIME|FILE|OFFSETS",
             help="Where partitions without an offset begin.",
@@ -84,7 +66,7 @@ def export(
     ] = "committed",
     until: Annotated[
         str,
-        typer.Option(
+        option(
             "--until",
             metavar="committed|end|@TIME|FILE|OFFSETS",
             help="Where to stop; OFFSETS: TOPIC:PARTITION=N,…",
@@ -92,114 +74,100 @@ def export(
         ),
     ] = "end",
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", metavar="N", min=1, help="Read at most N offsets.")
+        int | None, option("--max-messages", metavar="N", min=1, help="Read at most N offsets.")
     ] = None,
     max_bytes: Annotated[
-        str | None,
-        typer.Option("--max-bytes", metavar="SIZE", help="Export about SIZE of keys and values."),
+        str | None, option("--max-bytes", metavar="SIZE", help="Export about SIZE of keys and values.")
     ] = None,
     isolation: Annotated[
-        Isolation | None,
-        typer.Option("--isolation", metavar="LEVEL", help="read_committed, or read_uncommitted."),
+        Isolation | None, option("--isolation", metavar="LEVEL", help="read_committed, or read_uncommitted.")
     ] = None,
-    join: Annotated[
-        bool,
-        typer.Option("--join", help="Be a member of the group: export its share."),
-    ] = False,
-    backfill: Annotated[
-        bool,
-        typer.Option("--backfill", help="Export what is missing; the group stays."),
-    ] = False,
+    join: Annotated[bool, option("--join", help="Be a member of the group: export its share.")] = False,
+    backfill: Annotated[bool, option("--backfill", help="Export what is missing; the group stays.")] = False,
     on_mismatch: Annotated[
         OnMismatch,
-        typer.Option(
+        option(
             "--on-mismatch",
             metavar="ANSWER",
             help="Where to continue: lake, group; skip, fail.",
             show_default=False,
-            rich_help_panel=TROUBLE,
+            panel=TROUBLE,
         ),
     ] = "fail",
     take_over: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--take-over",
             metavar="GROUP",
             help="Own the topics that GROUP has exported here so far.",
-            show_default=False,
-            rich_help_panel=TROUBLE,
-            autocompletion=complete_group,
+            panel=TROUBLE,
+            complete=complete_group,
         ),
     ] = None,
     abandon: Annotated[
-        bool,
-        typer.Option(
-            "--abandon",
-            help="Give up an unfinished run whose destination is lost.",
-            rich_help_panel=TROUBLE,
-        ),
+        bool, option("--abandon", help="Give up an unfinished run whose destination is lost.", panel=TROUBLE)
     ] = False,
-    status: Annotated[
-        bool, typer.Option("--status", help="Show what runs, and what is unfinished.", rich_help_panel=REPORTS)
-    ] = False,
+    status: Annotated[bool, option("--status", help="Show what runs, and what is unfinished.", panel=REPORTS)] = False,
     history: Annotated[
-        bool, typer.Option("--history", help="Show the runs in the destination's log.", rich_help_panel=REPORTS)
+        bool, option("--history", help="Show the runs in the destination's log.", panel=REPORTS)
     ] = False,
     verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify",
-            help="Check files and offsets of all runs (exit 6 if wrong).",
-            rich_help_panel=REPORTS,
-        ),
+        bool, option("--verify", help="Check files and offsets of all runs (exit 6 if wrong).", panel=REPORTS)
     ] = False,
     master: Annotated[
         str | None,
-        typer.Option(
-            "--master",
-            metavar="URL",
-            help="Spark's master. All cores of this machine by default.",
-            rich_help_panel=SPARK,
-        ),
+        option("--master", metavar="URL", help="Spark's master. All cores of this machine by default.", panel=SPARK),
     ] = None,
     conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="A Spark property; repeatable.", rich_help_panel=SPARK),
+        list[str] | None, option("--conf", metavar="KEY=VALUE", help="A Spark property; repeatable.", panel=SPARK)
     ] = None,
     properties_file: Annotated[
         Path | None,
-        typer.Option(
-            "--properties-file",
-            metavar="FILE",
-            help="Spark properties; --conf comes before them.",
-            rich_help_panel=SPARK,
-        ),
+        option("--properties-file", metavar="FILE", help="Spark properties; --conf comes before them.", panel=SPARK),
     ] = None,
     spark_timeout: Annotated[
         float,
-        typer.Option(
+        option(
             "--spark-timeout",
             metavar="SECONDS",
             help="How long Spark may take to start, and a cluster may have no active executor.",
             min=1.0,
-            rich_help_panel=SPARK,
+            panel=SPARK,
         ),
     ] = 120.0,
     spark_log: Annotated[
         Path | None,
-        typer.Option(
-            "--log",
-            metavar="FILE",
-            help="Append Spark's log to this file; without it Spark is quiet.",
-            rich_help_panel=SPARK,
+        option(
+            "--log", metavar="FILE", help="Append Spark's log to this file; without it Spark is quiet.", panel=SPARK
         ),
     ] = None,
-    partition_by: PartitionBy = None,
-    time_zone: TimeZone = None,
-    key_format: KeyFormat = None,
-    value_format: ValueFormat = None,
-    compression: CompressionOption = "zstd",
-    target_file_size: TargetFileSize = "512MB",
+    partition_by: Annotated[
+        str | None,
+        option(
+            "--partition-by",
+            metavar="PARTS",
+            help="partition, date, hour or none, with commas.",
+            panel=FILES,
+            complete=complete_folders,
+        ),
+    ] = None,
+    time_zone: Annotated[
+        str | None, option("--time-zone", metavar="ZONE", help="Zone of date and hour: Europe/Berlin.", panel=FILES)
+    ] = None,
+    key_format: Annotated[
+        FieldFormat | None, option("--key-format", metavar="FORMAT", help="bytes, text or json.", panel=FILES)
+    ] = None,
+    value_format: Annotated[
+        FieldFormat | None,
+        option("--value-format", metavar="FORMAT", help="bytes, text or json; others: value_raw.", panel=FILES),
+    ] = None,
+    compression: Annotated[
+        str,
+        option("--compression", metavar="zstd|snappy|gzip|lz4|none[:LEVEL]", help="Codec of the files.", panel=FILES),
+    ] = "zstd",
+    target_file_size: Annotated[
+        str, option("--target-file-size", metavar="SIZE", help="Size of a file, about.", panel=FILES)
+    ] = "512MB",
     output: OutputOption = "table",
 ) -> None:
     """Write a group's messages to Parquet files, each exactly once.
@@ -221,7 +189,11 @@ def export(
         raise UsageError("--log - is no file", "name one, like spark.log")
     spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")
-    wish = layout_wish(partition_by, time_zone, key_format, value_format, compression)
+    from zkgroup.export.model.layout import LayoutWish, parse_compression, parse_parts, parse_zone
+
+    parse_compression(compression)
+    parts = None if partition_by is None else parse_parts(partition_by)
+    layout = LayoutWish(parts, None if time_zone is None else parse_zone(time_zone), key_format, value_format)
     if history or verify:
         show_destination(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -264,7 +236,7 @@ def export(
         spark_timeout=spark_timeout,
         log=spark_log,
         compression=compression,
-        layout=wish,
+        layout=layout,
         target_bytes=target_bytes,
     )
     properties = dict(settings.kafka)

@@ -13,11 +13,11 @@ import typer
 from zkgroup.errors import Remedy, UnreachableError, UsageError, VerificationError, ZkgroupError
 from zkgroup.protocol.names import session_text
 
-from ._completion_values import complete_finding, complete_group
+from ._completion_values import complete_finding
 from ._context import warn
 from ._global_options import GlobalOptions
 from ._group_overview import print_overview, print_summary
-from ._group_views import StoreOption, check_topics, read_all_groups, read_one_group
+from ._group_views import StoreOption, check_topics, look_at, look_at_all
 from ._monitoring import (
     CheckOption,
     CritLagOption,
@@ -42,7 +42,7 @@ from ._output import (
     time_column,
 )
 from ._rendering import render_command
-from ._shared_options import OutputOption, TopicsOption
+from ._shared_options import OptionalGroupArgument, OutputOption, TopicsOption, option
 from ._spinner import working
 from ._watch import (
     IntervalOption,
@@ -94,45 +94,34 @@ class FindingRow:
 
 def inspect_group(
     ctx: typer.Context,
-    group: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group
-        ),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every group of the cluster, worst first.")] = False,
+    group: OptionalGroupArgument = None,
+    every: Annotated[bool, option("--all", help="Every group of the cluster, worst first.")] = False,
     topic: TopicsOption = None,
     store: StoreOption = None,
-    section: Annotated[
-        Section | None,
-        typer.Option("--section", help="Only this part, with all columns.", show_default=False),
-    ] = None,
+    section: Annotated[Section | None, option("--section", help="Only this part, with all columns.")] = None,
     again: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--recheck-after",
             metavar="SECONDS",
             min=0.1,
             max=3600,
             help="Take a second snapshot after this time: shows growing lag, and tells a rebalance from a stuck group.",
-            show_default=False,
         ),
     ] = None,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify",
-            help="Exit with 6 if a finding is critical; with 1 if none is, but an access list may hide one.",
+        option(
+            "--verify", help="Exit with 6 if a finding is critical; with 1 if none is, but an access list may hide one."
         ),
     ] = False,
     code: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--explain",
             metavar="CODE",
             help="Show the page about findings of this code: meaning, causes, remedies.",
-            show_default=False,
-            autocompletion=complete_finding,
+            complete=complete_finding,
         ),
     ] = None,
     checking: CheckOption = False,
@@ -210,7 +199,7 @@ def inspect_group(
 
     def look() -> dict[str, Any]:
         asked: Store = store or "both"
-        found = read_all_groups(ctx, store=asked) if group is None else [read_one_group(ctx, group, store=asked)]
+        found = look_at_all(ctx, store=asked) if group is None else [look_at(ctx, group, store=asked)]
         return {snapshot.group: snapshot for snapshot in found}
 
     earlier = {}
@@ -351,7 +340,7 @@ def _verify(found: Sequence[Inspection]) -> None:
                     f"group {one.snapshot.group} cannot be judged as a whole: {finding.subject} {finding.message}",
                     finding.remedy,
                 )
-            if finding.code == "incomplete-snapshot":
+            if finding.code == "incomplete-look":
                 raise UnreachableError(
                     f"group {one.snapshot.group} cannot be judged as a whole: {finding.message}", finding.remedy
                 )

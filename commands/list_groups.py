@@ -8,9 +8,9 @@ import typer
 
 from ._context import warn
 from ._group_overview import table_row
-from ._group_views import read_all_groups
+from ._group_views import look_at_all
 from ._output import SPARE, has_objects, is_table, print_rows
-from ._shared_options import OutputOption
+from ._shared_options import OutputOption, option
 
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
 # JSON is read by names: the sum over the partitions where the lag is known, and how many the others are.
@@ -21,11 +21,10 @@ def list_groups(
     ctx: typer.Context,
     store: Annotated[
         Literal["zookeeper", "kafka", "both"] | None,
-        typer.Option("--store", help="Only groups in this store; both: in both.", show_default=False),
+        option("--store", help="Only groups in this store; both: in both."),
     ] = None,
     state: Annotated[
-        Literal["active", "inactive", "broken"] | None,
-        typer.Option("--state", help="Only groups in this state.", show_default=False),
+        Literal["active", "inactive", "broken"] | None, option("--state", help="Only groups in this state.")
     ] = None,
     output: OutputOption = "table",
 ) -> None:
@@ -51,7 +50,7 @@ def list_groups(
     )
 
     warned: list[str] = []
-    snapshots = read_all_groups(ctx, warned=warned)
+    snapshots = look_at_all(ctx, warned=warned)
     rows = [group_row(snapshot) for snapshot in snapshots]
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
     warned += half_seen(snapshots)

@@ -13,7 +13,7 @@ from ._context import open_registry
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
 from ._group_views import PartitionsOption, brokers_of, keep_everything
 from ._output import SPARE, print_rows
-from ._shared_options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption, option
 
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 
@@ -21,21 +21,19 @@ COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_s
 def migrate_group(
     ctx: typer.Context,
     group: GroupArgument,
-    to: Annotated[Literal["kafka", "zookeeper"], typer.Option("--to", help="Where the offsets are to go.")],
+    to: Annotated[Literal["kafka", "zookeeper"], option("--to", help="Where the offsets are to go.")],
     topic: PartitionsOption = None,
     take: Annotated[
         Literal["source", "larger"] | None,
-        typer.Option(
+        option(
             "--prefer",
             help="Where the other store is ahead: its offset goes back to the source's, or the larger one counts. "
             "Without this such a group is refused. An offset outside its log takes the place of a good one with source "
             "only.",
-            show_default=False,
         ),
     ] = None,
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Only compare the two stores; exit with 6 where they do not say the same."),
+        bool, option("--verify", help="Only compare the two stores; exit with 6 where they do not say the same.")
     ] = False,
     backup: BackupOption = None,
     execute: ExecuteOption = False,

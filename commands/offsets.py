@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from zkgroup.errors import UsageError
+from zkgroup.text import counted
 
-from ._checkpoint_output import FileFormatOption, KeepOption, SaveOption, save
-from ._context import warn
-from ._group_views import PartitionsOption, StoreOption, check_topics, read_one_group
+from ._context import connection, done, warn
+from ._group_views import PartitionsOption, StoreOption, brokers_of, check_topics, look_at, open_stores
 from ._monitoring import MetricsOption, write_metrics
 from ._output import SPARE, print_rows, time_column
-from ._shared_options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.group_model import GroupSnapshot
+    from zkgroup.groups.group_model import GroupSnapshot, Store
     from zkgroup.groups.partition_scope import Scope
     from zkgroup.groups.snapshot.tables import PartitionRow
 
@@ -29,9 +31,33 @@ def offsets(
     group: GroupArgument,
     topic: PartitionsOption = None,
     store: StoreOption = None,
-    save_to: SaveOption = None,
-    file_format: FileFormatOption = None,
-    keep: KeepOption = None,
+    save_to: Annotated[
+        str | None,
+        option(
+            "--save",
+            metavar="FILE",
+            help="Write the committed offsets to a file, whole or not at all, for reset-offsets --from-file and other "
+            "tools; - is standard output, instead of the rows. In a folder (FOLDER/ is created) each run writes a new "
+            "file, named after the group and the time.",
+        ),
+    ] = None,
+    file_format: Annotated[
+        Literal["zk", "csv", "json", "rpk", "spark"] | None,
+        option(
+            "--file-format",
+            help="For --save: zk (Kafka's ExportZkOffsets), csv (kafka-consumer-groups), json (kafka-utils), rpk, "
+            "spark. By default as the file is called, .csv or .json, else zk.",
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        option(
+            "--keep-last",
+            metavar="N",
+            min=1,
+            help="For --save FOLDER/: keep the newest N files of the group, and remove the others.",
+        ),
+    ] = None,
     metrics: MetricsOption = None,
     output: OutputOption = "table",
 ) -> None:
@@ -59,14 +85,14 @@ def offsets(
 
     scope = parse_scope(topic or ())
     if save_to is not None:
-        snapshot, shown = save(ctx, group, scope, store, save_to, file_format, keep)
+        snapshot, shown = _save(ctx, group, scope, store, save_to, file_format, keep)
     else:
-        snapshot = read_one_group(ctx, group, store=store or "both")
+        snapshot = look_at(ctx, group, store=store or "both")
         shown = store or snapshot.store
     if metrics is not None:
         from zkgroup.groups.findings.inspection import inspect
 
-        whole = read_one_group(ctx, group, store=store or "both") if save_to is not None else snapshot
+        whole = look_at(ctx, group, store=store or "both") if save_to is not None else snapshot
         write_metrics(metrics, [inspect(whole, store=store)], None)
     if "-" in (save_to, metrics):
         warn(ctx, notes(snapshot, shown))
@@ -77,6 +103,51 @@ def offsets(
     else:
         print_rows(rows, COLUMNS, output, spare=SPARE)
     warn(ctx, notes(snapshot, shown))
+
+
+def _save(
+    ctx: typer.Context,
+    group: str,
+    scope: Scope,
+    store: Store | None,
+    path: str,
+    form: Literal["zk", "csv", "json", "rpk", "spark"] | None,
+    keep: int | None,
+) -> tuple[GroupSnapshot, Store]:
+    """Write the file, and remove earlier ones that are not to be kept. Returns the snapshot that was saved, of offsets
+    and logs alone, and its store.
+
+    Raises ``ZkgroupError`` where an offset, or the group in a store, cannot be read: then nothing is written.
+    """
+    from zkgroup.groups.changes.backup import cluster_of
+    from zkgroup.groups.changes.current_offsets import OffsetReader
+    from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
+    from zkgroup.groups.offset_files.atomic_file import write_whole
+    from zkgroup.groups.offset_files.checkpoint_series import Series
+    from zkgroup.groups.offset_files.offset_file import STDIO, format_for, format_offsets
+    from zkgroup.groups.partition_scope import Selection
+
+    series = Series.of(path, group, form)
+    if keep is not None and series is None:
+        raise UsageError("--keep-last is about a folder", f"give --save {path}/")
+    settings = connection(ctx)
+    with open_stores(settings, store) as (registry, store):
+        brokers = brokers_of(settings, registry)
+        reader = OffsetReader(registry, brokers, group, settings.timeout)
+        current = reader.read(Selection(), store, needs_logs=False, may_create=False)
+        cluster = cluster_of(registry, brokers, settings.timeout)
+    meant = [one for key, one in current.partitions.items() if not scope.topics or scope.has(key)]
+    offsets = checkpoint_of(group, meant, current.store)
+    form = form or format_for(path)
+    text = format_offsets(form, group, offsets, cluster)
+    if path == STDIO:
+        sys.stdout.write(text)
+    else:
+        if series is None:
+            write_whole(path, text)
+        written = path if series is None else series.add(text, keep)
+        done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {written} ({form})")
+    return replace(current.snapshot, partitions=tuple(meant)), current.store
 
 
 def _within(scope: Scope, snapshot: GroupSnapshot, rows: list[PartitionRow]) -> list[PartitionRow]:

@@ -13,7 +13,7 @@ from zkgroup.text import listed
 from ._context import connection, open_registry, warn
 from ._group_views import StoreOption, brokers_of, check_topics, keep_everything
 from ._output import SPARE, print_rows, time_column
-from ._shared_options import GroupArgument, OutputOption, TopicsOption
+from ._shared_options import GroupArgument, OutputOption, TopicsOption, option
 
 if TYPE_CHECKING:
     from zkgroup.groups.group_model import GroupSnapshot, Store
@@ -28,7 +28,7 @@ def owners(
     store: StoreOption = None,
     verify: Annotated[
         bool,
-        typer.Option(
+        option(
             "--verify",
             help="Exit with 6 unless every partition of every subscribed topic has one owner: a registered member "
             "that may own it; and no member in Kafka reads it as well. Exit with 1 where that cannot be told: what "

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ from ._execution import (
 )
 from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores, partitions_option
 from ._output import Output, has_objects, print_rows
-from ._shared_options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption, option
 from ._spinner import working
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ TARGETS = "Where to (one of these)"
 FILES = "For --from-file"
 
 
-def _target(*names: str, help: str, metavar: str | None = None) -> Any:
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=TARGETS, show_default=False)
+_target = partial(option, panel=TARGETS)
 
 
 def reset_offsets(
@@ -57,17 +57,15 @@ def reset_offsets(
         ),
     ] = None,
     all_topics: Annotated[
-        bool,
-        typer.Option("--all-topics", help="All topics that the group has offsets of.", rich_help_panel=SCOPE),
+        bool, option("--all-topics", help="All topics that the group has offsets of.", panel=SCOPE)
     ] = False,
     store: Annotated[
         Literal["zookeeper", "kafka", "both"] | None,
-        typer.Option(
+        option(
             "--store",
             help="Where the offsets are kept. By default, partition by partition, where the group has one: a partition"
             " gets an offset in a store where it has none only if it has none at all, or with --store.",
-            rich_help_panel=SCOPE,
-            show_default=False,
+            panel=SCOPE,
         ),
     ] = None,
     to_earliest: Annotated[bool, _target("--to-earliest", help="The start of each log.")] = False,
@@ -113,34 +111,28 @@ def reset_offsets(
     ] = None,
     file_format: Annotated[
         Literal["zk", "csv", "json", "rpk", "spark"] | None,
-        typer.Option(
-            "--file-format",
-            help="How to read the file; recognised by its content if not given.",
-            rich_help_panel=FILES,
-            show_default=False,
-        ),
+        option("--file-format", help="How to read the file; recognised by its content if not given.", panel=FILES),
     ] = None,
     from_group: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from-group",
             metavar="GROUP",
             help="Whose offsets to take of a file that names groups; GROUP's own by default.",
-            rich_help_panel=FILES,
-            show_default=False,
-            autocompletion=complete_group,
+            panel=FILES,
+            complete=complete_group,
         ),
     ] = None,
     same_logs: Annotated[
         bool,
-        typer.Option(
+        option(
             "--same-logs",
             help="Take a file that says that it is of another cluster: both have the same logs, offset by offset.",
-            rich_help_panel=FILES,
+            panel=FILES,
         ),
     ] = False,
     export: Annotated[
-        bool, typer.Option("--export", help="Print the plan as Kafka's tools read it: topic,partition,offset.")
+        bool, option("--export", help="Print the plan as Kafka's tools read it: topic,partition,offset.")
     ] = False,
     backup: BackupOption = None,
     no_zookeeper_members: NoMembersOption = False,

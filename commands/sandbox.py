@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from zkgroup.config.settings_table import Strategy
-from zkgroup.errors import Notice, Remedy, UsageError
+from zkgroup.errors import FilterSyntaxError, Notice, Remedy, UsageError, ZkgroupError
 
 from ._completion_values import complete_release, complete_sandbox
 from ._context import done, warn
+from ._error_output import reader_is_gone
 from ._global_options import GlobalOptions
 from ._output import print_rows
-from ._sandbox_member import check_filter, run_in_foreground
-from ._shared_options import OutputOption
+from ._shared_options import OutputOption, option
 from ._signals import StopRequest, nothing_begun
 from ._spinner import working
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import LogRange
     from zkgroup.protocol.names import TopicPartition
+    from zkgroup.sandbox.scala_member import MemberOptions
 
 app = typer.Typer(
     add_completion=False,
@@ -39,10 +41,7 @@ app = typer.Typer(
 
 COLUMNS = ("sandbox", "process", "release", "address", "pid", "state", "log")
 
-NameOption = Annotated[
-    str,
-    typer.Option("--name", metavar="NAME", help="The sandbox.", autocompletion=complete_sandbox),
-]
+NameOption = Annotated[str, option("--name", metavar="NAME", help="The sandbox.", complete=complete_sandbox)]
 
 #: Properties by which a sandbox finds its brokers.
 _OWN = frozenset(
@@ -51,8 +50,7 @@ _OWN = frozenset(
 )
 
 KafkaOption = Annotated[
-    str,
-    typer.Option("--kafka", metavar="VERSION", help="The brokers' release.", autocompletion=complete_release),
+    str, option("--kafka", metavar="VERSION", help="The brokers' release.", complete=complete_release)
 ]
 
 
@@ -71,25 +69,22 @@ def start(
     ctx: typer.Context,
     name: NameOption = "default",
     kafka: KafkaOption = "1.1.1",
-    brokers: Annotated[int, typer.Option("--brokers", metavar="N", min=1, max=3, help="The number of brokers.")] = 1,
-    chroot: Annotated[str, typer.Option("--chroot", metavar="PATH", help="The cluster's path in ZooKeeper.")] = "",
+    brokers: Annotated[int, option("--brokers", metavar="N", min=1, max=3, help="The number of brokers.")] = 1,
+    chroot: Annotated[str, option("--chroot", metavar="PATH", help="The cluster's path in ZooKeeper.")] = "",
     tick_ms: Annotated[
-        int,
-        typer.Option("--tick-ms", metavar="N", min=50, help="ZooKeeper's tick; session time-outs are 2 to 20 ticks."),
+        int, option("--tick-ms", metavar="N", min=50, help="ZooKeeper's tick; session time-outs are 2 to 20 ticks.")
     ] = 500,
     zookeeper_port: Annotated[
-        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="ZooKeeper's port.", show_default="a free one")
+        int | None, option(metavar="PORT", min=1, max=65535, help="ZooKeeper's port.", show_default="a free one")
     ] = None,
     broker_port: Annotated[
-        int | None,
-        typer.Option(metavar="PORT", min=1, max=65533, help="The first broker's port.", show_default="a free one"),
+        int | None, option(metavar="PORT", min=1, max=65533, help="The first broker's port.", show_default="a free one")
     ] = None,
     broker_property: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Added to the brokers' server.properties; repeatable."),
+        list[str] | None, option(metavar="KEY=VALUE", help="Added to the brokers' server.properties; repeatable.")
     ] = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="With TLS, users and access lists; Kafka 0.10.2.2 and later.")
+        bool, option("--secure", help="With TLS, users and access lists; Kafka 0.10.2.2 and later.")
     ] = False,
     output: OutputOption = "table",
 ) -> None:
@@ -143,14 +138,7 @@ def start(
 def status(
     ctx: typer.Context,
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Only this sandbox.",
-            show_default=False,
-            autocompletion=complete_sandbox,
-        ),
+        str | None, option("--name", metavar="NAME", help="Only this sandbox.", complete=complete_sandbox)
     ] = None,
     output: OutputOption = "table",
 ) -> None:
@@ -190,9 +178,9 @@ def status(
 def stop(
     ctx: typer.Context,
     name: NameOption = "default",
-    all_of_them: Annotated[bool, typer.Option("--all", help="Every sandbox.")] = False,
+    all_of_them: Annotated[bool, option("--all", help="Every sandbox.")] = False,
     member: Annotated[
-        str | None, typer.Option("--member", metavar="MEMBER", help="Only this detached member; the servers run on.")
+        str | None, option("--member", metavar="MEMBER", help="Only this detached member; the servers run on.")
     ] = None,
 ) -> None:
     """Stop a sandbox: its members leave, its servers end, its data is removed.
@@ -229,14 +217,13 @@ def fill(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic; created if it is missing.")],
     name: NameOption = "default",
     partitions: Annotated[
-        int | None,
-        typer.Option("--partitions", metavar="N", min=1, max=10_000, help="Its partitions.", show_default="3"),
+        int | None, option("--partitions", metavar="N", min=1, max=10_000, help="Its partitions.", show_default="3")
     ] = None,
     count: Annotated[
-        int, typer.Option("--messages", metavar="N", min=0, max=100_000_000, help="The number of messages to add.")
+        int, option("--messages", metavar="N", min=0, max=100_000_000, help="The number of messages to add.")
     ] = 1000,
     size: Annotated[
-        int, typer.Option("--size", metavar="BYTES", min=0, max=900_000, help="The minimum size of each value.")
+        int, option("--size", metavar="BYTES", min=0, max=900_000, help="The minimum size of each value.")
     ] = 0,
     output: OutputOption = "table",
 ) -> None:
@@ -274,37 +261,33 @@ def fill(
 @app.command(short_help="Run a member of a group with Kafka's own consumer.")
 def member(
     ctx: typer.Context,
-    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The group it joins.", show_default=False)],
+    group: Annotated[str, option("--group", metavar="GROUP", help="The group it joins.", show_default=False)],
     topics: Annotated[
         list[str] | None, typer.Argument(metavar="[TOPIC…]", help="The topics it reads.", show_default=False)
     ] = None,
     name: NameOption = "default",
-    whitelist: Annotated[
-        str | None, typer.Option(metavar="RE", help="Read the topics that match instead.", show_default=False)
-    ] = None,
-    blacklist: Annotated[
-        str | None, typer.Option(metavar="RE", help="Read the topics that do not match.", show_default=False)
-    ] = None,
-    streams: Annotated[int, typer.Option(metavar="N", min=1, help="Its consumer threads.")] = 1,
-    strategy: Annotated[Strategy, typer.Option(help="The partition assignment strategy.")] = "range",
+    whitelist: Annotated[str | None, option(metavar="RE", help="Read the topics that match instead.")] = None,
+    blacklist: Annotated[str | None, option(metavar="RE", help="Read the topics that do not match.")] = None,
+    streams: Annotated[int, option(metavar="N", min=1, help="Its consumer threads.")] = 1,
+    strategy: Annotated[Literal["range", "roundrobin"], option(help="The partition assignment strategy.")] = "range",
     release: Annotated[
-        str, typer.Option(metavar="VERSION", help="The consumer's release, 0.8.2.2 to 1.1.1; any broker will do.")
+        str, option(metavar="VERSION", help="The consumer's release, 0.8.2.2 to 1.1.1; any broker will do.")
     ] = "1.1.1",
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the earliest message if no offset is committed.")
+        bool, option("--from-beginning", help="Start at the earliest message if no offset is committed.")
     ] = False,
     records: Annotated[
-        bool, typer.Option("--records", help="Print topic, partition, offset, key and value, separated by tabs.")
+        bool, option("--records", help="Print topic, partition, offset, key and value, separated by tabs.")
     ] = False,
     id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Its consumer.id.", show_default="a random one")
+        str | None, option("--id", metavar="ID", help="Its consumer.id.", show_default="a random one")
     ] = None,
     property: Annotated[
         list[str] | None,
-        typer.Option("--property", "-X", metavar="KEY=VALUE", help="A key of consumer.properties; repeatable."),
+        option("--property", "-X", metavar="KEY=VALUE", help="A key of consumer.properties; repeatable."),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Run in the background, until 'sandbox stop'; see its log in 'status'.")
+        bool, option("--detach", help="Run in the background, until 'sandbox stop'; see its log in 'status'.")
     ] = False,
 ) -> int:
     """Run a member of a group with Kafka's own Scala consumer.
@@ -333,7 +316,7 @@ def member(
     for topic in topics or ():
         validate_topic(topic)
     if kind != "topics":
-        check_filter(subscription)
+        _check_filter(subscription)
     if id is not None:
         load_consumer_config([Property("consumer.id", id, "--id")])
     state = running(name)
@@ -358,18 +341,62 @@ def member(
         started = start_member(name, options)
         done(ctx, f"member {started.name} runs; it prints to {started.log}")
         return 0
-    return run_in_foreground(options, name, ctx.ensure_object(GlobalOptions).verbosity)
+    return _run_in_foreground(options, name, ctx.ensure_object(GlobalOptions).verbosity)
+
+
+def _check_filter(expression: str) -> None:
+    """Raise ``FilterSyntaxError`` for what Java refuses. Java checks filters that only zkgroup does not support."""
+    from zkgroup.protocol.topic_filter import TopicFilter
+
+    try:
+        TopicFilter("white_list", expression)
+    except FilterSyntaxError:
+        raise
+    except UsageError:
+        return
+
+
+def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
+    """Run it in the sandbox ``name`` until it ends or a signal comes; returns the exit code."""
+    from zkgroup.child_environment import childs_environment
+    from zkgroup.child_watchdog import Watchdog
+    from zkgroup.sandbox.lifecycle import running
+
+    folder = options.folder(Path(running(name).folder))
+    command = options.command(folder, level="INFO" if verbosity else "WARN")
+    guard = Watchdog()
+    guard.start()
+    try:
+        with StopRequest() as stop_request:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=childs_environment())
+            guard.send(f"+{child.pid}")
+            asked = False
+            while child.poll() is None:
+                # The member notices a closed pipe only when it prints.
+                if not asked and (stop_request or reader_is_gone(1)):
+                    asked = True
+                    child.terminate()
+                try:
+                    child.wait(0.1)
+                except subprocess.TimeoutExpired:
+                    continue
+            guard.send(f"-{child.pid}")
+        if not asked and child.returncode != 0:
+            raise ZkgroupError(f"member {options.member_id} ended with status {child.returncode}", "see what it said")
+        return stop_request.exit_code
+    finally:
+        guard.close()  # ends a running member, too
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @app.command(short_help="Show a group shared by Kafka's own consumer and zkgroup, and its export.")
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the sandbox running.")] = False,
+    keep: Annotated[bool, option("--keep", help="Leave the sandbox running.")] = False,
     total: Annotated[
-        int, typer.Option("--messages", metavar="N", min=100, help="The number of messages to read and export.")
+        int, option("--messages", metavar="N", min=100, help="The number of messages to read and export.")
     ] = 40_000,
     name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="The sandbox's name.", show_default="with --keep default"),
+        str | None, option("--name", metavar="NAME", help="The sandbox's name.", show_default="with --keep default")
     ] = None,
     kafka: KafkaOption = "1.1.1",
 ) -> None:

@@ -6,11 +6,10 @@ import platform
 from importlib import metadata
 from typing import Annotated
 
-import typer
-
 from zkgroup import __version__
 
 from ._output import Output, has_objects, print_object, print_rows
+from ._shared_options import option
 
 LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "regex", "typer", "rich", "pyspark", "pyarrow")
 # What ``--version`` tells besides, and how these call themselves.
@@ -26,7 +25,7 @@ TOLD = {
 
 
 def version(
-    output: Annotated[Output, typer.Option("--output", help="Output format.")] = "table",
+    output: Annotated[Output, option("--output", help="Output format.")] = "table",
 ) -> None:
     """Show the versions of zkgroup, Python, the libraries and Java.
 
