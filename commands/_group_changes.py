@@ -16,16 +16,16 @@ from ._completion_values import complete_group
 from ._execution import Change
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import SPARE, Column, Output, print_rows, time_column
+from ._shared_options import option
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.group_manager import Found, Manager
     from zkgroup.groups.changes.plan import OffsetChange, Plan
+    from zkgroup.groups.changes.whole_group import WholeGroup
 
 StoreOption: TypeAlias = Annotated[
-    StoreChoice,
-    typer.Option("--store", help="Which of the group's stores; by default wherever it is.", show_default=False),
+    StoreChoice, option("--store", help="Which of the group's stores; by default wherever it is.")
 ]
 OtherGroupArgument: TypeAlias = Annotated[
     str,
@@ -39,17 +39,15 @@ DELETE_COLUMNS = (
 
 
 @contextmanager
-def open_manager(
+def open_applier(
     settings: ConnectionSettings, groups: Sequence[str], store: StoreChoice
-) -> Iterator[tuple[Manager, Applier, StoreChoice]]:
-    """What reads the groups, what applies their plans, and the store that is meant. Names that no group can have in
-    ZooKeeper are refused before anything is opened."""
+) -> Iterator[tuple[Applier, StoreChoice]]:
+    """The applier of plans, and the store that is meant. Names that no group can have in ZooKeeper are refused before
+    anything is opened."""
     from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.group_manager import Manager
 
     with open_stores(settings, store, groups) as (registry, store):
-        applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
-        yield Manager(registry, applier.brokers, settings.timeout), applier, store
+        yield Applier(registry, brokers_of(settings, registry), settings.timeout), store
 
 
 def show_copy(rows: Sequence[OffsetChange], output: Output) -> None:
@@ -69,7 +67,7 @@ def describe_removal(plan: Plan) -> str:
     return f"{counted(len(plan.rows), 'offset')} of group {plan.group}{' and the empty group' if whole else ''}"
 
 
-def add_acls(change: Change, registry: Registry | None, source: Found, target: Found, plan: Plan) -> Plan:
+def add_acls(change: Change, registry: Registry | None, source: WholeGroup, target: WholeGroup, plan: Plan) -> Plan:
     """The plan of a copy with the access lists of the nodes that it creates, of which the command warns; refused where
     they are hidden, or would be in the way."""
     from zkgroup.groups.changes.access_lists import read_acls

@@ -21,14 +21,14 @@ from ._group_changes import (
     OtherGroupArgument,
     StoreOption,
     add_acls,
-    open_manager,
+    open_applier,
     show_copy,
 )
 from ._group_views import PartitionsOption
-from ._shared_options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.group_manager import Found
+    from zkgroup.groups.changes.whole_group import WholeGroup
 
 
 def copy_group(
@@ -38,7 +38,7 @@ def copy_group(
     topic: PartitionsOption = None,
     store: StoreOption = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also replace offsets that the other group has, and that differ.")
+        bool, option("--overwrite", help="Also replace offsets that the other group has, and that differ.")
     ] = False,
     backup: BackupOption = None,
     no_zookeeper_members: NoMembersOption = False,
@@ -66,13 +66,14 @@ def copy_group(
         ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
     )
     from zkgroup.groups.changes.group_plans import plan_group_copy
+    from zkgroup.groups.changes.whole_group import find_group, read_whole_group
     from zkgroup.groups.partition_scope import parse_scope
     from zkgroup.groups.snapshot.tables import foreign_note
     from zkgroup.protocol.names import validate_group_id
 
     scope = parse_scope(topic) if topic else None
-    with open_manager(change.settings, [group, to], store) as (manager, applier, store):
-        source, target = manager.find(group, store), manager.look(to, store)
+    with open_applier(change.settings, [group, to], store) as (applier, store):
+        source, target = find_group(applier, group, store), read_whole_group(applier, to, store)
         plan = plan_group_copy(source, target, scope, overwrite=overwrite)
         if not plan.exists:
             validate_group_id(to)  # members could not join it
@@ -86,7 +87,7 @@ def copy_group(
             change.done(f"{counted(plan.changes, 'offset')} of group {group} copied to {to} and verified")
 
 
-def _of_life(source: Found) -> list[str]:
+def _of_life(source: WholeGroup) -> list[str]:
     from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.held)

@@ -13,7 +13,6 @@ import typer
 from zkgroup.errors import Notice, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.text import are, counted, listed
 
-from ._completion_values import complete_group
 from ._context import open_registry
 from ._execution import (
     BackupOption,
@@ -27,15 +26,15 @@ from ._execution import (
 from ._group_changes import (
     StoreOption,
     describe_removal,
-    open_manager,
+    open_applier,
     show_removal,
 )
 from ._group_views import PartitionsOption, StoreChoice, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
-from ._shared_options import OutputOption
+from ._shared_options import OptionalGroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.group_manager import Found
+    from zkgroup.groups.changes.whole_group import WholeGroup
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -47,46 +46,38 @@ DELETED = "deleted in ZooKeeper"
 
 def delete_group(
     ctx: typer.Context,
-    group: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[GROUP]", help="The consumer group.", show_default=False, autocompletion=complete_group
-        ),
-    ] = None,
+    group: OptionalGroupArgument = None,
     topic: PartitionsOption = None,
     pattern: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--pattern",
             metavar="GLOB",
             help="Instead of a group: all in ZooKeeper whose name matches and that have no members anywhere;"
             " repeatable.",
-            show_default=False,
         ),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--older-than",
             metavar="AGE",
             help="With --pattern: only those in which nothing has changed for that long: 30d, 12h.",
-            show_default=False,
         ),
     ] = None,
     foreign: Annotated[
         bool,
-        typer.Option(
+        option(
             "--foreign",
             help="Also where nothing but nodes of another client, such as the state of Storm's spout, would be lost.",
         ),
     ] = False,
     undo: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--undo",
             metavar="FILE",
             help="Make again what the deletion that this is the backup of has removed; of one group, if it is named.",
-            show_default=False,
         ),
     ] = None,
     store: StoreOption = None,
@@ -151,9 +142,10 @@ def delete_group(
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
     from zkgroup.groups.changes.group_plans import plan_group_deletion
+    from zkgroup.groups.changes.whole_group import find_group
 
-    with open_manager(change.settings, [group], store) as (manager, applier, store):
-        found = manager.find(group, store)
+    with open_applier(change.settings, [group], store) as (applier, store):
+        found = find_group(applier, group, store)
         plan = plan_group_deletion(found, foreign=foreign)
         show_removal(plan, output)
         change.warn(found.warnings)
@@ -164,11 +156,12 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, 
 
 def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
     from zkgroup.groups.changes.topic_znodes import plan_topic_removal
+    from zkgroup.groups.changes.whole_group import find_group
     from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topics)
-    with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
-        whole = manager.find(group, store, partly=True)
+    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
+        whole = find_group(applier, group, store, partly=True)
         assert applier.registry is not None, "ZooKeeper is meant"
         plan = plan_topic_removal("delete-group", applier.registry, whole, scope)
         show_removal(plan, output)
@@ -287,11 +280,11 @@ def _named(failed: Mapping[str, ZkgroupError]) -> str:
     return listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
 
 
-def _where(found: Found) -> str:
+def _where(found: WholeGroup) -> str:
     from zkgroup.groups.group_model import STORE_NAMES
 
     return " and ".join(f"in {STORE_NAMES[store]}" for store in found.stores)
 
 
-def _nodes(found: Found) -> str:
+def _nodes(found: WholeGroup) -> str:
     return f", {counted(len(found.tree.nodes), 'node')}" if found.tree is not None else ""

@@ -11,10 +11,10 @@ from zkgroup.text import counted
 
 from ._completion_values import complete_member
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._group_changes import open_manager
+from ._group_changes import open_applier
 from ._group_views import partitions_option
 from ._output import SPARE, print_rows, time_column
-from ._shared_options import GroupArgument, OutputOption
+from ._shared_options import GroupArgument, OutputOption, option
 
 COLUMNS = ("topic", "partition", "owner", "member", time_column("since"), "note")
 
@@ -28,12 +28,8 @@ def release_owners(
     ] = None,
     member: Annotated[
         list[str] | None,
-        typer.Option(
-            "--member",
-            metavar="MEMBER",
-            help="The registration of this member; repeatable.",
-            show_default=False,
-            autocompletion=complete_member,
+        option(
+            "--member", metavar="MEMBER", help="The registration of this member; repeatable.", complete=complete_member
         ),
     ] = None,
     backup: BackupOption = None,
@@ -59,11 +55,12 @@ def release_owners(
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.changes.persistent_nodes import plan_release
+    from zkgroup.groups.changes.whole_group import find_group
     from zkgroup.groups.partition_scope import parse_scope
 
     scope, members = parse_scope(topic or ()), frozenset(member or ())
-    with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
-        manager.find(group, "zookeeper")
+    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
+        find_group(applier, group, "zookeeper")
         assert applier.registry is not None, "ZooKeeper is meant"
         rows, plan = plan_release(applier.registry, group, scope, members)
         print_rows(rows, COLUMNS, output, spare=("member", *SPARE))

@@ -24,7 +24,7 @@ from ._group_changes import (
     OtherGroupArgument,
     StoreOption,
     add_acls,
-    open_manager,
+    open_applier,
     show_copy,
 )
 from ._shared_options import GroupArgument, OutputOption
@@ -71,12 +71,13 @@ def rename_group(
     from zkgroup.groups.changes.change_reports import after
     from zkgroup.groups.changes.group_plans import plan_group_copy, plan_group_deletion
     from zkgroup.groups.changes.plan import GO_ON
+    from zkgroup.groups.changes.whole_group import find_group, read_whole_group
     from zkgroup.protocol.names import validate_group_id
 
-    with open_manager(change.settings, [group, to], store) as (manager, applier, store):
-        target = manager.look(to, store)
+    with open_applier(change.settings, [group, to], store) as (applier, store):
+        target = read_whole_group(applier, to, store)
         try:
-            source = manager.find(group, store)
+            source = find_group(applier, group, store)
         except NotFoundError as error:
             if target.stores:
                 error.remedy = Remedy(f"group {to} exists: it may be renamed already")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._group_changes import describe_removal, open_manager, show_removal
+from ._group_changes import describe_removal, open_applier, show_removal
 from ._group_views import partitions_option
 from ._shared_options import GroupArgument, OutputOption
 
@@ -41,11 +41,12 @@ def unsubscribe(
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     from zkgroup.groups.changes.topic_znodes import plan_topic_removal
     from zkgroup.groups.changes.unsubscription import unsubscribe_guard
+    from zkgroup.groups.changes.whole_group import find_group
     from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topic)
-    with open_manager(change.settings, [group], "zookeeper") as (manager, applier, _):
-        whole = manager.find(group, None, partly=True)
+    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
+        whole = find_group(applier, group, None, partly=True)
         assert applier.registry is not None, "ZooKeeper is meant"
         guard = unsubscribe_guard(group, scope.topics)
         plan = plan_topic_removal("unsubscribe", applier.registry, whole, scope, guard)

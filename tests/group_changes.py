@@ -7,24 +7,28 @@ from dataclasses import replace
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes import group_manager
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.group_manager import Found
 from zkgroup.groups.changes.group_plans import plan_group_copy, plan_group_deletion
 from zkgroup.groups.changes.plan import Plan
+from zkgroup.groups.changes.whole_group import WholeGroup, find_group, read_whole_group
 from zkgroup.groups.group_model import Store
 from zkgroup.protocol.operations import Acl
 
 
-class Manager(group_manager.Manager):
-    """Plans changes of whole groups, and applies them."""
+class Manager:
+    """Reads groups, plans changes of whole ones, and applies them."""
 
     def __init__(self, registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> None:
-        super().__init__(registry, brokers, timeout)
         self.applier = Applier(registry, brokers, timeout)
 
-    def plan_copy(self, source: Found, to: str, *, store: Store | None = None, is_rename: bool = False) -> Plan:
-        return plan_group_copy(source, self.snapshot(to, store), is_rename=is_rename)
+    def find(self, group: str, store: Store | None, *, partly: bool = False) -> WholeGroup:
+        return find_group(self.applier, group, store, partly=partly)
+
+    def look(self, group: str, store: Store | None) -> WholeGroup:
+        return read_whole_group(self.applier, group, store)
+
+    def plan_copy(self, source: WholeGroup, to: str, *, store: Store | None = None, is_rename: bool = False) -> Plan:
+        return plan_group_copy(source, self.look(to, store), is_rename=is_rename)
 
     def copy(self, plan: Plan, acls: Mapping[str, tuple[Acl, ...]] | None = None) -> None:
         self.applier.write(replace(plan, acls=acls or {}))
@@ -32,8 +36,8 @@ class Manager(group_manager.Manager):
     def verify_copy(self, plan: Plan) -> None:
         self.applier.verify(plan)
 
-    def delete(self, found: Found) -> None:
+    def delete(self, found: WholeGroup) -> None:
         self.applier.write(plan_group_deletion(found))
 
-    def refuse_if_active(self, found: Found) -> None:
+    def refuse_if_active(self, found: WholeGroup) -> None:
         self.applier.check(plan_group_deletion(found))

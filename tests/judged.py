@@ -6,16 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding import Finding, judge
-from zkgroup.groups.group_model import (
-    GroupMember,
-    GroupPartition,
-    GroupSnapshot,
-    GroupTopic,
-    KafkaOffset,
-    StoredOffset,
-)
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, StoredOffset
 from zkgroup.protocol.znodes import (
     Pattern,
     Registration,

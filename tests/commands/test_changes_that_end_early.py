@@ -16,6 +16,7 @@ from writing import REGISTRATION, Build, P, values
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
+from zkgroup.groups.changes.backup_json import Backup
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -41,8 +42,8 @@ def interrupted(
         proxy.stall("replies")
         process.send_signal(signum)
         proxy.heal()
-        _, message = process.communicate(timeout=60)
-    return process.returncode, message
+        _, told = process.communicate(timeout=60)
+    return process.returncode, told
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -56,11 +57,11 @@ def test_a_copy_in_pieces_that_is_interrupted(
     def begun() -> bool:
         return values(registry, other, MANY[0]) == [5]
 
-    returned, message = interrupted(proxy, cluster, begun, signum, "copy-group", group, other, "--backup", str(file))
-    assert returned == code, message
+    returned, told = interrupted(proxy, cluster, begun, signum, "copy-group", group, other, "--backup", str(file))
+    assert returned == code, told
     count = sum(value == 5 for value in values(registry, other, *MANY))
     assert 0 < count < len(MANY)
-    assert message.splitlines()[-1] == (
+    assert told.splitlines()[-1] == (
         f"zkgroup: interrupted: {count} offsets are written (t-0..{count - 1}), {len(MANY) - count} are not "
         f"(t-{count}..{len(MANY) - 1}): run it again to go on: what is in place stays; "
         f"what was there before is in {file}"
@@ -76,15 +77,15 @@ def test_a_rename_that_was_interrupted_in_its_deletion(
     copied = run("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
     assert copied.returncode == 0, copied.stderr
     # What an interrupted rename leaves: its backup, and some of the offsets.
-    first = backup.write(backup.Backup("rename-group", group, 1411294187842, backup.read_cluster(registry), ()))
+    first = backup.write(Backup("rename-group", group, 1411294187842, backup.read_cluster(registry), ()))
     registry.write(Delete(znodes.offset(group, P("t", 2))))
     renamed = run(*args)
     assert renamed.returncode == 0, renamed.stderr
-    message = renamed.stderr.splitlines()
-    assert message[-2] == (
+    told = renamed.stderr.splitlines()
+    assert told[-2] == (
         f"zkgroup: group {group} is now {other}: 0 offsets copied, 2 were there before, all verified, {group} deleted"
     )
-    assert f"if an earlier one was interrupted, its backup is in {first}, " in message[-1]
+    assert f"if an earlier one was interrupted, its backup is in {first}, " in told[-1]
 
 
 def test_an_export_that_is_not_finished(

@@ -37,7 +37,7 @@ def one(make_topic: Callable[..., str]) -> TopicPartition:
 
 def committed(manager: Manager, group: str) -> dict[TopicPartition, int | None]:
     """The offsets that Kafka keeps for a group."""
-    side = Coordinators(manager.brokers, 20.0).side(group)
+    side = Coordinators(manager.applier.brokers(), 20.0).side(group)
     return {key: kept.offset for key, kept in side.offsets.items()}
 
 
@@ -54,8 +54,8 @@ def test_a_commit_after_the_plan_of_a_deletion(
         manager.delete(found)
     assert committed(manager, group) == {one: 77}
     if both:
-        assert manager.registry is not None
-        assert values(manager.registry, group, one) == [5]
+        assert manager.applier.registry is not None
+        assert values(manager.applier.registry, group, one) == [5]
 
 
 def test_a_commit_after_the_plan_of_a_rename(
@@ -182,16 +182,16 @@ def test_what_the_other_group_has_elsewhere_is_in_the_way(
     one, two = P(topic, 0), P(topic, 1)
     source, target = make_group({one: 100, two: 7}), unique("other")
     in_kafka(target, {one: 40, two: 7})
-    other = manager.snapshot(target, None)
+    other = manager.look(target, None)
     rows = manager.plan_copy(manager.find(source, None), target).rows
     assert other.stores == ("kafka",)
     assert find_diverging(other, rows) == {one: "kafka"}
     refused = refuse_divergence(other, rows, "choose")
     assert refused is not None
     assert f"has other offsets of {one} in Kafka, where nothing is copied to" in refused.message
-    other = manager.snapshot(target, "zookeeper")
+    other = manager.look(target, "zookeeper")
     rows = manager.plan_copy(manager.find(source, "zookeeper"), target, store="zookeeper").rows
     assert refuse_divergence(other, rows, "choose") is None
-    other = manager.snapshot(source, None)
+    other = manager.look(source, None)
     rows = manager.plan_copy(manager.find(target, None), source).rows
     assert find_diverging(other, rows) == {one: "zookeeper"}

@@ -19,7 +19,8 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode, SavedOffset
+from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset
+from zkgroup.groups.group_model import Cluster
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl
 
@@ -101,17 +102,17 @@ def test_what_no_deletion_has_removed(tmp_path: Path, change: dict[str, Any], wh
     how to go on."""
     path = tmp_path / "b.json"
     for offsets in (SAVED.offsets, ()):
-        malformed = replace(SAVED, offsets=offsets)
-        malformed = replace(malformed, **change)
+        spoilt = replace(SAVED, offsets=offsets)
+        spoilt = replace(spoilt, **change)
         with pytest.raises(UsageError, match=f"{path} was tampered with: {why}.*: give a file that"):
-            backup.check_nodes(malformed, path)
+            backup.check_nodes(spoilt, path)
 
 
 @pytest.mark.parametrize(
     ("acl", "place"),
     [("x", ""), ([["world", "anyone"]], "[0]"), ([["world", "anyone", 99]], "[0][2]"), ([1], "[0]"), ({}, "")],
 )
-def test_a_malformed_access_list(tmp_path: Path, acl: object, place: str) -> None:
+def test_a_spoilt_access_list(tmp_path: Path, acl: object, place: str) -> None:
     """The message has the path of what is wrong."""
     path = backup.write(SAVED, tmp_path / "b.json")
     found = json.loads(path.read_text())
@@ -135,8 +136,8 @@ def test_earlier_backups_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
     """Taken for the cluster at the same address, which is said; refused at any other."""
     nameless = replace(SAVED, cluster=Cluster(HERE.connect))
-    (message,) = backup.check_fits(nameless, HERE, "g", tmp_path)
-    assert "does not tell which cluster" in message
+    (told,) = backup.check_fits(nameless, HERE, "g", tmp_path)
+    assert "does not tell which cluster" in told
     with pytest.raises(RefusedError, match="another cluster"):
         backup.check_fits(nameless, Cluster("other:1", "abc"), "g", tmp_path)
 
@@ -217,7 +218,7 @@ def test_what_is_no_backup(tmp_path: Path, content: bytes, why: str) -> None:
         ("before", 2**63, "Expected `int` <= 9223372036854775807"),
     ],
 )
-def test_a_malformed_backup(tmp_path: Path, key: str, value: object, why: str) -> None:
+def test_a_spoilt_backup(tmp_path: Path, key: str, value: object, why: str) -> None:
     """Wrong values are found before anything is undone with them."""
     path = backup.write(SAVED, tmp_path / "b.json")
     found = json.loads(path.read_text())

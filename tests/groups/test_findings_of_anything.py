@@ -9,19 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import DAY, NOW, SECOND, THEN, lines
 
+from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, KafkaOffset
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding import KINDS, SEVERITIES, Finding, judge
-from zkgroup.groups.group_model import (
-    CoordinatorGroup,
-    CoordinatorMember,
-    GroupMember,
-    GroupPartition,
-    GroupSnapshot,
-    GroupTopic,
-    KafkaOffset,
-    NodeProblem,
-    StoredOffset,
-)
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, NodeProblem, StoredOffset
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import ESCAPED_TWICE, OTHER_NUMBERS, Registration, RegistrationDefect
 

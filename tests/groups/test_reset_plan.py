@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.clients.kafka.responses import TimeOffsets
+from zkgroup.clients.kafka.responses import KafkaOffset, TimeOffsets
 from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.changes.backup import SavedOffset
+from zkgroup.groups.changes.backup_json import SavedOffset
 from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.changes.reset_plan import (
     Kind,
@@ -26,7 +26,7 @@ from zkgroup.groups.changes.reset_plan import (
     stores_with_offset,
     warn_of_new_in_kafka,
 )
-from zkgroup.groups.group_model import GroupPartition, KafkaOffset, OffsetStore, Store, StoredOffset, stores_of
+from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store, StoredOffset, stores_of
 from zkgroup.groups.partition_scope import parse_scope, ranges
 from zkgroup.protocol.names import TopicPartition
 
@@ -110,8 +110,8 @@ def test_targets(target: Target, committed: int | None, expected: int | None, no
 )
 def test_what_becomes_of_a_number_with_a_blank(target: Target, note: str) -> None:
     """Only where the same number is written is the number what is left of it."""
-    malformed = replace(partition(42), stored=replace(stored(42), defect="'42 ' has a blank"))
-    assert plan(target, malformed).note == note
+    spoilt = replace(partition(42), stored=replace(stored(42), defect="'42 ' has a blank"))
+    assert plan(target, spoilt).note == note
 
 
 @pytest.mark.parametrize(

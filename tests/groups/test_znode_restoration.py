@@ -13,14 +13,15 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode
-from zkgroup.groups.changes.group_manager import Found
+from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.group_plans import plan_group_deletion
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.topic_znodes import read_scope
+from zkgroup.groups.changes.whole_group import WholeGroup
 from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.changes.znode_restoration import deleted_groups, describe_left_out, plan_restore, restore
+from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Acl, Acls, Create, Ensure, GetAcl
@@ -32,7 +33,7 @@ def saved(registry: Registry, tmp_path: Path) -> Callable[[GroupTree], Backup]:
 
     def save(tree: GroupTree) -> Backup:
         applier = Applier(registry, lambda: KafkaSettings("localhost:1"), 1.0)
-        made = applier.backup(plan_group_deletion(Found(tree.group, tree)))
+        made = applier.backup(plan_group_deletion(WholeGroup(tree.group, tree)))
         return backups.read(backups.write(made, tmp_path / "backup.json"))
 
     return save
@@ -127,7 +128,7 @@ def test_a_backup_without_the_group() -> None:
         deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
 
 
-def test_owners_without_a_session_are_not_restored(registry: Registry, make_group: Build) -> None:
+def test_owners_that_nobody_held_stay_away(registry: Registry, make_group: Build) -> None:
     """Debris that a deletion has removed is not made again: it would keep the partition from every member."""
     group = make_group({P("t", 0): 5})
     owner = znodes.owner(group, P("t", 0))
@@ -140,5 +141,5 @@ def test_owners_without_a_session_are_not_restored(registry: Registry, make_grou
     assert restore(registry, deleted_groups(backup, None)) == {group: None}
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}
-    (message,) = describe_left_out(backup)
-    assert message.startswith("1 owner node of the backup that nobody held")
+    (told,) = describe_left_out(backup)
+    assert told.startswith("1 owner node of the backup that nobody held")

@@ -89,7 +89,6 @@ class World(Invariants):
             "reset": "smallest",
             "auto_commit_interval": 1.0,
             "session_timeout": TIMEOUT,
-            "quiesce_timeout": 2.0,
         }
         return MemberSettings(**(defaults | options))
 

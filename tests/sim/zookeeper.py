@@ -140,14 +140,14 @@ class Tree:
         watchers = self._watches.get(path)
         if watchers is None:
             return
-        message: dict[int, None] = {}
+        told: dict[int, None] = {}
         for session, kind in list(watchers):
             if kind in kinds:
                 del watchers[session, kind]
-                message[session] = None
+                told[session] = None
         if not watchers:
             self._watches.pop(path, None)
-        for session in message:
+        for session in told:
             self.tell(session, Changed(path))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset, words_of
+from zkgroup.clients.kafka.responses import CoordinatorGroup, Half, KafkaOffset, words_of
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
@@ -19,22 +19,6 @@ from zkgroup.protocol.znodes import Registration, RegistrationDefect
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
-
-__all__ = [
-    "STORE_NAMES",
-    "Cluster",
-    "CoordinatorGroup",
-    "CoordinatorMember",
-    "GroupMember",
-    "GroupPartition",
-    "GroupSnapshot",
-    "GroupTopic",
-    "KafkaOffset",
-    "OffsetStore",
-    "State",
-    "Store",
-    "StoredOffset",
-]
 
 Store = Literal["zookeeper", "kafka", "both"]
 #: One of the two places where a group keeps its offsets.
@@ -222,7 +206,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """What is wrong with a znode, or why it cannot be read. ``is_malformed``: ``why`` quotes its content."""
+    """What is wrong with a znode, or why it cannot be read. ``is_malformed``: ``why`` quotes what it holds."""
 
     path: str
     why: str
@@ -270,7 +254,7 @@ class GroupSnapshot:
     that is no fault of the group. ``last_change``: the newest time of any node of the group.
     ``coordinator``: None where the group is not in Kafka, or was not requested. ``known_topics``: all that exist.
     ``kafka_members_unknown`` and ``kafka_offsets_unknown``: the coordinator did not answer: there may be some.
-    ``kafka_failures``: the halves that this group's coordinator did not answer, and why.
+    ``kafka_untold``: the halves that this group's coordinator did not answer, and why.
     ``foreign``: children of the group's node that no consumer creates. ``faulty_brokers``: those whose registrations
     make the Scala consumer fail. ``offset_topics``: store → the topics with offsets of the group, selected or not.
     """
@@ -297,20 +281,20 @@ class GroupSnapshot:
     hidden: Mapping[str, str] = field(default_factory=dict)
     kafka_members_unknown: bool = False
     kafka_offsets_unknown: bool = False
-    kafka_failures: Mapping[Half, str] = field(default_factory=dict)
+    kafka_untold: Mapping[Half, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     faulty_brokers: tuple[FaultyBroker, ...] = ()
     offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """``warnings``, ``kafka_failures`` in words, and ``unlisted``."""
-        return (*self.warnings, *words_of(f"group {self.group}", self.kafka_failures), *self.unlisted)
+        """``warnings``, ``kafka_untold`` in words, and ``unlisted``."""
+        return (*self.warnings, *words_of(f"group {self.group}", self.kafka_untold), *self.unlisted)
 
     @property
-    def reported_reasons(self) -> frozenset[str]:
+    def reasons_told(self) -> frozenset[str]:
         """The reasons in ``all_warnings``, each of many partitions: a row with one of them says nothing new."""
-        return self.unanswered.union(self.kafka_failures.values())
+        return self.unanswered.union(self.kafka_untold.values())
 
     @property
     def exists(self) -> bool:

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from zkgroup.child_watchdog import Watchdog
-from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
@@ -51,7 +50,7 @@ class MemberOptions:
     kind: Literal["topics", "whitelist", "blacklist"] = "whitelist"
     release: str = DEFAULT_RELEASE
     streams: int = 1
-    strategy: Strategy = "range"
+    strategy: Literal["range", "roundrobin"] = "range"
     from_beginning: bool = True
     name: str = field(default_factory=lambda: f"reference-{secrets.token_hex(4)}")
     output: Literal["values", "records"] = "records"

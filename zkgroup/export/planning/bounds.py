@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from zkgroup.clients.kafka.start_position import parse_start
+from zkgroup.connector.start_position import parse_start
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.offset_files.offset_file import STDIO, Wanted, read_offsets
+from zkgroup.groups.offset_files.file_entries import Wanted
+from zkgroup.groups.offset_files.offset_file import STDIO, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.text import are, counted, listed
 

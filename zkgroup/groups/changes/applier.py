@@ -22,7 +22,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.access_lists import CREATE, DELETE, require_acls
-from zkgroup.groups.changes.backup import Backup, Cluster, SavedNode
+from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.change_reports import after, describe_zookeeper_done
 from zkgroup.groups.changes.missing_permissions import (
     Need,
@@ -35,7 +35,7 @@ from zkgroup.groups.changes.preconditions import read_guard
 from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
 from zkgroup.groups.changes.znode_deletion import is_in_pieces, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
-from zkgroup.groups.group_model import OffsetStore, stores_of
+from zkgroup.groups.group_model import Cluster, OffsetStore, stores_of
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, patience
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
@@ -72,7 +72,8 @@ class Applier:
         """Which cluster it is."""
         return backups.cluster_of(self.registry, self.brokers, self.timeout)
 
-    def _coordinators(self) -> Coordinators:
+    def coordinators(self) -> Coordinators:
+        """The coordinators of groups in Kafka, asked through a client of their own."""
         from zkgroup.clients.kafka.group_coordinator import Coordinators
 
         return Coordinators(self.brokers(), self.timeout)
@@ -99,7 +100,7 @@ class Applier:
         if plan.store != "zookeeper":
             from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
 
-            refuse_if_active(plan.group, self._coordinators().side(plan.group))
+            refuse_if_active(plan.group, self.coordinators().side(plan.group))
         if plan.source is not None and not plan.source.is_deleted:  # else the plan of its deletion is checked
             self._refuse_moved(plan.source)
 
@@ -117,7 +118,7 @@ class Applier:
         """The group is not in Kafka, or its coordinator deletes groups."""
         if plan.in_kafka is not None:
             try:
-                self._coordinators().check_deletes(plan.group)
+                self.coordinators().check_deletes(plan.group)
             except RefusedError as refused:
                 if plan.removal is None:
                     refused.remedy = Remedy("it is nowhere else, and its offsets there expire by themselves")
@@ -221,7 +222,7 @@ class Applier:
         if source.in_kafka is not None:
             from zkgroup.groups.changes.kafka_deletion import check_unmoved
 
-            check_unmoved(self._coordinators(), source)
+            check_unmoved(self.coordinators(), source)
 
     # --- verifying --------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import orjson
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset, decode, encode
+from zkgroup.groups.changes.backup_json import Backup, decode, encode
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.atomic_file import write_new
 from zkgroup.protocol import znodes
@@ -28,23 +28,6 @@ from zkgroup.protocol.operations import Exists, Get, Node, Stat
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
-
-__all__ = [
-    "RELEASE_OWNERS",
-    "Backup",
-    "Cluster",
-    "SavedNode",
-    "SavedOffset",
-    "check_cluster",
-    "check_fits",
-    "check_nodes",
-    "cluster_of",
-    "earlier",
-    "group_of",
-    "read",
-    "read_cluster",
-    "write",
-]
 
 LARGEST: Final = 256 << 20  # bytes of a file that may be a backup
 _CLUSTER_ID: Final = "/cluster/id"

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
 from zkgroup.groups.changes.access_lists import read_acls
-from zkgroup.groups.changes.backup import Backup, SavedNode, group_of, read_cluster
-from zkgroup.groups.changes.group_manager import CREDENTIALS
+from zkgroup.groups.changes.backup import group_of, read_cluster
+from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.missing_permissions import lacking, needs_of_removal
 from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
+from zkgroup.groups.changes.whole_group import CREDENTIALS
 from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces
 from zkgroup.groups.changes.znode_transactions import CREDENTIALS as MAY_CHANGE
 from zkgroup.groups.group_model import GroupSnapshot

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.errors import NotFoundError, RefusedError
-from zkgroup.groups.changes.group_manager import Found
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
-from zkgroup.groups.group_model import STORE_NAMES, KafkaOffset, OffsetStore, Store, StoredOffset
+from zkgroup.groups.changes.whole_group import WholeGroup
+from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol.names import TopicPartition, spans
@@ -49,7 +50,12 @@ def plan_copy(
 
 
 def plan_group_copy(
-    source: Found, target: Found, scope: Scope | None = None, *, overwrite: bool = False, is_rename: bool = False
+    source: WholeGroup,
+    target: WholeGroup,
+    scope: Scope | None = None,
+    *,
+    overwrite: bool = False,
+    is_rename: bool = False,
 ) -> Plan:
     """What copying ``source`` to ``target``, perhaps nowhere yet, does, partition by partition, ZooKeeper first.
     ``overwrite``: also over offsets of the target that differ. ``is_rename``: the source is deleted after.
@@ -88,7 +94,7 @@ def _store_of(stores: Iterable[OffsetStore]) -> Store:
     return "both" if len(found) > 1 else found.pop()
 
 
-def _lost_by_rename(source: Found, rows: Sequence[OffsetChange]) -> list[RefusedError]:
+def _lost_by_rename(source: WholeGroup, rows: Sequence[OffsetChange]) -> list[RefusedError]:
     unreadable = [f"{row.key} in {row.store}" for row in rows if row.problem == "unreadable"]
     if unreadable:
         message = f"offsets of group {source.group} that nobody can read would be lost: {', '.join(unreadable[:5])}"
@@ -108,7 +114,7 @@ def find_conflict(to: str, rows: Iterable[OffsetChange], remedy: str) -> Refused
     return RefusedError(f"group {to} has {counted(len(differing), 'offset')} of its own: {listed(differing)}", remedy)
 
 
-def find_diverging(target: Found, rows: Iterable[OffsetChange]) -> dict[TopicPartition, OffsetStore]:
+def find_diverging(target: WholeGroup, rows: Iterable[OffsetChange]) -> dict[TopicPartition, OffsetStore]:
     """The partitions of which the other group has another offset in the store that nothing is copied to: members that
     commit to both (``dual.commit.enabled``) would start from the larger one."""
     wanted = {(row.store, row.key): row.target for row in rows if row.target is not None}
@@ -121,7 +127,7 @@ def find_diverging(target: Found, rows: Iterable[OffsetChange]) -> dict[TopicPar
     return found
 
 
-def refuse_divergence(target: Found, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
+def refuse_divergence(target: WholeGroup, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
     """The error for those; None where there are none."""
     found = find_diverging(target, rows)
     if not found:
@@ -152,7 +158,7 @@ def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffs
 
 
 def plan_group_deletion(
-    found: Found, command: str = "delete-group", *, note: str = "deleted, too", foreign: bool = True
+    found: WholeGroup, command: str = "delete-group", *, note: str = "deleted, too", foreign: bool = True
 ) -> Plan:
     """All that the group has, in the stores that are meant. ``note``: what becomes of other clients' nodes.
     ``foreign``: also where nothing else would be lost."""

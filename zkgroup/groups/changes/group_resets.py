@@ -10,7 +10,7 @@ from pathlib import Path
 from zkgroup.errors import Notice, RefusedError, Remedy, UsageError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.backup import Backup
+from zkgroup.groups.changes.backup_json import Backup
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
 from zkgroup.groups.changes.reset_plan import (

@@ -15,7 +15,7 @@ from zkgroup.groups.changes.group_resets import plan_group_reset
 from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
 from zkgroup.groups.changes.plan import Plan, Source
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.group_model import STORE_NAMES, OffsetStore
+from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.tables import alike
 from zkgroup.protocol.names import TopicPartition, spans
@@ -30,50 +30,44 @@ _DAY: Final = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationRow:
-    """One partition: its offset in the store it is taken from, in the one it goes to, and what it becomes there."""
-
-    topic: str
-    partition: int
-    source: int
-    current: int | None
-    target: int
-    change: int | None
-    log_start: int | None
-    log_end: int | None
-    note: str | None
-
-    @property
-    def key(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    def has_in_log(self, offset: int) -> bool:
-        """Whether the partition's log, as far as it is known, has such an offset."""
-        return (self.log_start is None or offset >= self.log_start) and (self.log_end is None or offset <= self.log_end)
-
-
-@dataclass(frozen=True, slots=True)
 class Migration:
-    """What a migration would do. ``warnings``: of the store that the offsets come from. ``plan`` writes ``rows``."""
+    """What a migration would do. ``offsets``: in the store they come from, with its ``warnings``."""
 
-    group: str
     origin: OffsetStore
     to: OffsetStore
-    rows: tuple[MigrationRow, ...]
+    offsets: Mapping[TopicPartition, int]
     warnings: tuple[str, ...]
     plan: Plan
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The plan's rows, each with its offset in the store it comes from, and with its log."""
+        return [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "source": self.offsets[row.key],
+                "current": row.current,
+                "target": row.target,
+                "change": row.change,
+                "log_start": self.plan.partitions[row.key].log_start,
+                "log_end": self.plan.partitions[row.key].log_end,
+                "note": row.note,
+            }
+            for row in self.plan.rows
+        ]
 
     def check_same(self) -> None:
         """Raise ``VerificationError`` where the two stores differ."""
         origin, to = STORE_NAMES[self.origin], STORE_NAMES[self.to]
         differing = [
-            f"{row.key} is {row.source} in {origin} and {'none' if row.current is None else row.current} in {to}"
-            for row in self.rows
-            if row.current != row.source
+            f"{row.key} is {source} in {origin} and {'none' if row.current is None else row.current} in {to}"
+            for row in self.plan.rows
+            if row.current != (source := self.offsets[row.key])
         ]
         if differing:
             raise VerificationError(
-                f"group {self.group} is not the same in both stores: {listed(differing, most=3)}",
+                f"group {self.plan.group} is not the same in both stores: {listed(differing, most=3)}",
                 "an active group may differ for a moment: verify it again; an inactive one is moved by migrate-group",
             )
 
@@ -111,35 +105,24 @@ def plan_migration(
     if to == "zookeeper":
         source = Source(group, {key: kafka for key in offsets if (kafka := meant[key].kafka) is not None})
     plan = replace(reset, command="migrate-group", source=source)
-    rows = []
-    for row in plan.rows:
-        assert row.target is not None, "every partition has an offset that is wanted"
-        log = plan.partitions[row.key]
-        rows.append(
-            MigrationRow(
-                row.topic,
-                row.partition,
-                offsets[row.key],
-                row.current,
-                row.target,
-                row.change,
-                log.log_start,
-                log.log_end,
-                row.note,
-            )
-        )
     adrift = [
         row.key
-        for row in rows
+        for row in plan.rows
         if row.current is not None
         and row.current != row.target
-        and row.has_in_log(row.current)
-        and not row.has_in_log(row.source)
+        and _is_in_log(plan.partitions[row.key], row.current)
+        and not _is_in_log(plan.partitions[row.key], offsets[row.key])
     ]
     if plan.changes:
         refusals = _refusals(origin, to, ahead if take is None else (), adrift if take != "source" else ())
         plan = replace(plan, refusals=tuple(refusals))
-    return Migration(group, origin, to, tuple(rows), tuple(warnings), plan)
+    return Migration(origin, to, offsets, tuple(warnings), plan)
+
+
+def _is_in_log(partition: GroupPartition, offset: int) -> bool:
+    """Whether the partition's log, as far as it is known, has such an offset."""
+    start, end = partition.log_start, partition.log_end
+    return (start is None or offset >= start) and (end is None or offset <= end)
 
 
 def _refusals(

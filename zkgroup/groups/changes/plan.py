@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from zkgroup.clients.kafka.responses import KafkaSide
+from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError
 from zkgroup.groups.changes.backup_json import SavedOffset
 from zkgroup.groups.changes.group_tree import GroupTree
-from zkgroup.groups.group_model import GroupPartition, KafkaOffset, OffsetStore, Store, StoredOffset
+from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store, StoredOffset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Delete

@@ -11,19 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from zkgroup.clients.kafka.responses import TimeOffsets
+from zkgroup.clients.kafka.responses import KafkaOffset, TimeOffsets
 from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.changes.backup import SavedOffset
+from zkgroup.groups.changes.backup_json import SavedOffset
 from zkgroup.groups.changes.plan import OffsetChange
-from zkgroup.groups.group_model import (
-    STORE_NAMES,
-    GroupPartition,
-    KafkaOffset,
-    OffsetStore,
-    Store,
-    StoredOffset,
-    stores_of,
-)
+from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, StoredOffset, stores_of
 from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import ranges
 from zkgroup.protocol.names import TopicPartition, spans

@@ -6,11 +6,11 @@ from __future__ import annotations
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
-from zkgroup.groups.changes.group_manager import CREDENTIALS, Found
 from zkgroup.groups.changes.group_plans import plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
+from zkgroup.groups.changes.whole_group import CREDENTIALS, WholeGroup
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
@@ -19,7 +19,7 @@ from zkgroup.text import counted, listed
 
 
 def plan_topic_removal(
-    command: str, registry: Registry, whole: Found, scope: Scope, guarding: Guarding | None = None
+    command: str, registry: Registry, whole: WholeGroup, scope: Scope, guarding: Guarding | None = None
 ) -> Plan:
     """The removal of what the group has of these topics in ZooKeeper, with the whole group where it has nothing else.
     ``guarding`` checks before and after a removal of topics alone. Raises as ``check_has``."""
@@ -61,7 +61,7 @@ def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree,
     return GroupTree(group, kept, whole.unreadable), roots
 
 
-def and_empty_group(registry: Registry, whole: Found, tree: GroupTree) -> GroupTree:
+def and_empty_group(registry: Registry, whole: WholeGroup, tree: GroupTree) -> GroupTree:
     """What is removed with the nodes of ``tree``: all nodes of the group where nothing is left in them, as Kafka's own
     tool does, unless access lists do not admit that; else those alone."""
     assert whole.tree is not None, "the group has something in ZooKeeper"
@@ -72,7 +72,7 @@ def and_empty_group(registry: Registry, whole: Found, tree: GroupTree) -> GroupT
     return whole.tree
 
 
-def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
+def check_has(whole: WholeGroup, scope: Scope, tree: GroupTree) -> None:
     """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be read,
     or is in Kafka alone."""
     if tree.unreadable:
@@ -97,7 +97,7 @@ def check_has(whole: Found, scope: Scope, tree: GroupTree) -> None:
             )
 
 
-def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
+def staying_in_kafka(whole: WholeGroup, scope: Scope) -> list[str]:
     """A warning of the offsets that stay in Kafka where those in ZooKeeper are removed."""
     kept = _kept(whole, scope)
     if not kept:
@@ -107,7 +107,7 @@ def staying_in_kafka(whole: Found, scope: Scope) -> list[str]:
     return [f"{what}: they {OFFSETS_IN_KAFKA}"]
 
 
-def _kept(whole: Found, scope: Scope) -> list[TopicPartition]:
+def _kept(whole: WholeGroup, scope: Scope) -> list[TopicPartition]:
     """What is meant that is in Kafka."""
     return [key for key in sorted(whole.kept) if scope.has(key)]
 

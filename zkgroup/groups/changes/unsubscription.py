@@ -8,10 +8,10 @@ from dataclasses import replace
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.access_lists import require_acls
-from zkgroup.groups.changes.group_manager import CREDENTIALS
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.plan import Guarding
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, refuse_unfinished
+from zkgroup.groups.changes.whole_group import CREDENTIALS
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, read_foreign
 from zkgroup.protocol import znodes

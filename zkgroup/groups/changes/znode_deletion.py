@@ -20,7 +20,7 @@ from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_b
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
 from zkgroup.groups.changes.plan import ZnodeRemoval
-from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard
+from zkgroup.groups.changes.preconditions import read_guard
 from zkgroup.groups.changes.znode_transactions import (
     CREDENTIALS,
     PATIENCE,
@@ -317,13 +317,3 @@ class _Removal(TransactionSeries[TreeNode]):
         if failed:
             return f"{len(nodes)} nodes were removed before, of which {listed(failed)} could not be put back"
         return f"what had been removed before, {len(nodes)} nodes, was put back"
-
-
-__all__ = [
-    "BATCH",
-    "GroupActiveError",
-    "is_in_pieces",
-    "remove_empty_group",
-    "remove_groups",
-    "remove_nodes",
-]

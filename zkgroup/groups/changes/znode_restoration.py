@@ -9,7 +9,8 @@ from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, group_of
+from zkgroup.groups.changes.backup import RELEASE_OWNERS, group_of
+from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.batching import cost, first_batch
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.debris import DebrisRow

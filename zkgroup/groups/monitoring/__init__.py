@@ -1,1 +1,1 @@
-"""For monitoring systems: Burrow's status, lag history, Nagios checks, Prometheus metrics."""
+"""What monitoring systems read of groups: Burrow's status, lag history, Nagios checks, Prometheus metrics."""

@@ -15,25 +15,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.clients.kafka.responses import UNTOLD, KafkaSide, words_of
+from zkgroup.clients.kafka.responses import (
+    UNTOLD,
+    KafkaSide,
+    words_of,
+)
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError, did_you_mean
-from zkgroup.groups.group_model import (
-    CoordinatorGroup,
-    CoordinatorMember,
-    GroupMember,
-    GroupPartition,
-    GroupSnapshot,
-    GroupTopic,
-    KafkaOffset,
-    Store,
-    StoredOffset,
-)
+from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
-from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.groups.snapshot.raw_group import RawGroup, build_raw_group, build_snapshot, why_not_asked
-from zkgroup.groups.snapshot.registrations import host_of
 from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, needs_partitions
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -41,23 +33,6 @@ from zkgroup.protocol.operations import Children, Code, Failure
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
-
-__all__ = [
-    "Brokers",
-    "CoordinatorGroup",
-    "CoordinatorMember",
-    "GroupMember",
-    "GroupPartition",
-    "GroupSnapshot",
-    "GroupTopic",
-    "KafkaOffset",
-    "Store",
-    "StoredOffset",
-    "host_of",
-    "ownership_defects",
-    "read_group",
-    "read_groups",
-]
 
 #: Of so many groups the offsets of all partitions are requested, where partitions must be named.
 MAX_GROUPS_WHOLE: Final = 10
@@ -88,7 +63,7 @@ def read_group(
         znodes.group(group)
         if reader.failure is not None:
             raise reader.failure  # it may be there
-        if untold := reader.sides[group].failures:
+        if untold := reader.sides[group].untold:
             where = "ZooKeeper has no such group, and " if registry is not None else ""
             raise UnreachableError(
                 f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of('it', untold))}",
