@@ -7,6 +7,7 @@ python -m benchmarks --only rebalance --rounds 3
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--many-partitions", type=int, default=10_000, help="to describe and to reset (10,000)")
     parser.add_argument("--load", action="append", type=_size, metavar="MEMBERS:PARTITIONS", help="sizes of groups")
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed, zkgroup has its bytecode
     wanted = options.only or KINDS
     if "load" in wanted:
         with Sandbox("benchmarks-load", heap_mb=2048, tick_ms=1000, under_load=True) as sandbox:

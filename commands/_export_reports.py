@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import typer
 
     from zkgroup.config import ConnectionSettings
-    from zkgroup.export.destination.run_log import Destination
+    from zkgroup.export.destination.parquet_destination import Destination
 
 STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
 HISTORY = (
@@ -29,7 +29,7 @@ def show_status(
 ) -> None:
     """What is under way or unfinished, of one destination if ``to`` names it; how many others there are."""
     from zkgroup.export.checks.run_status import status
-    from zkgroup.export.destination.run_log import Destination
+    from zkgroup.export.destination.parquet_destination import Destination
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.stores.store import open_store
     from zkgroup.text import are, counted, listed
@@ -47,7 +47,7 @@ def show_status(
 def show_destination(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
     """The runs of a destination; or whether they are all there, also against the group's offsets if it is named."""
     from zkgroup.export.checks.run_history import history
-    from zkgroup.export.destination.run_log import Destination
+    from zkgroup.export.destination.parquet_destination import Destination
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.stores.store import open_store
 

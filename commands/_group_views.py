@@ -71,7 +71,7 @@ def open_stores(
         yield registry, store
 
 
-def look_at(ctx: typer.Context, group: str, *, store: Store = "both") -> GroupSnapshot:
+def read_one_group(ctx: typer.Context, group: str, *, store: Store = "both") -> GroupSnapshot:
     """One group, in ZooKeeper and in Kafka. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
     from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, which --help must not
 
@@ -82,7 +82,7 @@ def look_at(ctx: typer.Context, group: str, *, store: Store = "both") -> GroupSn
         return read_group(registry, group, kafka=brokers, store=store, timeout=settings.timeout)
 
 
-def look_at_all(
+def read_all_groups(
     ctx: typer.Context, *, store: Store = "both", warned: list[str] | None = None
 ) -> Sequence[GroupSnapshot]:
     """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none. Raises

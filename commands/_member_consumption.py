@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig
+from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.errors import Remedy, UnreachableError, ZkgroupError
 from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
@@ -123,7 +124,7 @@ def _join(
 def _log_ends(
     kafka: KafkaSettings, partitions: Sequence[TopicPartition], settings: ConnectionSettings, limits: Limits
 ) -> Mapping[TopicPartition, int]:
-    from zkgroup.connector.start_position import log_ends
+    from zkgroup.clients.kafka.start_position import log_ends
 
     return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
 
@@ -219,7 +220,7 @@ def _kafka_member(
         config,
         lambda: _brokers(settings, config),
         start=start,
-        strategies=(config.partition_assignment_strategy,) if given else ("range", "roundrobin"),
+        strategies=(config.partition_assignment_strategy,) if given else STRATEGIES,
         properties=membership.properties,
         on_rebalance=lambda rebalance: _report(config.group_id, rebalance, checked, membership.report),
     )

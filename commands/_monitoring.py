@@ -35,7 +35,7 @@ CheckOption: TypeAlias = Annotated[
     option(
         "--check",
         help="Print one line with performance data for a monitoring system; exit with 0 OK, 1 WARNING, 2 CRITICAL, "
-        "3 UNKNOWN. Each check keeps its look, and judges the last ones by Burrow's rules.",
+        "3 UNKNOWN. Each check keeps its snapshot, and judges the last ones by Burrow's rules.",
         panel=MONITORING,
     ),
 ]
@@ -110,7 +110,7 @@ def check(
     history: Path | None,
 ) -> Mapping[str, GroupCheck]:
     """Check each group over its last snapshots, and store this one."""
-    from zkgroup.groups.monitoring.lag_history import History, samples_of
+    from zkgroup.groups.monitoring.lag_history import LagHistory, samples_of
     from zkgroup.groups.monitoring.nagios_check import Thresholds, check_group
 
     if warn_lag is not None and crit_lag is not None and warn_lag > crit_lag:
@@ -118,7 +118,7 @@ def check(
     settings = connection(ctx, quiet=True)
     cluster = str(settings.zookeeper or ",".join(sorted(map(str, settings.bootstrap))))
     checks: dict[str, GroupCheck] = {}
-    with History(history or state_dir() / "history.sqlite3") as kept:
+    with LagHistory(history or state_dir() / "history.sqlite3") as kept:
         kept.keep(cluster, [one.snapshot for one in found])
         for one in found:
             snapshot = one.snapshot
@@ -157,7 +157,8 @@ def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
         return said + (f" (and {more} more)" if more else ""), _reasons(one, one.reasons[1:])
     partitions = counted(one.row.partitions, "partition")
     return (
-        f"{one.group}: lag {shown_lag(one.row)} in {partitions}, {one.progress} over {counted(one.looks, 'look')}",
+        f"{one.group}: lag {shown_lag(one.row)} in {partitions}, {one.progress} over"
+        f" {counted(one.snapshots, 'snapshot')}",
         [],
     )
 
@@ -223,7 +224,7 @@ def _object(one: GroupCheck) -> dict[str, Any]:
         "unowned": one.unowned,
         "members": one.row.members,
         "status": one.progress if one.complete else None,
-        "looks": one.looks,
+        "snapshots": one.snapshots,
         "catch_up_seconds": one.catch_up if finite else None,
         "not_ok": [
             {"topic": key.topic, "partition": key.partition, "status": status}

@@ -102,7 +102,7 @@ def _prepare(
 ) -> tuple[KafkaSettings, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """How to reach the brokers, where to start in each partition, and where the logs end, if that matters."""
     from zkgroup.clients.kafka.client import topics
-    from zkgroup.connector.start_position import log_ends, resolve_start
+    from zkgroup.clients.kafka.start_position import log_ends, resolve_start
     from zkgroup.protocol.names import TopicPartition
 
     kafka = named_brokers(settings)

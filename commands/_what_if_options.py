@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,10 +92,11 @@ def _with_streams(where: str, text: str) -> tuple[str, int]:
 def _parse_choice(where: str, text: str) -> Choice:
     from zkgroup.groups.assignment.assignment_plan import choice_of
 
-    strategy, at, release = text.partition("@")
-    if strategy not in ("range", "roundrobin") or (at and not release):
+    name, at, release = text.partition("@")
+    strategy = next((known for known in STRATEGIES if known == name), None)
+    if strategy is None or (at and not release):
         raise UsageError(f"{where}: {text!r} is no strategy", "write range, roundrobin, or roundrobin@0.10.2")
-    return choice_of("range" if strategy == "range" else "roundrobin", release or None)
+    return choice_of(strategy, release or None)
 
 
 def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario:

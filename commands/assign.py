@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
 from zkgroup.text import listed
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
     from zkgroup.groups.assignment.what_if import Choice
-    from zkgroup.protocol.assignors import Strategy
 
     from ._execution import Change
 
@@ -37,7 +37,7 @@ def assign(
     ctx: typer.Context,
     group: GroupArgument,
     strategy: Annotated[
-        Literal["range", "roundrobin"] | None,
+        Strategy | None,
         option(
             "--strategy", help="The plan of this strategy. Default: the strategy that explains the live owners best."
         ),

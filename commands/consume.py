@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import Notice, Remedy, UsageError
 
 from . import _consumption
@@ -110,7 +111,7 @@ def consume(
         option("--raw", help="On a terminal, too, print control characters of messages as they are, not made visible."),
     ] = False,
     strategy: Annotated[
-        Literal["range", "roundrobin"] | None,
+        Strategy | None,
         option("--strategy", help="How the group shares its partitions; the same for all members.", panel=MEMBER),
     ] = None,
     no_commit: Annotated[
@@ -235,9 +236,9 @@ def _filter_notices(topic_filter: TopicFilter) -> Iterator[Notice]:
 
 
 def _formatter(fmt: str | None, output: str, *, visible: bool) -> Formatter:
-    if fmt is not None and output == "json":
-        raise UsageError("--format and --output json contradict each other", "give one of them")
     if output == "json":
+        if fmt is not None:
+            raise UsageError("--format and --output json contradict each other", "give one of them")
         return visible_json_lines if visible else json_lines
     if fmt is None and not visible:
         return values_lines

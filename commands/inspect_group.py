@@ -17,7 +17,7 @@ from ._completion_values import complete_finding
 from ._context import warn
 from ._global_options import GlobalOptions
 from ._group_overview import print_overview, print_summary
-from ._group_views import StoreOption, check_topics, look_at, look_at_all
+from ._group_views import StoreOption, check_topics, read_all_groups, read_one_group
 from ._monitoring import (
     CheckOption,
     CritLagOption,
@@ -199,7 +199,7 @@ def inspect_group(
 
     def look() -> dict[str, Any]:
         asked: Store = store or "both"
-        found = look_at_all(ctx, store=asked) if group is None else [look_at(ctx, group, store=asked)]
+        found = read_all_groups(ctx, store=asked) if group is None else [read_one_group(ctx, group, store=asked)]
         return {snapshot.group: snapshot for snapshot in found}
 
     earlier = {}
@@ -340,7 +340,7 @@ def _verify(found: Sequence[Inspection]) -> None:
                     f"group {one.snapshot.group} cannot be judged as a whole: {finding.subject} {finding.message}",
                     finding.remedy,
                 )
-            if finding.code == "incomplete-look":
+            if finding.code == "incomplete-snapshot":
                 raise UnreachableError(
                     f"group {one.snapshot.group} cannot be judged as a whole: {finding.message}", finding.remedy
                 )

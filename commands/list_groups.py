@@ -8,7 +8,7 @@ import typer
 
 from ._context import warn
 from ._group_overview import table_row
-from ._group_views import look_at_all
+from ._group_views import read_all_groups
 from ._output import SPARE, has_objects, is_table, print_rows
 from ._shared_options import OutputOption, option
 
@@ -50,7 +50,7 @@ def list_groups(
     )
 
     warned: list[str] = []
-    snapshots = look_at_all(ctx, warned=warned)
+    snapshots = read_all_groups(ctx, warned=warned)
     rows = [group_row(snapshot) for snapshot in snapshots]
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
     warned += half_seen(snapshots)

@@ -12,7 +12,7 @@ from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
 from ._context import connection, done, warn
-from ._group_views import PartitionsOption, StoreOption, brokers_of, check_topics, look_at, open_stores
+from ._group_views import PartitionsOption, StoreOption, brokers_of, check_topics, open_stores, read_one_group
 from ._monitoring import MetricsOption, write_metrics
 from ._output import SPARE, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption, option
@@ -87,12 +87,12 @@ def offsets(
     if save_to is not None:
         snapshot, shown = _save(ctx, group, scope, store, save_to, file_format, keep)
     else:
-        snapshot = look_at(ctx, group, store=store or "both")
+        snapshot = read_one_group(ctx, group, store=store or "both")
         shown = store or snapshot.store
     if metrics is not None:
         from zkgroup.groups.findings.inspection import inspect
 
-        whole = look_at(ctx, group, store=store or "both") if save_to is not None else snapshot
+        whole = read_one_group(ctx, group, store=store or "both") if save_to is not None else snapshot
         write_metrics(metrics, [inspect(whole, store=store)], None)
     if "-" in (save_to, metrics):
         warn(ctx, notes(snapshot, shown))

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import FilterSyntaxError, Notice, Remedy, UsageError, ZkgroupError
 
 from ._completion_values import complete_release, complete_sandbox
@@ -269,7 +270,7 @@ def member(
     whitelist: Annotated[str | None, option(metavar="RE", help="Read the topics that match instead.")] = None,
     blacklist: Annotated[str | None, option(metavar="RE", help="Read the topics that do not match.")] = None,
     streams: Annotated[int, option(metavar="N", min=1, help="Its consumer threads.")] = 1,
-    strategy: Annotated[Literal["range", "roundrobin"], option(help="The partition assignment strategy.")] = "range",
+    strategy: Annotated[Strategy, option(help="The partition assignment strategy.")] = "range",
     release: Annotated[
         str, option(metavar="VERSION", help="The consumer's release, 0.8.2.2 to 1.1.1; any broker will do.")
     ] = "1.1.1",

@@ -39,7 +39,7 @@ class Broken(NamedTuple):
     said: str
 
 
-def look(registry: Registry, kafka: KafkaSettings | None, group: str) -> GroupSnapshot:
+def take_snapshot(registry: Registry, kafka: KafkaSettings | None, group: str) -> GroupSnapshot:
     """The group as it is, with its logs where brokers are given."""
     return read_group(registry, group, kafka=kafka)
 
@@ -171,7 +171,7 @@ def make_broken(m: Maker) -> list[Broken]:
     def add(code: str, severity: Severity, group: str, subject: str, said: str = "") -> None:
         made.append(Broken(code, severity, group, subject.replace("@", group), said))
 
-    def beside(data: bytes) -> str:
+    def with_second_member(data: bytes) -> str:
         """A healthy member, and one more."""
         return m.group(m.one() | {"@_b": data}, m.both, m.sane)
 
@@ -189,15 +189,15 @@ def make_broken(m: Maker) -> list[Broken]:
         (b'{"version":1,"subscription":{"a":0},"pattern":"static"}', "0"),
         (b"", "empty"),
     ]:
-        add("stopping-registration", "critical", beside(data), "@_b", said)
-    add("unreadable-filter", "critical", beside(filtering("(")), "@_b", "Java refuses it as well")
-    add("unreadable-filter", "warning", beside(filtering("[^a[b]]")), "@_b", "cannot be judged")
+        add("stopping-registration", "critical", with_second_member(data), "@_b", said)
+    add("unreadable-filter", "critical", with_second_member(filtering("(")), "@_b", "Java refuses it as well")
+    add("unreadable-filter", "warning", with_second_member(filtering("[^a[b]]")), "@_b", "cannot be judged")
     numeric = b'{"version":1,"subscription":{},"pattern":"static","timestamp":1411294187842}'
-    add("unportable-registration", "warning", beside(numeric), "@_b", "up to 0.11")
-    add("doubly-escaped-filter", "warning", beside(filtering(r"orders\\w+")), "@_b", "matches no topic")
-    add("registration-defect", "info", beside(numeric.replace(b'1,"s', b'2,"s')), "@_b", "version is not 1")
-    add("filter-without-topics", "info", beside(filtering("nothing-like-it")), "@_b", "matches none")
-    add("missing-topic", "info", beside(static(never=1)), "@_b", "never, which does not exist")
+    add("unportable-registration", "warning", with_second_member(numeric), "@_b", "up to 0.11")
+    add("doubly-escaped-filter", "warning", with_second_member(filtering(r"orders\\w+")), "@_b", "matches no topic")
+    add("registration-defect", "info", with_second_member(numeric.replace(b'1,"s', b'2,"s')), "@_b", "version is not 1")
+    add("filter-without-topics", "info", with_second_member(filtering("nothing-like-it")), "@_b", "matches none")
+    add("missing-topic", "info", with_second_member(static(never=1)), "@_b", "never, which does not exist")
     add("persistent-member", "critical", m.group(m.one(), m.both, m.sane, persistent_members=True), "@_a")
     two = {"@_a": subscribing({orders: 1}), "@_b": subscribing({m.cut: 1})}
     add("subscription-disagreement", "critical", m.group(two, {}, m.sane | {(m.cut, 0): 7}), "@", "refuses")

@@ -48,7 +48,7 @@ def broken(error: str, **changes: Any) -> GroupMember:
     return replace(member("g_b", {}), registration=None, error=error, streams={}, **changes)
 
 
-def beside_broker(snapshot: GroupSnapshot, fault: BrokerFault) -> GroupSnapshot:
+def with_broker(snapshot: GroupSnapshot, fault: BrokerFault) -> GroupSnapshot:
     return replace(snapshot, broker_ids=(1, 2), faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, 10**6),))
 
 
@@ -175,12 +175,12 @@ CASES: list[tuple[str, Case]] = [
         inactive(3), 2, stored=None))),
     ("partition-without-offset", ("warning", "orders-2", "others of its topic have", having(
         inactive(3), 2, stored=None, log_start=5, log_end=5))),
-    ("incompatible-broker", ("critical", "/brokers/ids/2", "claims its partitions and reads nothing", beside_broker(
+    ("incompatible-broker", ("critical", "/brokers/ids/2", "claims its partitions and reads nothing", with_broker(
         ALONE, BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)))),
-    ("incompatible-broker", ("info", "/brokers/ids/2", "members of 0.9 to 0.10.1 fail their rebalances", beside_broker(
+    ("incompatible-broker", ("info", "/brokers/ids/2", "members of 0.9 to 0.10.1 fail their rebalances", with_broker(
         ALONE, BrokerFault("has a listener", "of 0.9 to 0.10.1", rebalances=False)))),
-    ("incompatible-broker", ("critical", "/brokers/ids/2", "members up to 0.11 fail their rebalances", beside_broker(
-        UNREAD, BrokerFault("holds a number", "up to 0.11", rebalances=False)))),
+    ("incompatible-broker", ("critical", "/brokers/ids/2", "members up to 0.11 fail their rebalances", with_broker(
+        UNREAD, BrokerFault("has a number", "up to 0.11", rebalances=False)))),
     ("unregistered-commits", ("info", GROUP, "1 partition changed 1.0 s ago, about every 0.1 s", having(
         inactive(), 1, stored=stored(50, NOW - 1000, version=9, mzxid=900, created_at=NOW - 1900)))),
     ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
@@ -202,7 +202,7 @@ CASES: list[tuple[str, Case]] = [
         GONE, topics={"orders": topic("orders", 1)}))),
     ("unreadable-node", ("warning", "/consumers/g/offsets/x", "is not named by a partition", replace(
         ALONE, problems=(NodeProblem("/consumers/g/offsets/x", "is not named by a partition"),)))),
-    ("unreadable-node", ("warning", "/consumers/g/offsets", "where the group stands", replace(
+    ("unreadable-node", ("warning", "/consumers/g/offsets", "the group's offset", replace(
         ALONE, hidden={"/consumers/g/offsets": "not authorised"}))),
     ("unreadable-node", ("warning", "/brokers/ids", "which brokers are up", replace(
         ALONE, broker_ids=(), hidden={"/brokers/ids": "not authorised"}))),
@@ -217,10 +217,10 @@ CASES: list[tuple[str, Case]] = [
         ALONE,
         topics={"orders": topic(
             "orders", 0, error=NodeProblem("/brokers/topics/orders", "is no JSON"), passed_over=True)}))),
-    ("incomplete-look", ("warning", GROUP, "broker 1 timed out", having(
+    ("incomplete-snapshot", ("warning", GROUP, "broker 1 timed out", having(
         ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
-    ("incomplete-look", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),
-    ("incomplete-look", ("warning", GROUP, "not the coordinator", replace(
+    ("incomplete-snapshot", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),
+    ("incomplete-snapshot", ("warning", GROUP, "not the coordinator", replace(
         inactive(), coordinator=CoordinatorGroup("Empty", error="not the coordinator")))),
     ("registration-defect", ("info", "g_b", "version is not 1", replace(ALONE, members=(*ALONE.members, raw(
         "g_b", b'{"version":2,"subscription":{},"pattern":"static",' + STAMP + b"}"))))),
@@ -238,9 +238,9 @@ CASES: list[tuple[str, Case]] = [
     ("foreign-client", ("info", GROUP, "h:1", group(
         [member("h:1", {"orders": 1})],
         [owned("orders", 0, owner="h:1", member="h:1", stream=None)]))),
-    ("group-debris", ("info", "console-consumer-1", "3 days ago", inactive(
+    ("leftover-group", ("info", "console-consumer-1", "3 days ago", inactive(
         group="console-consumer-1", last_change=NOW - 3 * DAY))),
-    ("group-debris", ("info", GROUP, "9 days ago", group(last_change=NOW - 9 * DAY))),
+    ("leftover-group", ("info", GROUP, "9 days ago", group(last_change=NOW - 9 * DAY))),
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,10 @@ from zkgroup.sandbox.jars import kafka_jars
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+
+# Where this is set, each zkgroup process of a test compiles some 300 modules again, for a second of a processor.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -201,8 +206,8 @@ def fill(kafka: KafkaSettings) -> Callable[..., list[Record]]:
 
 
 @pytest.fixture(scope="session")
-def reference_jars() -> Callable[[Sequence[str]], list[str]]:
-    """``reference_jars(versions)``: the folders with the jars of these Kafka releases, downloaded if need be."""
+def scala_consumer_jars() -> Callable[[Sequence[str]], list[str]]:
+    """``scala_consumer_jars(versions)``: the folders with the jars of these Kafka releases, downloaded if need be."""
     return lambda versions: [str(kafka_jars(version)) for version in versions]
 
 

@@ -29,8 +29,8 @@ Export = Callable[..., list[PartitionSummary]]
 
 def driven(short: ZooKeeperSettings, kafka: KafkaSettings, **wish: Any) -> tuple[int, Points]:
     """Run ``driver.py`` to its end: exit code and lines."""
-    told = json.dumps({"connect": short.hosts, "bootstrap": kafka.bootstrap, **wish}, default=str)
-    done = subprocess.run([sys.executable, DRIVER, told], capture_output=True, text=True, timeout=120, check=False)
+    message = json.dumps({"connect": short.hosts, "bootstrap": kafka.bootstrap, **wish}, default=str)
+    done = subprocess.run([sys.executable, DRIVER, message], capture_output=True, text=True, timeout=120, check=False)
     assert not done.stderr, done.stderr
     return done.returncode, done.stdout.splitlines()
 

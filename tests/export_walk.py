@@ -1,5 +1,5 @@
 """A random walk over exports and what befalls them: processes that are killed or paused, offsets that somebody moves,
-retention, recreated topics, older copies of ZooKeeper's nodes and of the destination, files that are gone, strange
+retention, recreated topics, older copies of ZooKeeper's nodes and of the destination, files that are gone, odd
 files, damaged documents, two groups that want one topic. After each step two things hold: no message is there twice,
 and none is lost without being named.
 
@@ -38,7 +38,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.layout import LayoutWish, parse_parts, read_name
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
@@ -167,7 +167,7 @@ class Walk:
         self.topic = f"{name}-topic"
         self.groups = [f"{name}-a", f"{name}-b"]
         self.group = self.groups[0]
-        self.told: list[str] = []
+        self.journal: list[str] = []
         self.outcomes: Counter[str] = Counter()
         self.layout = LayoutWish(by=parse_parts(self.random.choice(("partition", "none", "partition,hour"))))
         self.log = Log(0)
@@ -187,12 +187,12 @@ class Walk:
         """Something happens, and then all is as it should be."""
         weights = {
             self.export: 30, self.killed: 18, self.produce: 14, self.backfill: 6, self.paused: 3, self.move: 5,
-            self.forget_offset: 2, self.retention: 4, self.recreate: 1, self.lose_file: 3, self.strange_file: 2,
+            self.forget_offset: 2, self.retention: 4, self.recreate: 1, self.lose_file: 3, self.conflicting_file: 2,
             self.damage: 2, self.other_group: 3, self.joined: 2, self.remember: 2, self.restore_nodes: 2,
-            self.restore_destination: 1, self.abandon: 1, self.look: 4,
+            self.restore_destination: 1, self.abandon: 1, self.inspect: 4,
         }  # fmt: skip
         (what,) = self.random.choices(list(weights), list(weights.values()))
-        self.told.append(what.__name__)
+        self.journal.append(what.__name__)
         what()
         self.check()
 
@@ -267,7 +267,7 @@ class Walk:
         """A published file is gone: named by ``verify``, and written again by a backfill, or given up there."""
         tags = {tag for tag, _ in self.ends()}
         newest = max(tags, key=lambda tag: int(tag or "0", 16), default=None)
-        files = [name for name in self.files() if (told := read_name(name)) is not None and told.tag == newest]
+        files = [name for name in self.files() if (journal := read_name(name)) is not None and journal.tag == newest]
         if not files or (len(tags) > 1 and newest is None) or self.destination.left_runs(self.group):
             return
         name = self.random.choice(sorted(files))
@@ -278,12 +278,12 @@ class Walk:
             outcome = self.run({"begin": begin, "backfill": True, "on_mismatch": answer})
             if outcome[0] != "MismatchError":
                 break
-        told = read_name(name)
-        if outcome[0] != "done" and told is not None and not (self.out / name).exists():
+        journal = read_name(name)
+        if outcome[0] != "done" and journal is not None and not (self.out / name).exists():
             # Its log is gone: verify goes on naming it.
-            self.gone |= {(told.tag, told.partition, offset) for offset in range(told.start, told.end)}
+            self.gone |= {(journal.tag, journal.partition, offset) for offset in range(journal.start, journal.end)}
 
-    def strange_file(self) -> None:
+    def conflicting_file(self) -> None:
         """A file that nobody's export wrote, where the next one is to write: nothing is written over it."""
         partition = self.random.randrange(PARTITIONS)
         start = self.random.randrange(self.log.sizes[partition] + 1)
@@ -291,9 +291,9 @@ class Walk:
         if path.exists():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"strange")
+        path.write_bytes(b"odd")
         self.run(self.options())
-        assert path.read_bytes() == b"strange"
+        assert path.read_bytes() == b"odd"
         path.unlink()
 
     def damage(self) -> None:
@@ -311,7 +311,7 @@ class Walk:
             list(history(self.destination, warn=lambda _: None))
             verify(self.destination)
         if is_of_log:
-            assert (path.read_bytes() if path.exists() else None) == harm, self.told_of(path, harm)
+            assert (path.read_bytes() if path.exists() else None) == harm, self.describe(path, harm)
         if is_of_log or path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
@@ -372,7 +372,7 @@ class Walk:
         outcome = self.run({"abandon": True})
         assert outcome[0] in ("done", "RefusedError", "NotFoundError"), outcome
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Nothing that only looks fails, or changes anything."""
         before = self.state()
         verify(self.destination)
@@ -393,8 +393,8 @@ class Walk:
         return chosen
 
     def wish(self, options: Mapping[str, Any], **more: Any) -> Wish:
-        told = {"group": self.group, **more}
-        return Wish(self.connect, self.kafka.bootstrap, topic=self.topic, to=str(self.out), options=options, **told)
+        journal = {"group": self.group, **more}
+        return Wish(self.connect, self.kafka.bootstrap, topic=self.topic, to=str(self.out), options=options, **journal)
 
     def run(self, options: Mapping[str, Any], **more: Any) -> Outcome:
         """An export, to its end; the session of one that was killed ends at once."""
@@ -406,7 +406,7 @@ class Walk:
 
     def tell(self, outcome: Outcome, more: Mapping[str, Any] | None = None) -> None:
         self.outcomes[outcome[0]] += 1
-        self.told.append(f"  {dict(more or {})} {outcome}")
+        self.journal.append(f"  {dict(more or {})} {outcome}")
 
     def end_session(self, group: str | None = None) -> None:
         """End the session that holds the group's lock, and those of members."""
@@ -436,7 +436,7 @@ class Walk:
         """No message is there twice; none that the log of runs covers is missing without being named."""
         rows = self.rows()
         twice = [row for row, count in Counter(rows).items() if count > 1]
-        assert not twice, self.told_of(twice)
+        assert not twice, self.describe(twice)
         there = set(rows)
         records = [record for group in self.destination.groups() for record in self.destination.records(group)]
         given_up = {  # of files that were lost, and are in no log any more
@@ -455,14 +455,14 @@ class Walk:
                     for offset in range(part.start, part.end)
                     if (tag, number, offset) not in there and (tag, number, offset) not in given_up
                 ]
-                assert len(lacking) <= sum(part.gaps.values()), self.told_of(record.run, part, lacking)
+                assert len(lacking) <= sum(part.gaps.values()), self.describe(record.run, part, lacking)
         for key, end in self.ends().items():
             self.check_continuity(key, end)
 
-    def told_of(self, *what: object) -> str:
+    def describe(self, *what: object) -> str:
         """A failure, with what came before it."""
         lines = [*map(str, what), *(str(row) for row in verify(self.destination) if row.problem)]
-        return "\n".join([*lines, *self.files(), *(line[:300] for line in self.told[-40:])])
+        return "\n".join([*lines, *self.files(), *(line[:300] for line in self.journal[-40:])])
 
     def check_continuity(self, key: tuple[str | None, int], end: int) -> None:
         """Whatever lies between the first export of a log and its end is read, or named as skipped."""
@@ -474,9 +474,9 @@ class Walk:
                         intervals += [(part.start, part.end), *((gap.start, gap.end) for gap in part.skipped)]
         place = min((low for low, _ in intervals), default=end)
         for low, high in sorted(intervals):
-            assert low <= place, self.told_of("a gap that nothing names", key, place, low)
+            assert low <= place, self.describe("a gap that nothing names", key, place, low)
             place = max(place, high)
-        assert place >= end, self.told_of(key, place, end)
+        assert place >= end, self.describe(key, place, end)
 
     def ends(self) -> dict[tuple[str | None, int], int]:
         found: dict[tuple[str | None, int], int] = {}
@@ -490,15 +490,15 @@ class Walk:
         """All messages that a reader finds: the log's mark, partition, offset. Each is the message that was sent."""
         found: list[tuple[str | None, int, int]] = []
         for name in self.files():
-            told = read_name(name)
-            assert told is not None, name
+            journal = read_name(name)
+            assert journal is not None, name
             table = pq.ParquetFile(self.out / name).read(columns=None)
             values, offsets = table.column("value").to_pylist(), table.column("offset").to_pylist()
             for value, offset in zip(values, offsets, strict=True):
                 number, partition, sent = map(int, value.decode().split("/"))
                 assert sent == offset, (name, value, offset)
                 assert number < len(self.logs)
-                found.append((told.tag, partition, offset))
+                found.append((journal.tag, partition, offset))
         return found
 
 

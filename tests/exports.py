@@ -20,7 +20,7 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import PartitionSummary
@@ -33,7 +33,7 @@ from zkgroup.protocol.operations import Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
 
-#: What a reader is told where topics look like numbers: see ``zkgroup.export.destination.run_log``.
+#: What a reader is told where topics look like numbers: see ``zkgroup.export.destination.parquet_destination``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")
 
 

@@ -24,11 +24,11 @@ class Manager:
     def find(self, group: str, store: Store | None, *, partly: bool = False) -> WholeGroup:
         return find_group(self.applier, group, store, partly=partly)
 
-    def look(self, group: str, store: Store | None) -> WholeGroup:
+    def snapshot(self, group: str, store: Store | None) -> WholeGroup:
         return read_whole_group(self.applier, group, store)
 
     def plan_copy(self, source: WholeGroup, to: str, *, store: Store | None = None, is_rename: bool = False) -> Plan:
-        return plan_group_copy(source, self.look(to, store), is_rename=is_rename)
+        return plan_group_copy(source, self.snapshot(to, store), is_rename=is_rename)
 
     def copy(self, plan: Plan, acls: Mapping[str, tuple[Acl, ...]] | None = None) -> None:
         self.applier.write(replace(plan, acls=acls or {}))

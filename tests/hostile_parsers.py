@@ -15,14 +15,14 @@ import msgspec
 from shapes import require
 
 from zkgroup.clients.kafka import wire_protocol
+from zkgroup.clients.kafka.start_position import parse_start
 from zkgroup.config.connection_settings import parse_bootstrap, parse_connect_string
 from zkgroup.config.consumer_config import load_consumer_config
 from zkgroup.config.java_properties import parse_properties
 from zkgroup.config.profiles import read_profiles
-from zkgroup.config.settings_file import read_credentials
-from zkgroup.connector.start_position import parse_start
+from zkgroup.config.settings_file import read_auth_file
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.run_log import LAYOUT, Destination
+from zkgroup.export.destination.parquet_destination import LAYOUT, Destination
 from zkgroup.export.model import documents
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import Lost, Skipped, Slice
@@ -44,7 +44,7 @@ from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
 from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.burrow_status import Sample
-from zkgroup.groups.monitoring.lag_history import History
+from zkgroup.groups.monitoring.lag_history import LagHistory
 from zkgroup.groups.offset_files.file_entries import FORMATS
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.groups.partition_scope import parse_scope
@@ -178,23 +178,23 @@ METADATA = struct.pack("!iih1siihh1sihiiiiii", 1, 1, 1, b"h", 9092, 1, 0, 1, b"t
 
 
 def history(path: Path) -> object:
-    """A file of looks, with what is asked of one; samples are what rules count with."""
-    with History(path) as kept:
+    """Read the windows of a lag history: all values are samples."""
+    with LagHistory(path) as kept:
         found = kept.window("c", "g", "zookeeper", 5, 10**12)
     require([sample for samples in found.values() for sample in samples], list[Sample])
     return found
 
 
-def looks() -> bytes:
-    """A file of looks with two in it."""
+def lag_history_file() -> bytes:
+    """A lag history of two snapshots."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "history")
-        with History(path):
+        with LagHistory(path):
             pass
         with sqlite3.connect(path) as connection:
             for number, at in enumerate((1_000_000, 2_000_000)):
-                connection.execute("INSERT INTO look VALUES (?, 'c', 'g', 'zookeeper', ?)", (number, at))
-                connection.execute("INSERT INTO seen VALUES (?, 'orders', 0, 5, 9, NULL)", (number,))
+                connection.execute("INSERT INTO snapshot VALUES (?, 'c', 'g', 'zookeeper', ?)", (number, at))
+                connection.execute("INSERT INTO sample VALUES (?, 'orders', 0, 5, 9, NULL)", (number,))
         connection.close()
         return path.read_bytes()
 
@@ -251,7 +251,7 @@ PARSERS: dict[str, Parser] = {
         of_file(lambda path: state(path.parent), "state.json"), (json.dumps(SANDBOX).encode(),), json=True
     ),
     "profiles": Parser(of_file(lambda path: read_profiles(path, must_exist=True), "c.toml"), (TOML.encode(),)),
-    "history": Parser(of_file(history, "history"), (looks(),)),
+    "history": Parser(of_file(history, "history"), (lag_history_file(),)),
     "unfinished": Parser(
         lambda data: describe_unfinished_export("g", data) and str(UnfinishedExportError("g", data)),
         (documents.encode_pointer(POINTER),),
@@ -264,7 +264,7 @@ PARSERS: dict[str, Parser] = {
         (b"zookeeper.session.timeout.ms=1000\nauto.offset.reset=smallest\nkafka.linger.ms=3\ndual.commit.enabled=true",),
     ),
     "credentials": Parser(
-        of_file(lambda path: read_credentials(path, "profile"), "auth"), (b"digest a:b\n# c\nuser:pass word\n",)
+        of_file(lambda path: read_auth_file(path, "profile"), "auth"), (b"digest a:b\n# c\nuser:pass word\n",)
     ),
     "filter": Parser(
         of_text(lambda text: TopicFilter("black_list", text).select(["orders", "a.b", "x" * 200])),

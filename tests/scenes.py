@@ -14,7 +14,7 @@ from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
@@ -44,7 +44,7 @@ class Scene:
         """The partition that gets into trouble."""
         return TopicPartition(self.topic, 0)
 
-    def told(self, **options: Any) -> tuple[list[str], list[int]]:
+    def run(self, **options: Any) -> tuple[list[str], list[int]]:
         """What an export says, and the partitions of its rows; unless told, it begins nowhere but at offsets."""
         lines: list[str] = []
         rows = self.export(self.group, self.topic, warn=lines.append, **{"begin": None, **options})
@@ -81,7 +81,7 @@ def stop(point: str) -> Callable[[str], None]:
 def left_at(scene: Scene, point: str = "published for good", **wish: Any) -> None:
     """A run from the logs' starts, as Ctrl-C leaves it there."""
     with pytest.raises(KeyboardInterrupt):
-        scene.told(passed=stop(point), **{"begin": "earliest", **wish})
+        scene.run(passed=stop(point), **{"begin": "earliest", **wish})
 
 
 def stands(scene: Scene, offset: int) -> None:

@@ -39,7 +39,7 @@ class Standalone:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.properties").write_text(_LOG4J)
         self._spawn("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0")
-        self.url = self._told("master", r"Starting Spark master at (spark://\S+)")
+        self.url = self._reported("master", r"Starting Spark master at (spark://\S+)")
 
     def _spawn(self, name: str, main: str, *arguments: str) -> Process:
         command = [
@@ -62,7 +62,7 @@ class Standalone:
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
-    def _told(self, name: str, pattern: str) -> str:
+    def _reported(self, name: str, pattern: str) -> str:
         return wait_until(
             lambda: (found := re.search(pattern, self._log(name).read_text())) and found[1], 90, f"{name}: {pattern}"
         )
@@ -73,7 +73,7 @@ class Standalone:
             name, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
             "--work-dir", str(self._folder / f"{name}-work"), self.url,
         )  # fmt: skip
-        self._told(name, r"(Successfully registered) with master")
+        self._reported(name, r"(Successfully registered) with master")
         return worker
 
     def stop(self) -> None:

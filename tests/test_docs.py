@@ -61,7 +61,7 @@ class Scenes:
 
     def all(self) -> None:
         """Every one, until they are old enough to be no rebalance that is going on."""
-        for make in (self.unread, self.half_claimed, self.former_session, self.beyond, self.debris, self.half_built):
+        for make in (self.unread, self.half_claimed, self.former_session, self.beyond, self.leftover, self.half_built):
             make()
         for group in ("billing", "shipping", "indexer"):
             shown = ("-c", "sandbox", "inspect-group", group, "--section", "findings", "--output", "json")
@@ -90,7 +90,7 @@ class Scenes:
         """Offsets of a topic that was deleted and made again: one beyond the new log, one within it."""
         self.living.make(offsets={(TOPIC, 0): 250_000, (TOPIC, 1): 17, (TOPIC, 2): 31_337}, name="backup")
 
-    def debris(self) -> None:
+    def leftover(self) -> None:
         """What console consumers leave behind."""
         for number in (10417, 59001, 88123):
             self.living.make({}, {}, self._offsets(10), name=f"console-consumer-{number}")
@@ -134,8 +134,8 @@ def test_what_is_typed_now_works(
     for plan in sorted(plans):
         done = run(*plan, "-z", cluster.connect)
         # A group without members is not to be rebalanced, and has no owners.
-        told = plan[0] == "assign" or {"--verify", "--check"} & set(plan)
-        assert done.returncode == 0 or told, (plan, done.stderr)
+        message = plan[0] == "assign" or {"--verify", "--check"} & set(plan)
+        assert done.returncode == 0 or message, (plan, done.stderr)
         assert "unexpected" not in done.stderr
         assert "see 'zkgroup" not in done.stderr, (plan, done.stderr)
     assert len(plans) > 25

@@ -19,7 +19,7 @@ from zkgroup.shell_commands import command_line
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference" / "findings"
 INDEX = (FOLDER / "README.md").read_text(encoding="utf-8")
-HEADINGS = ["What it means", "How to see it", "Why it happens", "What mends it"]
+HEADINGS = ["What it means", "How to see it", "Why it happens", "What to do"]
 
 
 def page(code: str) -> str:

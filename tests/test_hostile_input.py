@@ -1,7 +1,7 @@
 """Input that means harm, or is just broken: every parser gives a value or one line that says what is wrong.
 
-A table of all parsers, each with documents that it reads. What is tried: any bytes, and such a document spoilt: bytes
-changed, cut, doubled; JSON with any value in any place. Found once, kept as an example.
+A table of all parsers, each with documents that it reads. What is tried: any bytes, and such a document malformed:
+bytes changed, cut, doubled; JSON with any value in any place. Found once, kept as an example.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def tame(name: str, data: bytes) -> None:
     try:
         PARSERS[name].parse(data)
     except ZkgroupError as error:
-        told = str(error)
-        assert "\n" not in told
-        assert len(told) < 1500
+        message = str(error)
+        assert "\n" not in message
+        assert len(message) < 1500
 
 
 ODD: tuple[Any, ...] = (
@@ -50,7 +50,7 @@ PIECES = (
 )  # fmt: skip
 
 
-def spoilt_text(draw: random.Random, good: bytes) -> bytes:
+def damaged_text(draw: random.Random, good: bytes) -> bytes:
     """A good document with some places of it changed."""
     for _ in range(draw.randint(1, 4)):
         start = draw.randint(0, len(good))
@@ -71,7 +71,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from places(value[key])
 
 
-def spoilt_json(draw: random.Random, good: bytes) -> bytes:
+def damaged_json(draw: random.Random, good: bytes) -> bytes:
     """A good document in which some values are others, missing, or under another name."""
     value = orjson.loads(good)
     for _ in range(draw.randint(1, 3)):
@@ -94,7 +94,7 @@ def spoilt_json(draw: random.Random, good: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_good_documents_are_read(name: str) -> None:
-    """What the spoilt documents are made of is read without a word, in its own format."""
+    """What the malformed documents are made of is read without a word, in its own format."""
     if name.endswith(" file") and name != "any file":
         return  # the same documents, most of them of other formats
     for data in PARSERS[name].good:
@@ -112,11 +112,11 @@ def test_any_bytes(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("name", PARSERS)
 @settings(max_examples=150)
 @given(seed=st.integers(0, 2**64))
-def test_spoilt_documents(name: str, seed: int) -> None:
+def test_malformed_documents(name: str, seed: int) -> None:
     """Nor does a document that was right before something in it was changed."""
     draw = random.Random(seed)
     good = draw.choice(PARSERS[name].good)
-    tame(name, spoilt_json(draw, good) if PARSERS[name].json and draw.random() < 0.7 else spoilt_text(draw, good))
+    tame(name, damaged_json(draw, good) if PARSERS[name].json and draw.random() < 0.7 else damaged_text(draw, good))
 
 
 DEEP = 1020  # orjson's own limit is a little above

@@ -24,7 +24,7 @@ PAGES = pages()
 LINE = 78
 
 
-def test_the_reference_and_the_man_pages_are_what_the_help_says() -> None:
+def test_the_command_pages_and_the_man_pages_are_what_the_help_says() -> None:
     """Make them anew with scripts/make_manual.py where a command has changed."""
     script = str(Path(make_manual.__file__))
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
@@ -128,6 +128,6 @@ def test_man_shows_every_page_without_a_warning() -> None:
         assert [line for line in shown.stdout.splitlines() if len(line) > 80] == [], path.name
 
 
-def test_the_reference_is_part_of_the_documentation() -> None:
+def test_the_command_pages_are_part_of_the_documentation() -> None:
     """Whoever reads the README finds it."""
     assert "docs/reference/commands.md" in (ROOT / "README.md").read_text(encoding="utf-8")

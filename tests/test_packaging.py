@@ -43,9 +43,9 @@ def test_the_sources_need_the_python_that_is_declared() -> None:
     that version is needed, so that it is not higher than it has to be."""
     vermin = str(Path(sys.executable).with_name("vermin"))
     asked = [vermin, "--no-tips", "--eval-annotations", "zkgroup", "commands"]
-    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True).stdout
-    needed = re.search(r"Minimum required versions: +(?:!2, )?([\d.]+)", told)
-    assert needed is not None, told
+    message = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True).stdout
+    needed = re.search(r"Minimum required versions: +(?:!2, )?([\d.]+)", message)
+    assert needed is not None, message
     assert PROJECT["requires-python"] == f">={needed[1]}"
 
 

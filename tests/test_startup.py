@@ -67,3 +67,10 @@ def test_a_command_that_reads_zookeeper_imports_no_kafka() -> None:
     """``owners`` reads ZooKeeper alone: kazoo is there, and nothing else that is heavy."""
     found = packages(imported("owners", "g", "-z", "localhost:1", "--connect-timeout", "0.1"))
     assert found & HEAVY == {"kazoo"}
+
+
+def test_an_export_by_no_member_imports_no_connector() -> None:
+    """An export without ``--join`` is no member; with nothing new to export it needs no Spark either."""
+    found = imported("export", "t", "--group", "g", "--to", "lake", "-z", "localhost:1", "--connect-timeout", "0.1")
+    assert "zkgroup.export.run.run_export" in found
+    assert not {"zkgroup.connector", "pyspark"} & found

@@ -38,7 +38,7 @@ def test_a_live_group(
     with joined(kafka, group, [topic]) as member:
         member.commit(P(topic, 1), 7, "said")
         side = coordinators.side(group)
-        assert side.untold == {}
+        assert side.failures == {}
         assert side.group is not None
         assert (side.group.state, side.group.strategy, side.group.coordinator) == ("Stable", "range", 1)
         (found,) = side.group.members
@@ -115,17 +115,17 @@ def test_releases_that_tell_less(make_sandbox: Callable[..., Sandbox], zookeeper
         for by_partition in (True, False):
             sides = Coordinators(settings, 20.0).sides(["g", "nobody"], by_partition=by_partition)
             assert sides["g"].offsets == {P("t", 2): KafkaOffset(5), P("u", 0): KafkaOffset(6)}
-            assert (sides["g"].untold, sides["nobody"]) == ({}, KafkaSide())
+            assert (sides["g"].failures, sides["nobody"]) == ({}, KafkaSide())
         some = Coordinators(settings, 20.0).sides(["g", "n"], by_partition=True, topics={"g": ["u", "x"], "n": []})
         assert some["g"].offsets == {P("u", 0): KafkaOffset(6)}
         names, is_unlisted, missing = Coordinators(settings, 20.0).names()
         assert (is_unlisted, missing) == (release in ("0.8.2.2", "0.9.0.1"), ())
         assert set(names) <= {"g"}
-        look = read_group(registry, "g", kafka=settings)
-        assert [(p.name, p.committed("kafka"), p.log_end) for p in look.partitions] == [
+        snapshot = read_group(registry, "g", kafka=settings)
+        assert [(p.name, p.committed("kafka"), p.log_end) for p in snapshot.partitions] == [
             ("t-0", None, 0), ("t-1", None, 0), ("t-2", 5, 0), ("u-0", 6, 0),
         ]  # fmt: skip
-        assert look.warnings == ()
+        assert snapshot.warnings == ()
         whole = run("list-groups", "-z", sandbox.connect)
         listed = "g" in [line.split()[0] for line in whole.stdout.splitlines()]
         assert listed == ("g" in names)

@@ -57,7 +57,7 @@ def test_the_living_leader_answers_in_time(crippled: tuple[KafkaSettings, set[in
         assert {key.partition for key, found in answers.items() if isinstance(found, UnreachableError)} == dead
 
 
-def test_a_time_cannot_be_looked_up_in_a_dead_log(crippled: tuple[KafkaSettings, set[int], set[int]]) -> None:
+def test_a_time_cannot_be_found_in_a_dead_log(crippled: tuple[KafkaSettings, set[int], set[int]]) -> None:
     """A partition whose leader is dead is an error that names it, and no offset; the others have their answer."""
     settings, dead, living = crippled
     unknown = [TopicPartition("t", number) for number in dead]

@@ -26,10 +26,10 @@ def test_no_digest_is_logged(user: str, form: str) -> None:
     for about in (wire.Create("/a", b"data", lists, 0), (lists, "stat"), lists[0]):
         record = logging.LogRecord("kazoo.zkgroup", logging.DEBUG, "", 0, f"xid %d: {form}", (7, about), None)
         assert KAZOO_LOG.filter(record)
-        told = record.getMessage()
-        assert digest not in told
-        assert told.startswith("xid 7: ")
-        assert "scheme='digest'" in told
+        message = record.getMessage()
+        assert digest not in message
+        assert message.startswith("xid 7: ")
+        assert "scheme='digest'" in message
 
 
 def test_passwords_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,14 +13,14 @@ REFUSED = "[thrd:{0}]: {0}: Connect to ipv4#127.0.0.1:9 failed: Connection refus
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> ClientLog:
+def client_log(caplog: pytest.LogCaptureFixture) -> ClientLog:
     """A client's log, as confluent-kafka calls it."""
     caplog.set_level(logging.DEBUG)
     return ClientLog(logging.getLogger("client"))
 
 
-def test_a_lost_broker_is_told_once_and_its_return_is(
-    told: ClientLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_lost_broker_is_reported_once_and_its_return_is(
+    client_log: ClientLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tries for minutes, from several of librdkafka's threads, are one line, and no error; when they end that is told,
     once, and a later failure is news again."""
@@ -28,27 +28,33 @@ def test_a_lost_broker_is_told_once_and_its_return_is(
     monkeypatch.setattr(librdkafka_log.time, "monotonic", lambda: now)
     for number in range(300):
         now += 1.0
-        told.report_recovery()
-        told.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("a:9/bootstrap", number))
-        told.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("GroupCoordinator: a:9", number))
+        client_log.report_recovery()
+        client_log.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("a:9/bootstrap", number))
+        client_log.log(
+            logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("GroupCoordinator: a:9", number)
+        )
     line = "Kafka client: a:9/bootstrap: Connect to ipv4#127.0.0.1:9 failed: Connection refused"
     assert caplog.messages == [line]
     assert caplog.records[0].levelno == logging.WARNING
     for _ in range(20):
         now += 1.0
-        told.report_recovery()
+        client_log.report_recovery()
     mended = "Kafka client: connections to brokers fail no more"
     assert caplog.messages == [line, mended]
-    told.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("a:9/bootstrap", 0))
+    client_log.log(logging.ERROR, "%s [%s] %s", "FAIL", "g#consumer-1", REFUSED.format("a:9/bootstrap", 0))
     assert caplog.messages == [line, mended, line]
 
 
-def test_what_is_meant_is_not_told(told: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_meant_is_not_reported(client_log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
     """Old brokers need deprecated settings, and a user's settings are not for every client: no word about that, but
     about other settings."""
-    told.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "c", "[thrd:app]: … `broker.version.fallback` …")
-    told.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "c", "[thrd:app]: linger.ms will be ignored by this consumer")
-    told.log(logging.WARNING, "%s [%s] %s", "AUTOCREATE", "c", "[thrd:a:9/1]: a:9/1: allow.auto.create.topics=false")
+    client_log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "c", "[thrd:app]: … `broker.version.fallback` …")
+    client_log.log(
+        logging.WARNING, "%s [%s] %s", "CONFWARN", "c", "[thrd:app]: linger.ms will be ignored by this consumer"
+    )
+    client_log.log(
+        logging.WARNING, "%s [%s] %s", "AUTOCREATE", "c", "[thrd:a:9/1]: a:9/1: allow.auto.create.topics=false"
+    )
     assert caplog.messages == []
-    told.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "c", "[thrd:app]: socket.blocking.max.ms is deprecated")
+    client_log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "c", "[thrd:app]: socket.blocking.max.ms is deprecated")
     assert caplog.messages == ["Kafka client: socket.blocking.max.ms is deprecated"]

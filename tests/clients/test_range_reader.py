@@ -45,7 +45,7 @@ def read(kafka: KafkaSettings, open_source: Callable[[KafkaSettings], Any]) -> I
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 2000), (0, 1), (1999, 2000), (700, 701), (3, 1999), (5, 5)])
-def test_a_range_holds_its_first_offset_and_not_its_end(
+def test_a_range_has_its_first_offset_and_not_its_end(
     make_topic: Callable[..., str], fill: Callable[..., list[Record]], read: Reader, start: int, end: int
 ) -> None:
     """Exactly the offsets of ``[start, end)`` come, in order, within a log that goes on behind."""
@@ -192,13 +192,13 @@ def test_a_log_that_is_shorter_than_the_range_is_an_error(
         read(topic, 5, 30, patience=0.5)
 
 
-def test_a_missing_topic_is_told_after_the_patience(unique: Callable[[str], str], read: Reader) -> None:
+def test_a_missing_topic_is_reported_after_the_patience(unique: Callable[[str], str], read: Reader) -> None:
     """librdkafka says nothing of a topic that is not there: the deadline does."""
     with pytest.raises(NotFoundError, match="no partition"):
         read(unique("missing"), 0, 10, patience=0.5)
 
 
-def test_unreachable_brokers_are_told_after_the_patience(open_source: Callable[[KafkaSettings], Any]) -> None:
+def test_unreachable_brokers_are_reported_after_the_patience(open_source: Callable[[KafkaSettings], Any]) -> None:
     """No broker at the address: an error of its own, not an endless wait."""
     source = open_source(KafkaSettings("127.0.0.1:1"))
     try:

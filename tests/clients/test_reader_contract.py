@@ -374,7 +374,7 @@ def test_close_and_release_in_another_thread(kafka: KafkaSettings, filled: str) 
         assert sorted(ended) == ["the batch was released"] * 2 + ["the reader is closed"]
 
 
-def test_keys_and_headers_count_into_what_a_batch_holds(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:
+def test_keys_and_headers_count_into_the_size_of_a_batch(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:
     """Large keys and headers, with small values, make small batches."""
     topic = make_topic()
     send(kafka, topic, [Sent(bytes(20_000), b"v", 0, 1, [("h", bytes(20_000))]) for _ in range(600)])
@@ -413,7 +413,7 @@ def test_keys_and_headers_count_into_what_a_batch_holds(kafka: KafkaSettings, ma
         [["t", 0, 0]],
     ],
 )
-def test_assign_looks_at_its_items(kafka: KafkaSettings, positions: Any) -> None:
+def test_assign_checks_its_items(kafka: KafkaSettings, positions: Any) -> None:
     """What is no list of (topic, partition, offset) is refused."""
     module: Any = native_module()
     reader = module.Reader({"bootstrap.servers": kafka.bootstrap, "group.id": "x"})
@@ -539,9 +539,9 @@ def test_a_position_out_of_range_is_an_error_of_its_partition(kafka: KafkaSettin
             ]
 
 
-def test_brokers_that_are_away_are_told_alike(caplog: pytest.LogCaptureFixture) -> None:
+def test_brokers_that_are_away_are_reported_alike(caplog: pytest.LogCaptureFixture) -> None:
     """The error of the client, and the line of its log."""
-    told = []
+    message = []
     for native in (True, False):
         caplog.clear()
         codes: set[int] = set()
@@ -551,10 +551,10 @@ def test_brokers_that_are_away_are_told_alike(caplog: pytest.LogCaptureFixture) 
             while KafkaError._ALL_BROKERS_DOWN not in codes and time.monotonic() < deadline:
                 codes |= {error.code() for _, error in reader.fetch(0.2).errors}
         lines = {record.getMessage() for record in caplog.records if "Connect to" in record.getMessage()}
-        told.append((codes, lines))
-    assert KafkaError._ALL_BROKERS_DOWN in told[0][0]
-    assert told[0] == told[1]
-    assert told[0][1]
+        message.append((codes, lines))
+    assert KafkaError._ALL_BROKERS_DOWN in message[0][0]
+    assert message[0] == message[1]
+    assert message[0][1]
 
 
 def test_the_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_what_is_under_way_when_the_connection_goes_is_answered(connect: Connect
     assert [result.code for result in box.get(timeout=10) if isinstance(result, Failure)] == [Code.CONNECTION_LOSS] * 5
 
 
-def test_a_session_that_ends_is_told_once_and_takes_nothing_more(connect: Connect, zookeeper: Sandbox) -> None:
+def test_a_session_that_ends_is_reported_once_and_takes_nothing_more(connect: Connect, zookeeper: Sandbox) -> None:
     """kazoo would go on under a new session, with what was queued in the old: here nothing follows, and nothing of the
     old session is sent in a new one."""
     client = connect()
@@ -164,12 +164,12 @@ def test_a_session_that_ends_is_told_once_and_takes_nothing_more(connect: Connec
     client.wait_for(Expired)
     results = client.submit(Create("/zombie", b"", ephemeral=True), Ensure("/zombie/parent"))
     assert [result.code for result in results if isinstance(result, Failure)] == [Code.SESSION_EXPIRED] * 2
-    told = len(client.events)
+    message = len(client.events)
     other = connect()
     other.wait_for(Connected)
     # Long enough for kazoo to have its new session, which it announces within a round trip.
     wait_until(lambda: other.submit(Sync()) == [None], 5)
-    assert len(client.events) == told
+    assert len(client.events) == message
     assert client.kinds().count(Expired) == 1
     assert other.submit(Exists("/zombie")) == [None]
 
@@ -189,7 +189,7 @@ def test_a_session_expires_by_itself_when_cut_off(connect: Connect, proxy: TcpPr
     client.wait_for(Expired)
 
 
-def test_watches_are_told_once(connect: Connect, zookeeper: Sandbox) -> None:
+def test_watches_are_reported_once(connect: Connect, zookeeper: Sandbox) -> None:
     """A watch is for the next change; what is not watched is not told."""
     one, other = connect(), connect()
     one.wait_for(Connected)
@@ -202,7 +202,7 @@ def test_watches_are_told_once(connect: Connect, zookeeper: Sandbox) -> None:
     assert [event for event in one.events if isinstance(event, Changed)] == [Changed("/watched")]
 
 
-def test_a_change_is_told_before_any_answer_that_was_given_after_it(connect: Connect) -> None:
+def test_a_change_is_reported_before_any_answer_that_was_given_after_it(connect: Connect) -> None:
     """However busy kazoo's own thread for events is: who is told late of an owner node that is another's by now would
     delete it for its own."""
     one, other = connect(), connect()
@@ -246,10 +246,10 @@ def test_closing_takes_the_ephemeral_nodes_along_and_tells_nothing(
     if not connected:
         proxy.cut()
         client.wait_for(Disconnected)
-    told, began = len(client.events), time.monotonic()
+    message, began = len(client.events), time.monotonic()
     client.session.close()
     assert time.monotonic() - began < 4.0
-    assert len(client.events) == told
+    assert len(client.events) == message
     if connected:
         other = connect()
         other.wait_for(Connected)

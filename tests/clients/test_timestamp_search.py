@@ -18,9 +18,9 @@ from zkgroup.clients.kafka import timestamp_search
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_time
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.clients.kafka.start_position import StartAt, resolve_known, resolve_start
 from zkgroup.clients.kafka.timestamp_search import TIMELESS, UNREAD, first_since
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.connector.start_position import StartAt, resolve_known, resolve_start
 from zkgroup.errors import NotFoundError, ZkgroupError
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.planning.group_state import _resolve
@@ -193,7 +193,7 @@ def test_messages_without_a_time_are_not_skipped(
     assert (found.offsets, found.doubts) == ({key: 0}, {key: TIMELESS})
 
 
-def test_who_may_not_read_is_told_so() -> None:
+def test_missing_permission_to_read_is_reported() -> None:
     """Describing a topic is enough to ask brokers for a time, not to look into it that they find none: no guess."""
     key, settings = TopicPartition("t", 0), KafkaSettings("h:1")
     refused = timestamp_search._unread(key, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), settings)

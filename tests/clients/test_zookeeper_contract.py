@@ -67,8 +67,8 @@ class Pair:
         self.address = address
         self.root = f"/contract-{next(_examples)}"
         self.model = ModelZooKeeper()
-        self.model.tell = lambda session, event: self.told[self.modelled.index(session)].append(event.path)
-        self.told: list[list[str]] = [[], []]
+        self.model.tell = lambda session, event: self.notified[self.modelled.index(session)].append(event.path)
+        self.notified: list[list[str]] = [[], []]
         self.modelled = [self.model.open_session(), self.model.open_session()]
         self.real = [Real(address), Real(address)]
         self.both(0, Ensure("/"))
@@ -82,18 +82,18 @@ class Pair:
 
     def end(self, who: int) -> None:
         """One session ends: its ephemeral nodes and watches go. A new one takes its place."""
-        self.compare_told(who)
+        self.compare_notified(who)
         self.model.end_session(self.modelled[who])
         self.real[who].session.close()
         self.modelled[who] = self.model.open_session()
-        self.told[who] = []
+        self.notified[who] = []
         self.real[who] = Real(self.address)
 
-    def compare_told(self, who: int) -> None:
+    def compare_notified(self, who: int) -> None:
         """The same nodes must have been told to have changed. (How often depends on what else watched them.)"""
-        told, expected = self.real[who].told, set(self.told[who])
-        wait_until(lambda: set(told) >= expected, 5, f"all of {expected} told")
-        assert set(told) == expected
+        notified, expected = self.real[who].notified, set(self.notified[who])
+        wait_until(lambda: set(notified) >= expected, 5, f"all of {expected} told")
+        assert set(notified) == expected
 
     def close(self) -> None:
         for real in self.real:
@@ -126,7 +126,7 @@ def test_the_model_answers_as_a_real_server(pairs: Any, trace: list[tuple[int, O
                 modelled, real = pair.both(who, op)
                 assert modelled == real, f"step {number} {op}: model {modelled}, server {real}"
         for who in (0, 1):
-            pair.compare_told(who)
+            pair.compare_notified(who)
     finally:
         pair.close()
 

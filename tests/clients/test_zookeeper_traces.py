@@ -47,10 +47,10 @@ class Traces:
         self.model.tell = self._tell
         self.modelled = [self.model.open_session() for _ in range(SESSIONS)]
         self.real = [Real(address, 30.0) for _ in range(SESSIONS)]
-        self.told: list[list[str]] = [[] for _ in range(SESSIONS)]
+        self.notified: list[list[str]] = [[] for _ in range(SESSIONS)]
 
     def _tell(self, session: int, event: Changed) -> None:
-        self.told[self.modelled.index(session)].append(event.path)
+        self.notified[self.modelled.index(session)].append(event.path)
 
     def play(self, seed: int) -> None:
         """One trace."""
@@ -68,7 +68,7 @@ class Traces:
                 self._all_at_once(random, root, where)
             else:
                 self._batch(random.randrange(SESSIONS), self._operations(random, root, NAMES, 8), where)
-            self._compare_told(where)
+            self._compare_notified(where)
 
     def close(self) -> None:
         for real in self.real:
@@ -127,7 +127,7 @@ class Traces:
 
     def _end(self, who: int, *, by_force: bool) -> None:
         """A session ends: its ephemeral nodes and watches go. A new one takes its place."""
-        self._compare_told(f"end of {who}")
+        self._compare_notified(f"end of {who}")
         real = self.real[who]
         if by_force:
             self.killed += 1
@@ -135,17 +135,17 @@ class Traces:
         self.model.end_session(self.modelled[who])
         real.session.close()
         self.modelled[who] = self.model.open_session()
-        self.told[who] = []
+        self.notified[who] = []
         self.real[who] = Real(self.address, 30.0)
 
-    def _compare_told(self, where: str) -> None:
+    def _compare_notified(self, where: str) -> None:
         """An event is told before any answer that the server gives after the change: after a sync all are there."""
         for who, real in enumerate(self.real):
             real.apply(Sync())
-            told, real.told = real.told, []
-            expected, self.told[who] = self.told[who], []
+            notified, real.notified = real.notified, []
+            expected, self.notified[who] = self.notified[who], []
             self.events += len(expected)
-            assert sorted(set(told)) == sorted(set(expected)), f"{where}: session {who}: {told}, not {expected}"
+            assert sorted(set(notified)) == sorted(set(expected)), f"{where}: session {who}: {notified}, not {expected}"
 
 
 def _play(address: str, name: str, first: int, count: int) -> Traces:

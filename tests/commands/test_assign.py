@@ -39,7 +39,7 @@ def by_owner(plan: Mapping[str, Any]) -> dict[str | None, list[str]]:
 # --- plans ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_plan_beside_the_live_owners(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+def test_the_plan_and_the_live_owners(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
     """What explains the owners is planned with; what is missing is to be claimed, and the shares say how much."""
     topic = make_topic(6)
     claims = {TopicPartition(topic, n): "G_a-0" for n in (0, 2, 4)}
@@ -124,7 +124,9 @@ def test_old_roundrobin_refuses(cluster: Sandbox, build: Build, make_topic: Call
     assert "warning: roundrobin of 0.8.2 to 0.10.1 refuses this group" in table.stderr
 
 
-def test_broken_registrations_and_strangers(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+def test_broken_registrations_and_foreign_owners(
+    cluster: Sandbox, build: Build, make_topic: Callable[..., str]
+) -> None:
     """Both stand in the way of every plan, and are named; the plan is that of the others."""
     topic = make_topic(2)
     group = build({"G_a": {topic: 1}, "G_bad": b"no json"}, {TopicPartition(topic, 1): "G_gone-0"})

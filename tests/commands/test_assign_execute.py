@@ -104,12 +104,12 @@ def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, ma
     assert "done  nobody answered" in result.stderr
 
 
-def test_foreign_clients_are_told(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
+def test_foreign_clients_are_reported(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
     """Who is not named as the reference's members are may plan by other rules: said before anything is done."""
     topic = make_topic(1)
-    group = build({"G_a": {topic: 1}, "strange": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
+    group = build({"G_a": {topic: 1}, "odd": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
-    assert "warning: foreign-client: not named as the Scala consumer names its members: strange" in result.stderr
+    assert "warning: foreign-client: not named as the Scala consumer names its members: odd" in result.stderr
 
 
 def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
@@ -119,13 +119,13 @@ def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[...
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
     assert result.returncode == 6
     assert "done  nobody answered" in result.stderr
-    assert "no Scala member can rebalance beside it" in result.stderr
+    assert "no Scala member can rebalance until it is corrected" in result.stderr
     last = result.stderr.splitlines()[-1]
     assert f"{topic}-0..3 have no owner, the plan gives them to {group}_a: " in last
     assert last.endswith(f"mend the registration of {group}_bad first")
 
 
-def test_who_left_meanwhile_is_told(
+def test_who_left_meanwhile_is_reported(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     """A member whose session ends while the group is at it: the others take over, and stderr says what of it went to
@@ -175,7 +175,7 @@ def test_execute_interrupted(
     ("strategy", "releases", "compat"),
     [("range", ("1.1.1", "0.8.2.2"), "1.1"), ("roundrobin", ("0.10.2.2", "0.8.2.2"), "0.8.2")],
 )
-def test_reference_members_rebalance(
+def test_scala_members_rebalance(
     strategy: str,
     releases: tuple[str, str],
     compat: str,

@@ -42,8 +42,8 @@ def interrupted(
         proxy.stall("replies")
         process.send_signal(signum)
         proxy.heal()
-        _, told = process.communicate(timeout=60)
-    return process.returncode, told
+        _, message = process.communicate(timeout=60)
+    return process.returncode, message
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -57,11 +57,11 @@ def test_a_copy_in_pieces_that_is_interrupted(
     def begun() -> bool:
         return values(registry, other, MANY[0]) == [5]
 
-    returned, told = interrupted(proxy, cluster, begun, signum, "copy-group", group, other, "--backup", str(file))
-    assert returned == code, told
+    returned, message = interrupted(proxy, cluster, begun, signum, "copy-group", group, other, "--backup", str(file))
+    assert returned == code, message
     count = sum(value == 5 for value in values(registry, other, *MANY))
     assert 0 < count < len(MANY)
-    assert told.splitlines()[-1] == (
+    assert message.splitlines()[-1] == (
         f"zkgroup: interrupted: {count} offsets are written (t-0..{count - 1}), {len(MANY) - count} are not "
         f"(t-{count}..{len(MANY) - 1}): run it again to go on: what is in place stays; "
         f"what was there before is in {file}"
@@ -81,11 +81,11 @@ def test_a_rename_that_was_interrupted_in_its_deletion(
     registry.write(Delete(znodes.offset(group, P("t", 2))))
     renamed = run(*args)
     assert renamed.returncode == 0, renamed.stderr
-    told = renamed.stderr.splitlines()
-    assert told[-2] == (
+    message = renamed.stderr.splitlines()
+    assert message[-2] == (
         f"zkgroup: group {group} is now {other}: 0 offsets copied, 2 were there before, all verified, {group} deleted"
     )
-    assert f"if an earlier one was interrupted, its backup is in {first}, " in told[-1]
+    assert f"if an earlier one was interrupted, its backup is in {first}, " in message[-1]
 
 
 def test_an_export_that_is_not_finished(

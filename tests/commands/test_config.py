@@ -136,7 +136,7 @@ def test_one_cluster_is_checked(profiles: dict[str, str], cluster: Sandbox, tmp_
 
 
 @pytest.mark.parametrize("command", [("list-groups",), ("consume", "nosuch", "--until-end")])
-def test_a_mistyped_property_is_told_once(cluster: Sandbox, command: tuple[str, ...]) -> None:
+def test_a_mistyped_property_is_reported_once(cluster: Sandbox, command: tuple[str, ...]) -> None:
     """By commands that read a member's settings, and by those that do not."""
-    told = run(*command, "-z", cluster.connect, "-X", "fetch.min.byte=1").stderr
-    assert told.count("unknown key 'fetch.min.byte' is ignored (did you mean fetch.min.bytes?)") == 1, told
+    message = run(*command, "-z", cluster.connect, "-X", "fetch.min.byte=1").stderr
+    assert message.count("unknown key 'fetch.min.byte' is ignored (did you mean fetch.min.bytes?)") == 1, message

@@ -43,10 +43,10 @@ def committed(kafka: KafkaSettings, group: str, topic: str, partitions: int = 3)
 
 def share(member: Consuming) -> str:
     """What a member was assigned last, as it says; "" while it has nothing."""
-    told = [line for line in member.said.splitlines() if ": group " in line]
-    if not told or ": assigned " not in told[-1]:
+    message = [line for line in member.said.splitlines() if ": group " in line]
+    if not message or ": assigned " not in message[-1]:
         return ""
-    return told[-1].partition(": assigned ")[2].partition(" (")[0]
+    return message[-1].partition(": assigned ")[2].partition(" (")[0]
 
 
 def test_it_reads_commits_and_leaves(cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Unique) -> None:
@@ -188,7 +188,7 @@ def test_what_means_nothing_there_is_refused(options: list[str], words: str) -> 
     assert words in result.stderr
 
 
-def test_the_other_half_of_the_group_is_told_of(cluster: Sandbox, groups: Groups, topic: str) -> None:
+def test_the_other_half_of_the_group_is_reported(cluster: Sandbox, groups: Groups, topic: str) -> None:
     """Members of the same name in ZooKeeper would read everything, too; offsets there count for nothing here. Keys that
     only members in ZooKeeper follow are named."""
     group = groups.make({"@_one": static({topic: 1})}, {}, {(topic, 0): 4})
@@ -245,13 +245,13 @@ def console(cluster: Sandbox, jars: str, topic: str, group: str, output: Path) -
             process.kill()
 
 
-def test_beside_kafkas_own_console_consumer(
-    cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Unique, tmp_path: Path, reference_jars: Jars
+def test_with_kafkas_own_console_consumer(
+    cluster: Sandbox, kafka: KafkaSettings, topic: str, unique: Unique, tmp_path: Path, scala_consumer_jars: Jars
 ) -> None:
     """One group with kafka-console-consumer of 1.1.1: they share the partitions, each message is read by one of them,
     and when the console leaves its part comes over, from where it was."""
     group, output = unique("group"), tmp_path / "console.txt"
-    (jars,) = reference_jars(["1.1.1"])
+    (jars,) = scala_consumer_jars(["1.1.1"])
     with (
         console(cluster, jars, topic, group, output) as java,
         consuming(tmp_path, cluster.connect, topic, "-g", group, *JOIN) as ours,

@@ -61,7 +61,7 @@ _OPEN: list[Any] = []
 
 
 @pytest.mark.parametrize("coordinator", [None, "zookeeper", "kafka"])
-def test_who_waits_at_the_end_is_told(
+def test_who_waits_at_the_end_is_reported(
     cluster: Sandbox, make_topic: MakeTopic, fill: Fill, unique: Unique, tmp_path: Path, coordinator: str | None
 ) -> None:
     """At a terminal, after three seconds, once; not where reading begins elsewhere or messages come, nor in a pipe."""

@@ -1,4 +1,4 @@
-"""What goes wrong around ``consume``: sessions, brokers, spoilt znodes, impatient people."""
+"""What goes wrong around ``consume``: sessions, brokers, malformed znodes, impatient people."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_no_broker_is_waited_for(
     assert nobody_is_left(elsewhere, "g")
 
 
-def test_a_spoilt_topic_node_is_named(elsewhere: Registry) -> None:
+def test_a_malformed_topic_node_is_named(elsewhere: Registry) -> None:
     """A topic node that is no JSON: an error that names it, and nobody has joined."""
     assert elsewhere.write(Create(znodes.topic("t"), b"{")) is None
     register_broker(elsewhere, 1)
@@ -248,7 +248,7 @@ def test_a_spoilt_topic_node_is_named(elsewhere: Registry) -> None:
     assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
 
 
-def test_a_spoilt_offset_node_costs_one_partition(
+def test_a_malformed_offset_node_costs_one_partition(
     cluster: Sandbox, make_topic: MakeTopic, fill: Fill, unique: Unique, registry: Registry
 ) -> None:
     """An offset that is no number: the others are read and committed, the error names the node and leaves it be."""

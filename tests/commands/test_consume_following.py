@@ -54,7 +54,7 @@ def test_new_partitions_are_read_from_their_beginning(
     assert process.said == ""
 
 
-def test_a_topic_that_is_deleted_is_told(
+def test_a_topic_that_is_deleted_is_reported(
     cluster: Sandbox, registry: Registry, make_topic: MakeTopic, fill: Fill, tmp_path: Path
 ) -> None:
     """Who reads on behind the offset that it has come to would pass over what is made again under that name."""

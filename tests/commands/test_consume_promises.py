@@ -226,7 +226,7 @@ def test_what_is_wrong_is_one_line(
     assert members(registry, "g") == ()
 
 
-def test_an_unreachable_zookeeper_is_told_soon(unique: Unique) -> None:
+def test_an_unreachable_zookeeper_is_reported_soon(unique: Unique) -> None:
     """Nobody listens: exit 3 within the connect time-out."""
     done = run("-z", "127.0.0.1:1", "--connect-timeout", "1", "consume", "t", "-g", unique("group"), timeout=10)
     assert done.returncode == 3
@@ -240,7 +240,7 @@ def test_a_wrong_chroot_is_named(cluster: Sandbox) -> None:
     assert "/nowhere" in done.stderr
 
 
-def test_a_spoilt_member_node_makes_it_leave_loudly(
+def test_a_malformed_member_node_makes_it_leave_loudly(
     cluster: Sandbox, registry: Registry, topic: str, unique: Unique
 ) -> None:
     """An id node that stops every member: it tries as long as the reference would, then leaves, and names the node."""

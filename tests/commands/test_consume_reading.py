@@ -227,10 +227,10 @@ def test_what_a_message_does_to_a_terminal(
         (format, rf"k\x1b[2J {shown} h=\x07"),
     ):
         assert run_on_terminal(*read, *options) == (0, expected + "\r\n")
-    code, told = run_on_terminal(*read, "--group", unique("group"), "--coordinator", "kafka", "--quiet")
-    assert (code, told) == (0, shown + "\r\n")
-    code, told = run_on_terminal(*read, "--output", "json")
-    assert (code, "\x1b" in told, "\u202e" in told) == (0, False, False)
+    code, message = run_on_terminal(*read, "--group", unique("group"), "--coordinator", "kafka", "--quiet")
+    assert (code, message) == (0, shown + "\r\n")
+    code, message = run_on_terminal(*read, "--output", "json")
+    assert (code, "\x1b" in message, "\u202e" in message) == (0, False, False)
     with Screen(*read, "--raw") as terminal:
         assert terminal.wait() == 0
         assert terminal.raw == value + b"\r\n"
@@ -341,11 +341,11 @@ def test_a_rebalance_can_be_followed(
             second.stop(signal.SIGINT)
         wait_until(lambda: first.said.count(f"owns 2 of 2 partitions: {topic}-0..1\n") == 2, what="all is its again")
         first.stop(signal.SIGINT)
-    told = [re.sub(r"^[-0-9T:.]{23}Z INFO (\S+: )?", "", line) for line in first.said.splitlines()]
-    assert told.pop(0) == f"messages are read by the {reader_in_use()} reader"
-    assert re.fullmatch(rf"is in group {group}, under ZooKeeper session 0x[0-9a-f]+", told.pop(0))
-    assert re.fullmatch(r"40 messages in [0-9.]+ s \([0-9]+ msg/s\)", told.pop())
-    assert told == [
+    message = [re.sub(r"^[-0-9T:.]{23}Z INFO (\S+: )?", "", line) for line in first.said.splitlines()]
+    assert message.pop(0) == f"messages are read by the {reader_in_use()} reader"
+    assert re.fullmatch(rf"is in group {group}, under ZooKeeper session 0x[0-9a-f]+", message.pop(0))
+    assert re.fullmatch(r"40 messages in [0-9.]+ s \([0-9]+ msg/s\)", message.pop())
+    assert message == [
         f"owns 2 of 2 partitions: {topic}-0..1",
         "rebalancing: members came or went",
         f"gives up {topic}-0..1",

@@ -84,8 +84,8 @@ def test_a_protected_group_stays_protected(
     make(owner, group, closed)
     before = lists_of(owner, group)
     plan = run("rename-group", group, other, *credentials)
-    told = f"group {other} gets the access lists of group {group}: digest:app:cdrwa,world:anyone:r; digest:app:cdrwa"
-    assert told in plan.stderr
+    message = f"group {other} gets the access lists of group {group}: digest:app:cdrwa,world:anyone:r; digest:app:cdrwa"
+    assert message in plan.stderr
     file = tmp_path / "backup"
     done = run("rename-group", group, other, *credentials, "--backup", str(file), "--execute")
     assert done.returncode == 0, done.stderr
@@ -126,8 +126,8 @@ def test_a_copy_is_as_protected(owner: Registry, unique: Callable[[str], str], c
     assert lists_of(owner, other) == dict.fromkeys(("", "/offsets", "/offsets/t", "/offsets/t/0"), MINE)
 
     done = run("copy-group", group, opened, *credentials, "--zookeeper-acl", "open", "--execute")
-    told = f"group {opened} gets the access list that was asked for (zookeeper-acl), not that of group {group}"
-    assert told in done.stderr
+    message = f"group {opened} gets the access list that was asked for (zookeeper-acl), not that of group {group}"
+    assert message in done.stderr
     assert set(lists_of(owner, opened).values()) == {OPEN}
     same = run("copy-group", group, unique("copy"), *credentials, "--zookeeper-acl", "creator-read-world")
     assert "access list" not in same.stderr
@@ -144,14 +144,14 @@ def test_what_is_there_keeps_its_lists(
         assert not isinstance(owner.write(Create(path, acl=OPEN)), Failure)
     done = run(command, group, other, *credentials, "--execute")
     assert done.returncode == 0, done.stderr
-    told = f"new nodes of group {other} get the access list of group {group}: digest:app:cdrwa,world:anyone:r"
-    assert told in done.stderr
+    message = f"new nodes of group {other} get the access list of group {group}: digest:app:cdrwa,world:anyone:r"
+    assert message in done.stderr
     below = dict.fromkeys(("/offsets", "/offsets/t", "/offsets/t/0"), MINE)
     assert lists_of(owner, other) == {"": OPEN, "/ids": OPEN, "/owners": OPEN, **below}
 
 
 @pytest.mark.parametrize("command", ["copy-group", "rename-group"])
-def test_what_opens_a_part_of_a_protected_group_is_told(
+def test_what_opens_a_part_of_a_protected_group_is_reported(
     owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], command: str
 ) -> None:
     """An open group that comes into a protected one stays open, which the plan says: of the topmost nodes."""
@@ -159,8 +159,8 @@ def test_what_opens_a_part_of_a_protected_group_is_told(
     for path in (znodes.group(other), znodes.ids(other)):
         assert not isinstance(owner.write(Create(path, acl=CLOSED)), Failure)
     done = run(command, group, other, *credentials, "--execute")
-    told = f"{znodes.offsets(other)} will be open to everybody, as in group {group}, unlike what is above"
-    assert (done.returncode, told in done.stderr) == (0, True), done.stderr
+    message = f"{znodes.offsets(other)} will be open to everybody, as in group {group}, unlike what is above"
+    assert (done.returncode, message in done.stderr) == (0, True), done.stderr
     assert {acl for path, acl in lists_of(owner, other).items() if path.startswith("/offsets")} == {OPEN}
 
 
@@ -200,11 +200,11 @@ def test_a_rename_that_could_not_delete_copies_nothing(
     undeletable = tuple(Acl(entry.scheme, entry.id, 31 & ~8) for entry in CLOSED)
     make(owner, group, {znodes.group(group) + above: undeletable})
     before = read_tree(owner, group)
-    told = f"nodes of group {group} may not be changed: {znodes.group(group)}{above} (not to be rid of children)"
+    message = f"nodes of group {group} may not be changed: {znodes.group(group)}{above} (not to be rid of children)"
     plan = run("rename-group", group, other, *credentials)
-    assert (plan.returncode, f"--execute would be refused: {told}" in plan.stderr) == (0, True), plan.stderr
+    assert (plan.returncode, f"--execute would be refused: {message}" in plan.stderr) == (0, True), plan.stderr
     done = run("rename-group", group, other, *credentials, "--execute")
-    assert (done.returncode, told in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
+    assert (done.returncode, message in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
     assert "connect with credentials that may change the group's nodes" in done.stderr
     assert read_tree(owner, group) == before
 
@@ -221,9 +221,9 @@ def test_removing_in_pieces_takes_the_permission_to_make_nodes(owner: Registry, 
         refuse_removal(owner, tree, in_pieces=True)
     assert read_tree(owner, group).nodes == tree.nodes
     needs = needs_of_removal(tree, in_pieces=True)
-    told = refusal(owner, group, needs)
-    assert told is not None
-    assert f"{znodes.group(group)} (not to be given children)" in told.message
+    reported = refusal(owner, group, needs)
+    assert reported is not None
+    assert f"{znodes.group(group)} (not to be given children)" in reported.message
     assert refusal(owner, group, needs_of_removal(tree)) is None
 
 
@@ -246,15 +246,15 @@ def test_a_list_that_stops_only_the_second_piece(
     undeletable = f"digest:{CLOSED[0].id}:crwa"
     asked = ("--zookeeper-acl", undeletable, "--execute")
     assert run("copy-group", small, unique("w"), *credentials, *asked).returncode == 0
-    for acl, told in (
+    for acl, message in (
         (undeletable, "would get an access list that keeps these credentials from making its offsets"),
         ("ip:10.9.9.9:cdrwa", "in the first of several transactions that may keep these credentials"),
     ):
         other = unique("w")
         plan = run("copy-group", large, other, *credentials, "--zookeeper-acl", acl)
-        assert (plan.returncode, told in plan.stderr) == (0, True), plan.stderr
+        assert (plan.returncode, message in plan.stderr) == (0, True), plan.stderr
         done = run("rename-group", large, other, *credentials, "--zookeeper-acl", acl, "--execute")
-        assert (done.returncode, told in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
+        assert (done.returncode, message in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
         assert "give another --zookeeper-acl" in done.stderr
 
 
@@ -267,11 +267,11 @@ def test_a_list_of_an_address_above_many_offsets(
     group, other = _many(owner, unique("ip"), {}, MANY), unique("ip")
     owner.write(Create(znodes.offset_topic(group, "a"), acl=address))
     owner.write(Create(znodes.offset(group, P("a", 0)), b"5", acl=MINE))
-    told = f"{znodes.offset_topic(other, 'a')} would get an access list in the first of several transactions"
+    message = f"{znodes.offset_topic(other, 'a')} would get an access list in the first of several transactions"
     plan = run("copy-group", group, other, *credentials)
-    assert f"--execute would be refused: {told}" in plan.stderr
+    assert f"--execute would be refused: {message}" in plan.stderr
     done = run("copy-group", group, other, *credentials, "--execute")
-    assert (done.returncode, told in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
+    assert (done.returncode, message in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
     assert "or give --zookeeper-acl" in done.stderr
     done = run("copy-group", group, other, *credentials, "--zookeeper-acl", "creator", "--execute")
     assert done.returncode == 0, done.stderr
@@ -286,11 +286,13 @@ def test_nobody_locks_himself_out(
     theirs = (*(Acl(entry.scheme, entry.id, 1 | 8 | 16) for entry in CLOSED), *_digest("maker:secret"))
     with Registry(replace(owner.settings, auth=(AUTH, ("digest", "maker:secret"))), 20.0) as both:
         make(both, group, {znodes.offsets(group): theirs})
-    told = f"/consumers/{other}/offsets would get an access list that keeps these credentials from making its offsets"
+    message = (
+        f"/consumers/{other}/offsets would get an access list that keeps these credentials from making its offsets"
+    )
     plan = run(command, group, other, *credentials)
-    assert (plan.returncode, f"--execute would be refused: {told}" in plan.stderr) == (0, True), plan.stderr
+    assert (plan.returncode, f"--execute would be refused: {message}" in plan.stderr) == (0, True), plan.stderr
     done = run(command, group, other, *credentials, "--execute")
-    assert (done.returncode, told in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
+    assert (done.returncode, message in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
     assert values(owner, group, P("t", 0)) == [5]
 
 
@@ -300,8 +302,8 @@ def test_a_list_that_is_not_shown(owner: Registry, unique: Callable[[str], str],
     group, other = make(owner, unique("ro"), {}), unique("copy")
     args = (group, other, *credentials[:4])
     plan = run("copy-group", *args)
-    told = f"--execute would be refused: the access list of /consumers/{group} is shown only to its administrators"
-    assert told in plan.stderr
+    message = f"--execute would be refused: the access list of /consumers/{group} is shown only to its administrators"
+    assert message in plan.stderr
     done = run("copy-group", *args, "--execute")
     assert (done.returncode, "or give --zookeeper-acl" in done.stderr, is_there(owner, other)) == (5, True, False)
     assert run("copy-group", *args, "--zookeeper-acl", "open", "--execute").returncode == 0
@@ -315,11 +317,11 @@ def test_a_rename_needs_all_lists(
     """Its backup has them, whichever list the other group gets: said once, without a way that is none."""
     group, other = make(owner, unique("ro"), {}), unique("copy")
     args = ("rename-group", group, other, *credentials[:4], *asked)
-    told = f"the access list of /consumers/{group} is shown only to its administrators"
+    message = f"the access list of /consumers/{group} is shown only to its administrators"
     plan = run(*args)
-    assert (plan.stderr.count(told), "--zookeeper-acl" in plan.stderr, "gets" in plan.stderr) == (1, False, False)
+    assert (plan.stderr.count(message), "--zookeeper-acl" in plan.stderr, "gets" in plan.stderr) == (1, False, False)
     done = run(*args, "--execute")
-    assert (done.returncode, done.stderr.count(told), is_there(owner, other)) == (5, 1, False), done.stderr
+    assert (done.returncode, done.stderr.count(message), is_there(owner, other)) == (5, 1, False), done.stderr
     assert "--zookeeper-acl" not in done.stderr
 
 

@@ -72,8 +72,8 @@ def test_credentials_open_a_group(
         found = run("offsets", group, *args, "--output", "json", env=env)
         assert found.returncode == 0, found.stderr
         assert [row["committed"] for row in json.loads(found.stdout)] == [5]
-    looked = run("inspect-group", group, "--verify", *flag, "-vv")
-    assert looked.returncode in (0, 6), looked.stderr
+    inspected = run("inspect-group", group, "--verify", *flag, "-vv")
+    assert inspected.returncode in (0, 6), inspected.stderr
     moved = run("reset-offsets", group, "--topic", topic, "--to-offset", "6", "--execute", *flag)
     assert moved.returncode == 0, moved.stderr
     read = run("consume", topic, "--group", group, "--until-end", *flag, "-vv")
@@ -85,7 +85,7 @@ def test_credentials_open_a_group(
     assert isinstance(node, Node)
     assert node.data == b"8"
     assert all(isinstance(found, Acls) and [acl.scheme for acl in found.acl] == ["digest"] for found in lists)
-    for result in (looked, moved, read):
+    for result in (inspected, moved, read):
         assert SECRET not in result.stdout + result.stderr
         assert "battery" not in result.stdout + result.stderr
 
@@ -119,7 +119,7 @@ def test_without_credentials_nothing_is_done(
         ("u:hunter2" + "x" * 70_000, "line 1 of"),
     ],
 )
-def test_a_file_that_holds_something_else(tmp_path: Path, content: str | bytes | None, why: str) -> None:
+def test_a_malformed_auth_file(tmp_path: Path, content: str | bytes | None, why: str) -> None:
     """One line that names the file and the line, and shows nothing of what is in it; exit code 2."""
     path = tmp_path / "credentials"
     if content is not None:

@@ -204,7 +204,7 @@ def test_a_group_in_both_stores_comes_back_in_both(
     assert (kept.offset, kept.metadata) == (6, "a note")
 
 
-def test_debris(cluster: Sandbox, registry: Registry, second: Registry, unique: Callable[[str], str]) -> None:
+def test_inactive_groups(cluster: Sandbox, registry: Registry, second: Registry, unique: Callable[[str], str]) -> None:
     """Groups by pattern: those with members stay; the rest goes, with one backup; each has a row that says so."""
     stem = unique("console-consumer")
     names = [f"{stem}-{number}" for number in range(4)]
@@ -277,7 +277,7 @@ def test_a_broken_group_is_called_so_by_pattern_too(
     assert (row["action"], row["note"], exists(registry, name)) == ("keep", "it has members", True)
 
 
-def test_debris_with_members_in_kafka(
+def test_inactive_groups_with_members_in_kafka(
     cluster: Sandbox,
     registry: Registry,
     kafka: KafkaSettings,
@@ -306,7 +306,7 @@ def test_debris_with_members_in_kafka(
     assert [exists(registry, group) for group in (live, idle, plain)] == [True, False, False]
 
 
-def test_debris_without_brokers(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
+def test_inactive_groups_without_brokers(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
     """Where nobody tells who works for groups in Kafka, nothing is deleted, unless ZooKeeper alone is meant."""
     sandbox = make_sandbox(brokers=0)
     with sandbox.registry(30.0) as registry:
@@ -331,9 +331,9 @@ def test_one_truth_about_the_last_change(registry: Registry, second: Registry, m
     second.write(Delete(znodes.member_id(group, f"{group}_m")))
     make_group()
     now = int(time.time() * 1000)
-    told = [read_debris(registry, [group], now, age)[0][0].last_change for age in (0, 20)]
-    assert told[0] == told[1]
-    assert (told[0] or 0) > written
+    message = [read_debris(registry, [group], now, age)[0][0].last_change for age in (0, 20)]
+    assert message[0] == message[1]
+    assert (message[0] or 0) > written
 
 
 def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_group: Build) -> None:

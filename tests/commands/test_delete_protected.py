@@ -86,8 +86,8 @@ def test_what_is_hidden_of_some_groups_keeps_no_other(
     assert [(row["group"], row["action"], row["note"]) for row in json.loads(plan.stdout)] == [
         (group, "keep" if group in reasons and group != lasting else "delete", reasons.get(group)) for group in groups
     ]
-    told = "; ".join(f"{group}: {reason}" for group, reason in reasons.items())
-    assert f"zkgroup: warning: --execute would leave 4 of 6 groups: {told}: connect with credentials" in plan.stderr
+    message = "; ".join(f"{group}: {reason}" for group, reason in reasons.items())
+    assert f"zkgroup: warning: --execute would leave 4 of 6 groups: {message}: connect with credentials" in plan.stderr
     assert there(owner, groups) == [True] * 6
 
     file = tmp_path / "backup.json"

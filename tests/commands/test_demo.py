@@ -93,7 +93,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def told(stream: io.StringIO) -> str:
+def narrate(stream: io.StringIO) -> str:
     narrator = Narrator(stream)
     narrator.title("A title")
     narrator.step("A step")
@@ -108,7 +108,7 @@ def told(stream: io.StringIO) -> str:
 def test_a_pipe_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """No escape sequences, no trailing blanks, and tables whole; the same whatever the terminal is like."""
     monkeypatch.setenv("COLUMNS", "60")
-    text = told(io.StringIO())
+    text = narrate(io.StringIO())
     assert text == (
         "A title\n\n1. A step\n"
         "   Plain words, enough of them to be broken into two lines on a narrow terminal of 60 columns.\n"
@@ -122,10 +122,10 @@ def test_a_terminal_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    shown = told(Terminal())
+    shown = narrate(Terminal())
     assert "\x1b[1;36m" in shown
     monkeypatch.setenv("NO_COLOR", "1")
-    shown = told(Terminal())
+    shown = narrate(Terminal())
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", shown)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
     assert max(map(len, lines)) <= 60
@@ -248,7 +248,7 @@ def test_a_demo_whose_sandbox_is_stopped(demo: Running) -> None:
     assert "Traceback" not in demo.shown
 
 
-def test_a_failed_check_is_told(demo: Running) -> None:
+def test_a_failed_check_is_reported(demo: Running) -> None:
     """A message that nobody had sent, put among those that a member printed: exit code 6, and a line that says so."""
     demo.read_until("5. python-2")
     printed = demo.home / "sandbox" / demo.name / "demo" / "python-2.txt"
@@ -261,7 +261,7 @@ def test_a_failed_check_is_told(demo: Running) -> None:
 
 
 @pytest.mark.long
-def test_the_whole_story_and_a_sandbox_to_play_with(home: Path) -> None:
+def test_the_whole_demo_and_a_sandbox_to_play_with(home: Path) -> None:
     """Every check holds; with --keep the sandbox runs on under its usual name, and a stop removes all of it."""
     env = {"ZKGROUP_STATE_DIR": str(home)}
     done = run("sandbox", "demo", "--keep", "--messages", "1000", env=env, timeout=240)

@@ -59,7 +59,7 @@ def offset(registry: Registry, group: str, topic: str, number: int) -> int | Non
     return znodes.decode_offset(path, node.data) if isinstance(node, Node) else None
 
 
-def test_nothing_new_is_told_quickly_and_without_spark(
+def test_nothing_new_is_reported_quickly_and_without_spark(
     env: dict[str, str], at_end: str, topic: str, tmp_path: Path, registry: Registry
 ) -> None:
     """A row for each partition, exit 0, no Java needed, and no trace in the folder or in ZooKeeper."""
@@ -78,7 +78,7 @@ def test_nothing_new_is_told_quickly_and_without_spark(
     assert registry.read([Exists(znodes.group(at_end))]) == [node]
 
 
-def test_modules_of_the_folder_that_one_stands_in_are_not_sparks(
+def test_modules_of_the_working_directory_are_not_sparks(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Whatever their names."""
@@ -208,7 +208,7 @@ def test_what_cannot_be_done_is_one_line_with_its_code(
     assert [path for path in files_in(tmp_path) if not path.startswith("zkgroup-spark-")] == []
 
 
-def test_a_damaged_file_is_told_in_a_sentence(
+def test_a_damaged_file_is_reported_in_a_sentence(
     topic: str, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """What a library says of a file has a full stop of its own: the error goes on behind it as one sentence does."""
@@ -369,8 +369,8 @@ def test_the_same_command_goes_on(
         check=False,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    look = run("export", "--status", "--group", group, "--output", "json", env=env)
-    (row,) = json.loads(look.stdout)
+    listing = run("export", "--status", "--group", group, "--output", "json", env=env)
+    (row,) = json.loads(listing.stdout)
     assert row["step"] == ("planned" if point == "files written" else "decided")
     assert row["output"] == str(out)
     if point == "decided":
@@ -385,23 +385,23 @@ def test_the_same_command_goes_on(
     found = {(row["partition"], row["offset"], row["value"]) for row in messages_in(out)}
     assert len(found) == MESSAGES
     assert run("export", "--status", "--group", group, "--output", "csv", env=env).stdout.count("\n") == 1
-    look = run("export", "--history", "--to", str(out), "--output", "json", env=env)
-    assert [(row["group"], row["state"], row["rows"]) for row in json.loads(look.stdout)] == [
+    listing = run("export", "--history", "--to", str(out), "--output", "json", env=env)
+    assert [(row["group"], row["state"], row["rows"]) for row in json.loads(listing.stdout)] == [
         (group, "exported", MESSAGES)
     ]
-    look = run("export", "--verify", "--to", str(out), "--group", group, "--output", "json", env=env)
-    assert look.returncode == 0, look.stderr
-    assert [(row["start"], row["end"], row["rows"], row["problem"]) for row in json.loads(look.stdout)] == [
+    listing = run("export", "--verify", "--to", str(out), "--group", group, "--output", "json", env=env)
+    assert listing.returncode == 0, listing.stderr
+    assert [(row["start"], row["end"], row["rows"], row["problem"]) for row in json.loads(listing.stdout)] == [
         (0, half, half, None)
     ] * 2
     next(out.glob("topic=*/partition=1/*.parquet")).unlink()
-    look = run("export", "--verify", "--to", str(out), "--output", "json", env=env)
-    assert look.returncode == 6
-    assert "is missing" in look.stderr
-    assert "is missing" in json.loads(look.stdout)[-1]["problem"]
+    listing = run("export", "--verify", "--to", str(out), "--output", "json", env=env)
+    assert listing.returncode == 6
+    assert "is missing" in listing.stderr
+    assert "is missing" in json.loads(listing.stdout)[-1]["problem"]
 
 
-def test_a_bucket_is_exported_to_and_looked_at(
+def test_a_bucket_is_exported_to_and_inspected(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Spark's tasks write to an S3 endpoint, by date and with values as text; then history and verification read it."""

@@ -62,7 +62,7 @@ def refused(*arguments: str, code: int, said: str, out: Path) -> None:
     assert files_in(out) == []
 
 
-def test_no_property_is_told_however_much_is_asked_for(
+def test_no_property_is_reported_however_much_is_asked_for(
     cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """``-vv`` showed all that goes to Spark's JVM, secrets among it. One that Spark looks at late was a traceback."""
@@ -86,7 +86,7 @@ def test_what_is_not_heeded_is_refused(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_says_where_the_servers_are_stands_on_either_side(
+def test_options_of_the_servers_before_and_after_the_command(
     mode: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Shared options, and those that all of them heed, are no reason to refuse; nor is what the environment sets."""
@@ -197,7 +197,7 @@ def test_a_consumers_isolation_level_is_not_ignored_in_silence(
     assert "isolation.level is ignored: --isolation says which messages of transactions count" in done.stderr
 
 
-def test_another_pyspark_than_it_needs_is_told_of(
+def test_another_pyspark_than_it_needs_is_reported(
     cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Of an older release, ahead of ours on the path: it was an unexpected error."""

@@ -84,7 +84,7 @@ def test_what_goes_with_offsets_is_named(
 
 
 @pytest.mark.parametrize("name", ["0-3", "x", "0/state"])
-def test_what_stands_among_offsets(cluster: Sandbox, groups: Groups, name: str, unique: Callable[[str], str]) -> None:
+def test_foreign_nodes_among_offsets(cluster: Sandbox, groups: Groups, name: str, unique: Callable[[str], str]) -> None:
     """Offsets as Kafka 0.7 has them, by broker and partition, and whatever else is no partition's."""
     group = groups.make(offsets={("orders", 0): 5})
     path = f"{znodes.offset_topic(group, 'orders')}/{name}"

@@ -293,14 +293,14 @@ def test_the_first_signal_asks_and_the_second_interrupts(monkeypatch: pytest.Mon
     """A clean leave gets its chance once; whoever insists is obeyed, but a signal that comes twice at once (as timeout
     sends it) is one. Handlers are as before afterwards."""
     before = signal.getsignal(signal.SIGTERM)
-    told: list[int] = []
-    with StopRequest(lambda: told.append(1)) as stop:
+    message: list[int] = []
+    with StopRequest(lambda: message.append(1)) as stop:
         assert (bool(stop), stop.exit_code) == (False, 0)
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: stop, 5)
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
-        assert (stop.exit_code, told) == (143, [1])
+        assert (stop.exit_code, message) == (143, [1])
         monkeypatch.setattr(_signals, "SAME", 0.0)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)

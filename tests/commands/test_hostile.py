@@ -101,7 +101,7 @@ def members(registry: Registry) -> Iterator[Callable[[str, dict[str, bytes]], No
         yield register
 
 
-LOOKS = ("inspect-group", "owners", "offsets", "assign", "reset-offsets --all-topics --to-earliest", "delete-group")
+COMMANDS = ("inspect-group", "owners", "offsets", "assign", "reset-offsets --all-topics --to-earliest", "delete-group")
 
 
 @pytest.mark.parametrize("kind", REGISTRATIONS)
@@ -112,13 +112,13 @@ def test_registrations(
     line, and never by a surprise."""
     group = unique("hostile")
     members(group, {f"{group}_a": REGISTRATIONS[kind]})
-    for look in ("inspect-group", "owners", "assign"):
-        check(cluster, look, group)
+    for command in ("inspect-group", "owners", "assign"):
+        check(cluster, command, group)
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_owners_and_offsets(
-    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], look: str
+    cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], command: str
 ) -> None:
     """Owner and offset nodes that hold a megabyte each, of anything, beside good ones."""
     group, topic = unique("hostile"), make_topic(len(OFFSETS))
@@ -132,13 +132,13 @@ def test_owners_and_offsets(
     odd = [Create(znodes.child(znodes.offset_topic(group, topic), name), b"1") for name in names]
     odd += [Create(znodes.child(znodes.owner_topic(group, topic), name), b"1") for name in names]
     assert not any(registry.write(one) for one in odd)
-    check(cluster, look, group)
+    check(cluster, command, group)
 
 
-def check(cluster: Sandbox, look: str, group: str) -> None:
+def check(cluster: Sandbox, command: str, group: str) -> None:
     """A command ends within half a minute, expectedly, and says what a person can read."""
-    command, *options = look.split()
-    ended = run(command, group, *options, "--zookeeper", cluster.connect, timeout=30)
+    name, *options = command.split()
+    ended = run(name, group, *options, "--zookeeper", cluster.connect, timeout=30)
     assert ended.returncode in (0, 2, 5, 6), ended.stderr[:2000]
     assert "unexpected" not in ended.stderr
     assert "Traceback" not in ended.stderr

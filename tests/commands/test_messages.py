@@ -291,7 +291,7 @@ HOSTILE = st.sampled_from([b"\x9b2J", *map(str.encode, ATTACKS)]) | CONTENTS
 
 
 @given(HOSTILE, HOSTILE, st.text(max_size=3), HOSTILE, st.sampled_from(["t", "t\x1b[2J"]))
-def test_a_terminal_is_told_nothing(
+def test_a_terminal_gets_no_control_characters(
     value: bytes | None, key: bytes | None, name: str, content: bytes | None, topic: str
 ) -> None:
     """Whatever a message holds, in every token and in JSON; of the format itself what it says is kept. JSON keeps its

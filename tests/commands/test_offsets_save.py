@@ -143,11 +143,11 @@ def test_an_offset_that_cannot_be_read_stops_it(
     """Nothing half done: the partition is named, the old file stays as it was; --topic leaves the partition out."""
     file = tmp_path / "saved"
     file.write_text("old")
-    in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"spoilt"))
+    in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"malformed"))
     args = ("offsets", in_zookeeper.group, "-z", cluster.connect, "--save", str(file))
     result = run(*args)
     assert (result.returncode, result.stdout) == (1, "")
-    assert f"offsets cannot be read: {topic}-0 in zookeeper ('spoilt' is no offset)" in result.stderr
+    assert f"offsets cannot be read: {topic}-0 in zookeeper ('malformed' is no offset)" in result.stderr
     assert file.read_text() == "old"
     assert run(*args, "--topic", f"{topic}:1").returncode == 0
     assert file.read_text().split("\n\n# ")[0] == f"/consumers/{in_zookeeper.group}/offsets/{topic}/1:7"

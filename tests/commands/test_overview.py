@@ -29,7 +29,7 @@ def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 1020
     assert "1000 groups alike: g0000, g0001, g0002 and 997 more" in lines
-    assert [line for line in lines if "incomplete-look" in line] == ["warning   incomplete-look: each group"]
+    assert [line for line in lines if "incomplete-snapshot" in line] == ["warning   incomplete-snapshot: each group"]
     assert lines.count("alone") == 1
     assert any("zkgroup reset-offsets alone " in line for line in lines)
     assert lines[-1] == "zkgroup inspect-group --explain CODE tells more about a finding"
@@ -59,10 +59,10 @@ def test_what_is_critical_in_any_group_comes_first(capsys: pytest.CaptureFixture
     warned = replace(inactive(), warnings=("log offsets are not known: brokers gave no answer",))
     print_summary(inspected([("a", warned), ("b", both), ("c", lost)]), GlobalOptions())
     lines = capsys.readouterr().out.splitlines()
-    told = [line for line in lines if line in ("a", "b", "c") or line.startswith(("critical ", "warning "))]
-    assert told == [
+    message = [line for line in lines if line in ("a", "b", "c") or line.startswith(("critical ", "warning "))]
+    assert message == [
         *("b", "critical  offset-before-start: orders-1", "c", "critical  offset-before-start: orders-1"),
-        *("b", "warning   incomplete-look: b", "a", "warning   incomplete-look: a"),
+        *("b", "warning   incomplete-snapshot: b", "a", "warning   incomplete-snapshot: a"),
     ]
 
 

@@ -206,7 +206,7 @@ def test_a_wrong_chroot_is_named(cluster: Sandbox, zookeeper: Sandbox) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_group_with_a_strange_name(cluster: Sandbox, registry: Registry, unique: Callable[[str], str]) -> None:
+def test_a_group_with_an_odd_name(cluster: Sandbox, registry: Registry, unique: Callable[[str], str]) -> None:
     """Foreign clients write names that Kafka would refuse; they can still be looked at."""
     group = unique("so und so é")
     assert registry.write(Ensure(znodes.group(group))) is None

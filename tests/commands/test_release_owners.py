@@ -31,7 +31,7 @@ def there(registry: Registry, *paths: str) -> list[bytes | None]:
     return [node.data if isinstance(node, Node) else None for node in registry.read([Get(path) for path in paths])]
 
 
-def test_owners_that_no_session_holds_go_beside_members(
+def test_owners_without_a_session_go_with_members_active(
     cluster: Sandbox, registry: Registry, second: Registry, make_group: Build, tmp_path: Path
 ) -> None:
     """The plan, the removal, and back again out of the backup; what a session holds, and what is not named, stays."""
@@ -71,7 +71,7 @@ def test_owners_that_no_session_holds_go_beside_members(
     assert there(registry, gone, claimed, kept) == [None, None, None]
 
 
-def test_a_registration_that_no_session_holds_goes(
+def test_a_registration_without_a_session_goes(
     cluster: Sandbox, registry: Registry, second: Registry, make_group: Build, tmp_path: Path
 ) -> None:
     """It kept other commands from the group, which name this one; it comes back out of the backup alone."""

@@ -89,7 +89,7 @@ def test_what_would_be_lost_is_refused(cluster: Sandbox, registry: Registry, mak
     result = run("rename-group", group, other, *args, "--execute")
     assert (result.returncode, values(registry, group, P("t", 0)), values(registry, other, P("t", 0))) == (5, [5], [9])
     assert f"group {other} has 1 offset of its own: t-0 in zookeeper (replaces 9)" in result.stderr
-    registry.write(SetData(znodes.offset(group, P("t", 0)), b"spoilt"))
+    registry.write(SetData(znodes.offset(group, P("t", 0)), b"malformed"))
     result = run("rename-group", group, f"{group}-new", *args, "--execute")
     assert (result.returncode, exists(registry, group), exists(registry, f"{group}-new")) == (5, True, False)
     assert f"offsets of group {group} that nobody can read would be lost: t-0 in zookeeper" in result.stderr

@@ -306,12 +306,12 @@ def test_without_zookeeper(
     assert "no ZooKeeper was named" in result.stderr
 
 
-def test_spoilt_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
+def test_malformed_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
     """A node that holds no number says so in the note, and gets one."""
-    in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"spoilt"))
+    in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"malformed"))
     args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-offset", "5", "--execute")
     code, rows, _ = reset(cluster, *args)
-    assert (code, rows[0]["note"]) == (0, "the offset is unreadable: 'spoilt' is no offset")
+    assert (code, rows[0]["note"]) == (0, "the offset is unreadable: 'malformed' is no offset")
     assert offsets_of(in_zookeeper, topic)[0] == 5
 
 
@@ -359,7 +359,9 @@ def test_hostile_groups(cluster: Sandbox, group: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_spoilt_file_is_told_with_its_line(cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path) -> None:
+def test_a_malformed_file_is_reported_with_its_line(
+    cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path
+) -> None:
     """The file and the line are named; nothing of it is taken."""
     file = tmp_path / "offsets"
     file.write_text(f"{topic},0,5\n{topic},1,none\n")

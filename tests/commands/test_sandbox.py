@@ -350,9 +350,9 @@ def test_a_chroot_that_no_command_would_take_starts_nothing(chroot: str, unique:
 
 
 def test_a_damaged_state_hides_no_other_sandbox_and_orphans_nothing(running: str, unique: Callable[[str], str]) -> None:
-    """Of a sandbox whose state file is spoilt ``status`` shows the processes, beside the others, and names what ends
+    """Of a sandbox whose state file is malformed ``status`` shows the processes, beside the others, and names what ends
     them; ``stop`` does, and spares whoever only has its files open. So it does where the whole folder is gone."""
-    name = unique("spoilt")
+    name = unique("malformed")
     assert run("sandbox", "start", "--name", name).returncode == 0
     state = find(name)
     assert state is not None

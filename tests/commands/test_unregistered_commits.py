@@ -86,7 +86,7 @@ def test_it_is_found(registry: Registry, kafka: KafkaSettings, live: tuple[str, 
         "copy-group OTHER G --overwrite",
     ],
 )
-def test_no_change_is_made_beside_it(
+def test_no_change_is_made_while_it_commits(
     command: str,
     live: tuple[str, str],
     cluster: Sandbox,
@@ -143,10 +143,10 @@ def test_a_member_that_has_left_is_none(
             fill(topic, 10)
             wait_until(lambda total=total: committed() == total, 60, "it has committed")
     wait_until(lambda: not read_group(registry, group).members, 30, "it has left")
-    look = read_group(registry, group)
-    assert look.partitions[0].stored is not None
-    assert look.partitions[0].stored.version >= 2
-    assert "unregistered-commits" not in {finding.code for finding in judged(look)}
+    snapshot = read_group(registry, group)
+    assert snapshot.partitions[0].stored is not None
+    assert snapshot.partitions[0].stored.version >= 2
+    assert "unregistered-commits" not in {finding.code for finding in judged(snapshot)}
 
 
 def test_what_tells_of_it() -> None:

@@ -62,7 +62,7 @@ def test_a_topic_that_somebody_reads(cluster: Sandbox, registry: Registry, secon
     )
 
 
-def test_owners_that_nobody_holds_go_too(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+def test_owners_without_a_session_go_too(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
     """Debris of a topic that has no offsets any more can be removed in the same way."""
     group = make_group()
     registry.write(Ensure(znodes.owner_topic(group, "old")))
@@ -72,7 +72,7 @@ def test_owners_that_nobody_holds_go_too(cluster: Sandbox, registry: Registry, m
     assert registry.read([Exists(znodes.owner_topic(group, "old"))]) == [None]
 
 
-def test_offsets_in_kafka_stay_and_are_told(
+def test_offsets_in_kafka_stay_and_are_reported(
     cluster: Sandbox,
     registry: Registry,
     second: Registry,

@@ -213,12 +213,12 @@ def test_record_kill_replay_draw(
             piped.until_event("rebalance-ended", 2)
             piped.process.kill()
             piped.process.wait(30)
-    told = piped.lines
+    message = piped.lines
     with recording.open("ab") as file:
         file.write(b'{"next":{"at":1')
     result = run("inspect-group", "--replay", str(recording))
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[: len(told)] == told
+    assert result.stdout.splitlines()[: len(message)] == message
     result = run("inspect-group", "--replay", str(recording), "--picture", str(target))
     assert (result.returncode, result.stdout) == (0, "")
     root = ElementTree.parse(target).getroot()

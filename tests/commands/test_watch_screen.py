@@ -176,7 +176,7 @@ def test_no_colour(opened: Callable[..., Screen]) -> None:
     assert b"\x1b[31m" in coloured.raw
 
 
-def test_errors_are_told_without_a_screen(cluster: Sandbox, unique: Callable[[str], str]) -> None:
+def test_errors_are_reported_without_a_screen(cluster: Sandbox, unique: Callable[[str], str]) -> None:
     """What stands against a watch is a line, as with any command."""
     with Screen("inspect-group", unique("nobody"), "-z", cluster.connect, "--watch") as screen:
         assert screen.wait() == 4
@@ -275,15 +275,15 @@ def test_partitions_that_have_no_line_are_counted(columns: int, lines: int, coun
         rows = partitions_of(shown)
         above = view.scroll
         below = count - above - len(rows)
-        (told,) = [line for line in shown if line.startswith("… ") and "filters" in line] or [""]
+        (message,) = [line for line in shown if line.startswith("… ") and "filters" in line] or [""]
         assert rows
         if not above and not below:
-            assert told == ""
+            assert message == ""
         elif not above:
-            assert told == f"… and {below} more: arrows scroll, / filters, or make the window larger"
+            assert message == f"… and {below} more: arrows scroll, / filters, or make the window larger"
         else:
-            assert told.startswith(f"… {above} above, {below} below: " if below else f"… {above} above: ")
-        assert not set(range(count)) - set(rows) or told
+            assert message.startswith(f"… {above} above, {below} below: " if below else f"… {above} above: ")
+        assert not set(range(count)) - set(rows) or message
         seen += [row for row in rows if row not in seen]
         if not below:
             break
@@ -301,7 +301,7 @@ def test_a_long_name_leaves_the_numbers_their_room(columns: int) -> None:
     assert partitions_of(shown)
 
 
-def test_the_keys_are_told_whole() -> None:
+def test_the_keys_are_reported_whole() -> None:
     """On 80 columns and 24 lines no word of the help is cut, on a screen that plays a recording neither."""
     view = many("g", 3)
     view.help, view.more_keys = True, "→ step  "

@@ -24,15 +24,15 @@ def inspect(cluster: Sandbox, groups: Groups, unique: Callable[[str], str]) -> t
     return ("inspect-group", group, "--recheck-after", "2", "-z", cluster.connect)
 
 
-def test_a_terminal_is_told_from_the_first_second_on(inspect: tuple[str, ...]) -> None:
+def test_a_terminal_shows_progress_after_a_second(inspect: tuple[str, ...]) -> None:
     """What is done, and for how long; the line is gone before anything else is shown."""
     code, shown = run_on_terminal(*inspect)
     assert code == 0
     assert SAID in shown
-    told, _, result = shown.rpartition(ERASED)
+    message, _, result = shown.rpartition(ERASED)
     assert "looking again" not in result
     assert "no findings" in result or "findings" in result
-    assert told.count("\n") == 0
+    assert message.count("\n") == 0
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])

@@ -21,7 +21,7 @@ def load(text: str, group: str | None = None) -> LoadedConfig:
     return load_consumer_config(parse_properties(text.encode(), "c.properties"), group=group)
 
 
-def test_defaults_are_the_references() -> None:
+def test_defaults_are_the_scala_consumers() -> None:
     """An empty file gives every default of the reference, the derived ones included."""
     loaded = load("", "g")
     assert loaded.warnings == ()

@@ -141,7 +141,7 @@ def test_the_same_zookeeper_twice_is_fine(environ: dict[str, str]) -> None:
     assert str(resolve(environ, zookeeper=("a,b/c", "b:2181,a:2181/c/")).zookeeper) == "a:2181,b:2181/c"
 
 
-def test_a_file_named_by_hand_but_overruled_is_told(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_file_named_by_hand_but_overruled_is_reported(environ: dict[str, str], tmp_path: Path) -> None:
     """Who names a file expects its ZooKeeper, so the environment does not win in silence."""
     path = file(tmp_path, "zookeeper.connect=file")
     settings = resolve(environ | {"ZKGROUP_ZOOKEEPER": "env"}, consumer_config=(path,))
@@ -150,7 +150,7 @@ def test_a_file_named_by_hand_but_overruled_is_told(environ: dict[str, str], tmp
     assert same.warnings == ()
 
 
-def test_a_mistyped_key_of_the_command_line_is_told(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_mistyped_key_of_the_command_line_is_reported(environ: dict[str, str], tmp_path: Path) -> None:
     """It was typed for this command, whether that reads a member's settings or not; a file is for others, too."""
     path = file(tmp_path, "of.another.tool=1")
     settings = resolve(environ, consumer_config=(path,), property=("fetch.min.byte=1", "group.id=g", "kafka.any=1"))
@@ -174,7 +174,7 @@ def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cluster", "asked"), [("sandbox", ""), ("sandbox:two", "two")])
-def test_the_sandbox_is_looked_up(cluster: str, asked: str) -> None:
+def test_the_sandbox_is_found(cluster: str, asked: str) -> None:
     """--cluster sandbox[:NAME] asks the sandbox for its ZooKeeper, and needs no config.toml."""
     asked_for: list[str] = []
 
@@ -210,7 +210,7 @@ def test_a_profile_with_mistakes(tmp_path: Path, text: str, message: str) -> Non
         resolve({"ZKGROUP_CONFIG": str(path)}, cluster=("a",))
 
 
-def test_where_profiles_are_looked_for(tmp_path: Path) -> None:
+def test_where_profiles_are_searched(tmp_path: Path) -> None:
     """$ZKGROUP_CONFIG, then the XDG folder (if absolute), then ~/.config; only the first must exist."""
     assert config_file({"ZKGROUP_CONFIG": "/a/b", "XDG_CONFIG_HOME": "/x"}) == (Path("/a/b"), True)
     assert config_file({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == (Path("/x/zkgroup/config.toml"), False)

@@ -33,7 +33,7 @@ Fill = Callable[..., list[Record]]
 Unique = Callable[[str], str]
 
 
-def test_a_member_registers_as_the_reference_does_and_leaves_nothing(
+def test_a_member_registers_as_the_scala_consumer_does_and_leaves_nothing(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique
 ) -> None:
     """Its id node is the Scala consumer's JSON, its owner nodes hold thread ids; after ``close`` both are gone."""
@@ -195,7 +195,7 @@ def test_merged_streams_register_each_topic_and_read_together(
         assert znodes.decode_registration("", node.data).subscription == dict.fromkeys(topics, 1)
 
 
-def test_ends_are_told_to_those_who_ask(cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill) -> None:
+def test_ends_are_reported_on_request(cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill) -> None:
     """Partitions read to their ends are known, empty ones included."""
     topic = make_topic(3)
     fill(topic, 10, 2)

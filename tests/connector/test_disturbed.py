@@ -136,7 +136,7 @@ def test_a_topic_made_again_with_other_partitions_while_it_is_read(
         assert set(one.owned) | set(other.owned) == {TopicPartition(topic, p) for p in range(left)}
 
 
-def test_a_stranger_in_the_way_of_a_group_at_work(registry: Registry, second: Registry, observed: Observed) -> None:
+def test_a_foreign_owner_node_in_an_active_group(registry: Registry, second: Registry, observed: Observed) -> None:
     """Somebody's node takes the place of an owner node of a group at rest, between two looks of its owner: the members
     keep what they can prove to be theirs, and have the rest when it goes."""
     observed.join("a", rebalance_max_retries=50)

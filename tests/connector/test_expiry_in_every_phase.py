@@ -93,7 +93,7 @@ class Scene:
         self._threads.append(threading.Thread(target=what, daemon=True))
         self._threads[-1].start()
 
-    def nudge(self) -> None:
+    def trigger_rebalance(self) -> None:
         """Makes the group rebalance."""
         self.put(znodes.member_id(self.observed.group, "nudge"), NUDGE)
 
@@ -168,7 +168,7 @@ def arrive(scene: Scene, phase: Phase, directions: tuple[str, ...], *, leaving: 
         if leaving:
             scene.begin_to_leave()
         elif phase in (Phase.CHECKING_BROKERS, Phase.COMMITTING, Phase.RELEASING):
-            scene.nudge()
+            scene.trigger_rebalance()
         elif phase is not Phase.OWNING:
             scene.begin_to_join(subscription={scene.observed.topic: 1, scene.ghosted: 1})
         assert scene.proxy.closed_gate.wait(30), f"a does not come to {phase}"
@@ -206,7 +206,7 @@ def hold(scene: Scene, phase: Phase, *, leaving: bool) -> None:
             assert scene.stuck.wait(30)
         else:
             scene.listener.hold("before_releasing")
-        (scene.begin_to_leave if leaving else scene.nudge)()
+        (scene.begin_to_leave if leaving else scene.trigger_rebalance)()
 
 
 CASES = [

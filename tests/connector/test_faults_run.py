@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from faults.judge import Commit, Delivery, Untold, Verdict, judge
+from faults.judge import Commit, Delivery, Unnotified, Verdict, judge
 from faults.run import Options, run
 
 ENDS = {0: 4}
@@ -14,7 +14,7 @@ def verdict(
     commits: list[tuple[int, int]] | None = None,
     excused: dict[str, int] | None = None,
     final: int = 4,
-    untold: list[Untold] | None = None,
+    unnotified: list[Unnotified] | None = None,
 ) -> Verdict:
     """Of deliveries (time, tenure, offset) and commits (time, offset) of partition 0, whose log has four records."""
     return judge(
@@ -23,7 +23,7 @@ def verdict(
         ENDS,
         {0: final},
         excused or {},
-        untold or [],
+        unnotified or [],
     )
 
 
@@ -65,19 +65,19 @@ def test_one_record_in_hand_is_excused_and_not_two() -> None:
     assert len(found.overlaps) == 1
 
 
-def test_who_was_not_told_may_go_on_until_then_and_no_longer() -> None:
+def test_an_unnotified_member_may_go_on_until_then_and_no_longer() -> None:
     """Whose session was ended early reads on what was its share, also if another has committed that, until it is told;
     nothing of it is taken for the beginning of a share. Others are excused nothing."""
     late = [(4, "b/1", 1), (5, "a/1", 1), (6, "a/1", 2), (7, "b/1", 2), (8, "b/1", 3)]
-    ended = Untold("a", 3, 7)
-    found = verdict([GOOD[0], *late], [(5, 2)], untold=[ended])
-    assert (found.wrong, found.untold, found.again) == ([], 2, 2)
+    ended = Unnotified("a", 3, 7)
+    found = verdict([GOOD[0], *late], [(5, 2)], unnotified=[ended])
+    assert (found.wrong, found.unnotified, found.again) == ([], 2, 2)
     first = [(2, "b/1", 0), (3, "b/1", 1), (5, "a/9", 1), (7, "b/1", 2), (8, "b/1", 3)]
-    assert verdict(first, untold=[ended]).wrong == []
-    assert len(verdict([GOOD[0], *late], untold=[ended._replace(until=6)]).overlaps) == 1
-    assert len(verdict([GOOD[0], *late], untold=[ended._replace(process="c")]).overlaps) == 2
-    assert len(verdict([GOOD[0], *late[:3], late[4]], untold=[ended]).wrong) == 0, "a has read it, too"
-    assert len(verdict([GOOD[0], *late[:2], late[4]], untold=[ended]).lost) == 1
+    assert verdict(first, unnotified=[ended]).wrong == []
+    assert len(verdict([GOOD[0], *late], unnotified=[ended._replace(until=6)]).overlaps) == 1
+    assert len(verdict([GOOD[0], *late], unnotified=[ended._replace(process="c")]).overlaps) == 2
+    assert len(verdict([GOOD[0], *late[:3], late[4]], unnotified=[ended]).wrong) == 0, "a has read it, too"
+    assert len(verdict([GOOD[0], *late[:2], late[4]], unnotified=[ended]).lost) == 1
 
 
 @pytest.mark.timeout(400)

@@ -45,7 +45,7 @@ class Listener:
             raise RuntimeError("listener")
 
 
-def test_a_listener_is_told_and_may_fail(
+def test_a_listener_is_called_and_may_fail(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before releasing: our share, committed already, at the first join none. Before starting: everybody's. Its failure

@@ -169,7 +169,7 @@ def test_past_the_lease_nothing_is_delivered(
         wait_until(lambda: trickle.sent == cut_off.values.keys() | other.values.keys(), 20, "everything read")
 
 
-def test_who_is_not_told_that_its_session_was_ended_reads_no_longer_than_its_lease(
+def test_a_member_that_cannot_hear_of_its_expiry_reads_no_longer_than_its_lease(
     zookeeper: Sandbox,
     cluster: Sandbox,
     registry: Registry,

@@ -99,7 +99,7 @@ def test_an_offset_node_is_written_only_when_it_moves(
     assert nodes[0].stat.version <= 1
 
 
-def test_a_spoilt_offset_node_holds_back_its_partition_until_it_is_mended(
+def test_a_malformed_offset_node_holds_back_its_partition_until_it_is_mended(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The node is named and left as it is, the other partitions are read."""
@@ -116,7 +116,7 @@ def test_a_spoilt_offset_node_holds_back_its_partition_until_it_is_mended(
     assert committed(registry, group, topic, 2) == [10, 10]
 
 
-def test_nothing_but_spoilt_offset_nodes_ends_the_member(
+def test_nothing_but_malformed_offset_nodes_ends_the_member(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique
 ) -> None:
     """Sitting there without anything to read would look like work: joining fails, and names the node."""

@@ -56,10 +56,10 @@ def test_what_a_failed_attempt_has_claimed_is_given_back(
 
         def attempt() -> int:
             """After which attempt the member rests; 0 while it tries."""
-            look = member.connector.statistics()
-            return look.counters.failed_attempts if look.phase == Phase.BACKING_OFF.value else 0
+            has_rested = member.connector.statistics()
+            return has_rested.counters.failed_attempts if has_rested.phase == Phase.BACKING_OFF.value else 0
 
-        def look() -> bool:
+        def has_rested() -> bool:
             before, found, change = attempt(), owners(registry, group), last_change()
             if before in (0, *rests) or attempt() != before:
                 return False  # it tries, or did meanwhile
@@ -71,7 +71,7 @@ def test_what_a_failed_attempt_has_claimed_is_given_back(
                 produce(kafka, topic, second)
             return len(rests) == ATTEMPTS
 
-        wait_until(look, 30, f"{ATTEMPTS} attempts")
+        wait_until(has_rested, 30, f"{ATTEMPTS} attempts")
         assert len(member.records) == len(first), "nothing is read"
         registry.write(Delete(path))
         member.wait_for({record.value for record in second if record.value is not None})

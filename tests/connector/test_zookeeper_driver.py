@@ -107,64 +107,64 @@ class DrivenByHand:
 def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:
     """Not from when the answer came, which may have lain about while the server ended the session: half of the
     session's 6 s are left from 100.0 on, however late the answer is."""
-    held = DrivenByHand()
-    assert not held.driver.may_deliver()
-    held.now = 102.5
-    held.answer()
-    assert held.driver.may_deliver()
-    held.now = 103.1
-    assert not held.driver.may_deliver()
+    held_back = DrivenByHand()
+    assert not held_back.driver.may_deliver()
+    held_back.now = 102.5
+    held_back.answer()
+    assert held_back.driver.may_deliver()
+    held_back.now = 103.1
+    assert not held_back.driver.may_deliver()
 
 
 def test_a_write_that_was_decided_on_under_a_lease_is_not_begun_past_it() -> None:
     """Between the decision and the sending the process may have been stopped, or have waited for who reads its log: the
     write is not sent, and begins again as after a lost connection. What only reads, or asks for a sign of life, is."""
-    held = DrivenByHand()
-    held.answer()
-    held.session.sent.clear()
-    write, look = (Get("/a"), Delete("/a")), (Sync("/"), Get("/a"))
-    held.driver._perform(ev.Send(7, 1, write))
-    held.now = 103.0
-    held.driver._perform(ev.Send(8, 1, write))
-    held.driver._perform(ev.Send(9, 1, look))
-    assert [ops for ops, _ in held.session.sent] == [write, look]
-    (told,) = held.heard()
-    assert told.request == 8
-    assert [one.code for one in told.results] == [Code.CONNECTION_LOSS] * 2
+    held_back = DrivenByHand()
+    held_back.answer()
+    held_back.session.sent.clear()
+    write, snapshot = (Get("/a"), Delete("/a")), (Sync("/"), Get("/a"))
+    held_back.driver._perform(ev.Send(7, 1, write))
+    held_back.now = 103.0
+    held_back.driver._perform(ev.Send(8, 1, write))
+    held_back.driver._perform(ev.Send(9, 1, snapshot))
+    assert [ops for ops, _ in held_back.session.sent] == [write, snapshot]
+    (message,) = held_back.heard()
+    assert message.request == 8
+    assert [one.code for one in message.results] == [Code.CONNECTION_LOSS] * 2
 
 
 def test_a_share_is_given_up_when_the_last_of_its_streams_has_stopped() -> None:
     """Each stream stops when its reader comes back: the member hears of it once, after the last of them, with what all
     have consumed by then. One that was stopped for an earlier share counts for nothing."""
     feeds = [BusyFeed(number) for number in range(3)]
-    held = DrivenByHand(*feeds)
-    held.driver._perform(ev.Pause(4, abandon=False))
+    held_back = DrivenByHand(*feeds)
+    held_back.driver._perform(ev.Pause(4, abandon=False))
     earlier = feeds[0].stopped
-    held.driver._perform(ev.Pause(5, abandon=False))
+    held_back.driver._perform(ev.Pause(5, abandon=False))
     quieted = ev.Paused(5, {feed.partition: 10 + feed.partition.partition for feed in feeds})
     for feed, stopped in ((feeds[2], earlier), (feeds[0], None), (feeds[2], None), (feeds[1], None)):
-        assert held.heard() == []
+        assert held_back.heard() == []
         if stopped is None:
             feed.offset = 10 + feed.partition.partition
         (stopped or feed.stopped)()
-        held.driver._turn()
-    assert held.heard() == [quieted]
+        held_back.driver._turn()
+    assert held_back.heard() == [quieted]
 
 
 def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:
     """The machine asked for the commit while its lease held; it may have waited for its turn since. Kafka takes
     whatever comes, so the last look is here: a commit of an older session, or past the lease, is not sent."""
-    held, offsets = DrivenByHand(), KafkaOffsets()
-    held.driver._offsets = cast("GroupOffsets", offsets)
-    held.answer()
-    epoch = held.driver.member.epoch
-    held.driver._commit_kafka(OFFSETS, epoch)
+    held_back, offsets = DrivenByHand(), KafkaOffsets()
+    held_back.driver._offsets = cast("GroupOffsets", offsets)
+    held_back.answer()
+    epoch = held_back.driver.member.epoch
+    held_back.driver._commit_kafka(OFFSETS, epoch)
     assert offsets.committed == [OFFSETS]
     with pytest.raises(CommitError, match="lease"):
-        held.driver._commit_kafka(OFFSETS, epoch - 1)
-    held.now = 103.1
+        held_back.driver._commit_kafka(OFFSETS, epoch - 1)
+    held_back.now = 103.1
     with pytest.raises(CommitError, match="lease"):
-        held.driver._commit_kafka(OFFSETS, epoch)
+        held_back.driver._commit_kafka(OFFSETS, epoch)
     assert offsets.committed == [OFFSETS]
 
 

@@ -19,7 +19,7 @@ from scenes import Scene
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes

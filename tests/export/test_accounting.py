@@ -35,10 +35,10 @@ def everything(span: tuple[int, int]) -> Iterator[int]:
 
 def test_markers_and_aborted_messages_are_transactions() -> None:
     """Small stretches of nothing are markers; what appears without the filter was aborted, however much."""
-    told = explain([(1, 2), (5, 8)], cleanup="delete", transactional=True, hidden=nothing)
-    assert told == {"transactions": 4}
-    told = explain([(0, 1000)], cleanup="delete", transactional=True, hidden=lambda s: iter(range(s[0], s[1] - 1)))
-    assert told == {"transactions": 1000}
+    message = explain([(1, 2), (5, 8)], cleanup="delete", transactional=True, hidden=nothing)
+    assert message == {"transactions": 4}
+    message = explain([(0, 1000)], cleanup="delete", transactional=True, hidden=lambda s: iter(range(s[0], s[1] - 1)))
+    assert message == {"transactions": 1000}
     assert explain([(0, 1)], cleanup="delete", transactional=True, hidden=None) == {"transactions": 1}
 
 
@@ -66,15 +66,15 @@ def test_compacted_topics_explain_whatever_is_missing() -> None:
         assert explain([(0, 500)], cleanup=policy, transactional=True, hidden=None) == {"compaction": 500}
 
 
-def test_few_stretches_are_looked_into_and_none_without_need() -> None:
+def test_few_stretches_are_read_and_none_without_need() -> None:
     """A log of small transactions is not read a second time."""
-    looked: list[tuple[int, int]] = []
+    probed: list[tuple[int, int]] = []
 
-    def look(span: tuple[int, int]) -> Iterator[int]:
-        looked.append(span)
+    def probe(span: tuple[int, int]) -> Iterator[int]:
+        probed.append(span)
         return iter(())
 
     spans = [(i * 10, i * 10 + 2) for i in range(1000)] + [(i * 10 + 5, i * 10 + 6) for i in range(1000)]
-    assert explain(spans, cleanup="delete", transactional=True, hidden=look) == {"transactions": 3000}
-    assert len(looked) == MAX_PROBES
-    assert explain([], cleanup="delete", transactional=True, hidden=look) == {}
+    assert explain(spans, cleanup="delete", transactional=True, hidden=probe) == {"transactions": 3000}
+    assert len(probed) == MAX_PROBES
+    assert explain([], cleanup="delete", transactional=True, hidden=probe) == {}

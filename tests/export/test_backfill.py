@@ -21,7 +21,7 @@ from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.checks.repair_commands import remedy_for
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import VerifyRow, verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.export_command import backfill_options, export_command
 from zkgroup.export.model.layout import LayoutWish
@@ -405,10 +405,10 @@ def test_what_no_log_has_any_more_is_refused_and_then_recorded(
     (command,) = advised(cluster, destination)
     refused = run(*shlex.split(command)[1:], timeout=120)
     assert (refused.returncode, "about 2 partitions" in refused.stderr) == (5, True)
-    told = run(*shlex.split(command)[1:], "--on-mismatch", "lake", "--output", "json", timeout=120)
-    assert [(row["start"], row["end"], row["rows"]) for row in json.loads(told.stdout)] == [(8, 20, 12), (20, 20, 0)]
-    assert "offsets 0 to 7 are not exported (retention)" in told.stderr
-    assert f"8 of 20 messages of {name} are not in the log any more" in told.stderr
+    message = run(*shlex.split(command)[1:], "--on-mismatch", "lake", "--output", "json", timeout=120)
+    assert [(row["start"], row["end"], row["rows"]) for row in json.loads(message.stdout)] == [(8, 20, 12), (20, 20, 0)]
+    assert "offsets 0 to 7 are not exported (retention)" in message.stderr
+    assert f"8 of 20 messages of {name} are not in the log any more" in message.stderr
     assert offsets(destination) == list(range(8, 20))
     assert verify(destination) == [
         VerifyRow(topic, 0, 0, 20, 12, 8, 0, 1),

@@ -59,7 +59,7 @@ def test_times_and_offsets_bound_an_export(
     assert [(row.start, row.end) for row in rows] == [(10, 20), (11, 20)]
 
 
-def test_what_an_end_does_not_name_is_told_of_and_begun(
+def test_what_an_end_does_not_name_is_reported_and_begun(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
     committed: Committed,
 ) -> None:  # fmt: skip
@@ -85,7 +85,7 @@ def test_what_an_end_does_not_name_is_told_of_and_begun(
     assert warnings == [f"--until names no place in {topic}-1: of what is not named nothing is exported"]
 
 
-def test_times_of_old_brokers_are_told_of_with_what_they_are() -> None:
+def test_times_of_old_brokers_are_reported_with_what_they_are() -> None:
     """Before 0.10: an export that finds nothing says so there, too."""
     facts = [PartitionFacts(TopicPartition("t", 0), None, None, 0, 9, begin=0, until=0)]
     plan = ExportPlan(())

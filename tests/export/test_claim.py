@@ -314,7 +314,7 @@ def test_what_was_lost_on_the_wire_is_found_out(
     assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
 
 
-def test_zookeeper_that_stays_away_is_told(through_proxy: tuple[TcpProxy, Registry], group: str) -> None:
+def test_zookeeper_that_stays_away_is_reported(through_proxy: tuple[TcpProxy, Registry], group: str) -> None:
     """Not for ever: after a while an export that cannot reach ZooKeeper says so, and the run waits where it is."""
     proxy, theirs = through_proxy
     with claim_for(theirs, group) as claim:

@@ -44,8 +44,8 @@ def test_columns_hold_what_the_messages_hold(given_messages: list[dict], counted
     made = [Message(topic="t", partition=0, **parts) for parts in given_messages]
     held = memory_size(made)
     assert held.size >= sum(len(parts["key"] or b"") + len(parts["value"] or b"") for parts in given_messages)
-    told = {"keys": held.keys, "headers": held.headers} if counted else {}
-    batch, undecodable = columns.batch(made, 0, **told)
+    message = {"keys": held.keys, "headers": held.headers} if counted else {}
+    batch, undecodable = columns.batch(made, 0, **message)
     assert batch.schema == columns.schema
     assert undecodable == 0
     batch.validate(full=True)

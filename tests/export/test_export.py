@@ -144,7 +144,7 @@ def test_every_compression_is_read_by_spark(
     assert len(rows_of(spark, tmp_path / "out")) == 50
 
 
-def test_a_group_is_told_where_to_begin(
+def test_a_group_needs_a_start(
     export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
     committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip

@@ -81,9 +81,9 @@ def test_every_message_is_in_its_folder_once(
             files.begin(OffsetRange(TopicPartition("t", partition), start, end))
             for messages in made:
                 files.add(messages)
-            told = files.end(end)
-            assert isinstance(told, RangeCounts)
-            counted += told.rows
+            reported = files.end(end)
+            assert isinstance(reported, RangeCounts)
+            counted += reported.rows
             ranges.append((partition, start, end))
         files.finish()
         finished = files.take()
@@ -139,9 +139,9 @@ def check_slices(files: list[FileAnswer], ranges: list[tuple[int, int, int]], la
     names: set[str] = set()
     for file in files:
         name = f"{file.folder}/{layout.name(file.slices, '00000001-aaaaaaaa', None)}"
-        told = read_name(name)
-        assert told is not None
-        assert (told.partition, told.start, told.end) == file.slices[0][:3]
+        message = read_name(name)
+        assert message is not None
+        assert (message.partition, message.start, message.end) == file.slices[0][:3]
         names.add(name)
         for one in file.slices:
             held.setdefault((file.folder, one.partition), []).append((one.start, one.end))
@@ -179,9 +179,9 @@ def test_what_waits_is_bounded_whatever_the_number_of_folders(
         opened = max(opened, files._load.writers)
     assert 0 < most <= 2 << 20
     assert 0 < opened <= 40
-    told = files.end(8000)
+    message = files.end(8000)
     files.finish()
     finished = files.take()
-    assert told.rows == sum(file.rows for file in finished) == 8000
+    assert message.rows == sum(file.rows for file in finished) == 8000
     assert files._load.pending == files._load.writers == 0
     assert len({file.folder for file in finished}) == folders

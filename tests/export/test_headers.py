@@ -12,7 +12,7 @@ from raw_batches import send_raw
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -32,9 +32,9 @@ def test_what_has_such_a_name_is_exported_and_counted(
     send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], [], [BAD, BAD], [also_bad, GOOD, BAD], [GOOD, GOOD]])
     (row,) = in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]
     assert (row.rows, row.undecodable) == (3, 3)
-    told = [{"key": "name", "value": b"value"}]
+    message = [{"key": "name", "value": b"value"}]
     found = messages_in(root_of(destination))
-    assert [one["headers"] for one in found] == [told, UNREADABLE, None, UNREADABLE, UNREADABLE, told * 2]
+    assert [one["headers"] for one in found] == [message, UNREADABLE, None, UNREADABLE, UNREADABLE, message * 2]
     assert [one["value"] for one in found] == [b"%d" % number for number in range(6)]
     assert [one.problem for one in verify(destination) if one.problem] == []
 

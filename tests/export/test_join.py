@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import read_committed, verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import COMMITTED, Bound
 from zkgroup.export.stores.store import FolderStore
@@ -57,7 +57,7 @@ def exported(out: Path) -> dict[int, list[int]]:
     return found
 
 
-def test_beside_a_member_at_work_every_message_is_read_once(
+def test_with_another_active_member_every_message_is_read_once(
     brief: Export, make_topic: Callable[..., str], fill: Callable[..., list[Record]], unique: Callable[[str], str],
     cluster: Sandbox, committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -249,7 +249,7 @@ def test_a_member_that_loses_its_session_proves_itself_anew(
     assert [committed(group, filled, number) for number in range(PARTITIONS)] == [EACH] * PARTITIONS
 
 
-def test_what_is_committed_is_finished_beside_others(
+def test_what_is_committed_is_finished_with_other_members(
     brief: Export, filled: str, unique: Callable[[str], str], short: ZooKeeperSettings, kafka: KafkaSettings,
     cluster: Sandbox, committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -294,16 +294,16 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
         assert record is not None
         return record
 
-    def look() -> tuple[list[str], list[str | None]]:
+    def check() -> tuple[list[str], list[str | None]]:
         notes: list[str] = []
         committed = {group: read_committed(registry, group, newest(), notes.append)}
         return notes, [row.problem for row in verify(destination, committed, notes.append) if row.problem is not None]
 
-    assert look() == ([], [])
+    assert check() == ([], [])
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 3})
     noted = f"{ahead}: the group is at {end + 3}, ahead of its export, which was a member beside others"
-    assert look() == ([noted], [])
+    assert check() == ([noted], [])
     fill(filled, 20, PARTITIONS)
     brief(group, filled, join=joining(group))
     (skipped,) = [part.skipped for part in newest().partitions if part.partition == ahead]
@@ -311,19 +311,19 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 1})
     noted = f"{ahead}: the group is at {end + 1}, ahead of its export, which was a member beside others"
-    assert look() == ([noted], [])
+    assert check() == ([noted], [])
     filling = Bound("offsets", offsets={ahead: EACH // 2})
     brief(group, filled, backfill=True, begin=filling, until=Bound("offsets", offsets={ahead: EACH // 2 + 1}))
     assert newest().kind == "backfill"
-    assert look() == ([noted], [])  # also behind a backfill
+    assert check() == ([noted], [])  # also behind a backfill
     commit(group, {ahead: 1})
-    assert look() == ([], [f"group {group} is at 1, and its exports end at {end}"])
+    assert check() == ([], [f"group {group} is at 1, and its exports end at {end}"])
     commit(group, {ahead: end})
     fill(filled, 20, PARTITIONS)
     brief(group, filled)
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 1})
-    assert look() == ([], [f"group {group} is at {end + 1}, and its exports end at {end}"])
+    assert check() == ([], [f"group {group} is at {end + 1}, and its exports end at {end}"])
 
 
 def test_a_backfill_does_not_join(brief: Export, filled: str, unique: Callable[[str], str]) -> None:

@@ -153,7 +153,7 @@ def test_what_kubernetes_refuses_is_one_line(
     assert nothing_in(tmp_path / "out")
 
 
-def test_pods_that_nothing_runs_are_told(kube: Kubernetes, export: list[str], env: dict[str, str]) -> None:
+def test_pods_that_nothing_runs_are_reported(kube: Kubernetes, export: list[str], env: dict[str, str]) -> None:
     """An image that is not there, or nodes that are full: exit 3, and the pods are gone."""
     quick = ("--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=2s", "--spark-timeout", "10")
     done = run(*export, *IMAGE, *quick, env=env, timeout=240)

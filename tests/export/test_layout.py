@@ -186,10 +186,10 @@ def test_late_is_behind_anything_before_wherever_ranges_are_cut(
     edges = sorted({0, len(periods), *(cut for cut in cuts if cut < len(periods))})
     ranges: list[tuple[int, dict[int, int]]] = []
     for start, end in pairwise(edges):
-        told = LateCounter(horizon)
+        message = LateCounter(horizon)
         for period in periods[start:end]:
-            told.add(period, 1)
-        ranges.append((told.late, told.fresh))
+            message.add(period, 1)
+        ranges.append((message.late, message.fresh))
     assert late_of(ranges, before) == (late, newest)
 
 

@@ -90,7 +90,7 @@ def test_a_file_of_spark_properties_is_read_as_spark_submit_reads_it(tmp_path: P
         ("", ZkgroupError, "no reason was given"),
     ],
 )  # fmt: skip
-def test_a_job_that_fails_is_told_in_one_line(text: str, kind: type[ZkgroupError], said: str) -> None:
+def test_a_job_that_fails_is_reported_in_one_line(text: str, kind: type[ZkgroupError], said: str) -> None:
     """What executors lack is named with what to do; the rest in the words of the task, or of Spark."""
     kept: list[str] = []
 
@@ -106,7 +106,7 @@ def test_a_job_that_fails_is_told_in_one_line(text: str, kind: type[ZkgroupError
     assert "\n" not in error.message
 
 
-def test_a_client_whose_reason_stands_behind_its_error_is_told_by_that() -> None:
+def test_a_reason_behind_a_clients_error_is_found() -> None:
     """As that of Kubernetes, where its server cannot be reached."""
     log = (
         "io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.\n"
@@ -136,7 +136,7 @@ def test_what_kubernetes_repeats_of_its_answer_is_left_out() -> None:
     )
 
 
-def test_a_start_without_hope_is_told_at_once() -> None:
+def test_a_start_without_hope_is_reported_at_once() -> None:
     """Spark goes on trying for minutes; what only takes its time is waited for."""
     log = (
         "WARN ExecutorPodsSnapshotsStoreImpl: Exception when notifying snapshot subscriber.\n"
@@ -153,7 +153,7 @@ def test_a_start_without_hope_is_told_at_once() -> None:
     assert hopeless_start("k8s://https://a:1", "WARN Utils: Set SPARK_LOCAL_IP", lambda: "/tmp/log") is None
 
 
-def test_pods_that_do_not_run_are_looked_at_with_kubernetes_own_tool() -> None:
+def test_pods_that_do_not_run_are_inspected_with_kubernetes_own_tool() -> None:
     """Workers are what a standalone master has."""
     late = no_executor("k8s://https://a:1", 5.0, "/tmp/log")
     assert late.exit_code == 3
@@ -161,7 +161,7 @@ def test_pods_that_do_not_run_are_looked_at_with_kubernetes_own_tool() -> None:
     assert "workers" in str(no_executor("spark://a:1", 5.0, "/tmp/log").remedy)
 
 
-def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
+def test_a_spark_without_a_log_is_reported_by_its_exception() -> None:
     """That of spark-submit writes where its own settings say."""
     why = (
         "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
@@ -209,7 +209,7 @@ def test_a_spark_that_has_no_log_is_told_by_what_it_raised() -> None:
         ("Unrecognized option: --load-spark-defaults\n", UsageError, "SPARK_HOME is that of a Spark before 4.0"),
     ],
 )  # fmt: skip
-def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[ZkgroupError], said: str) -> None:
+def test_a_spark_that_does_not_start_is_reported_in_one_line(log: str, kind: type[ZkgroupError], said: str) -> None:
     """From its log, where that tells more than pyspark does."""
     error = start_failure("spark://a:1", log, "it ended", lambda: "/tmp/log")
     assert type(error) is kind
@@ -217,7 +217,7 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(log: str, kind: type[Zk
     assert "\n" not in error.message
 
 
-def test_a_master_is_told_as_it_was_written() -> None:
+def test_a_master_is_named_as_it_was_written() -> None:
     """How often a task is tried is our own; where there is no master, the export does not wait for one."""
     error = start_failure("local[2,4]", "", "it ended", lambda: "/tmp/log")
     assert error.message.startswith("Spark does not start on local[2]: ")

@@ -179,7 +179,7 @@ def _with_headers(count: int, every: int, *headers: tuple[str, bytes | None]) ->
     ],
     ids=["keys", "headers", "compressed-headers", "some-keys", "names"],
 )
-def test_what_is_large_beside_values_is_counted(
+def test_large_keys_and_headers_are_counted(
     kafka: KafkaSettings, tmp_path: Path, codec: str, records: Callable[[], list[Record]]
 ) -> None:
     """librdkafka bounds what it fetches ahead by the bytes of values alone; and one message does not tell of the next.

@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores import filesystems
@@ -218,13 +218,13 @@ def test_a_full_disk_of_a_task_is_not_the_stores(store: Store) -> None:
     """What is for a store grows in a folder of the machine first."""
     full = OSError(errno.ENOSPC, "No space left on device")
     assert isinstance(store, ObjectStore)
-    told = Staging(store.address, "work").failure(full)
+    reported = Staging(store.address, "work").failure(full)
     where = f"{tempfile.gettempdir()} on {socket.gethostname()}"
-    assert told.message == f"cannot write to {where}, where files grow: No space left on device"
-    assert told.remedy == Remedy("make room there, or let TMPDIR name another folder, then run it again")
+    assert reported.message == f"cannot write to {where}, where files grow: No space left on device"
+    assert reported.remedy == Remedy("make room there, or let TMPDIR name another folder, then run it again")
 
 
-def test_a_store_that_is_not_there_or_denies_is_told_in_our_words() -> None:
+def test_a_store_that_is_not_there_or_denies_is_reported_in_our_words() -> None:
     """Out of reach is exit 3; both name the bucket as it is, and quote no library."""
     silent = parse_address("s3://bkt/lake?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1")
     assert isinstance(silent, ObjectAddress)
@@ -294,10 +294,10 @@ def test_secrets_are_nowhere(
     uri = uri_of(s3_server, f"{KEY}:{quote(SECRET, safe='')}@{bucket}/out")
     root, group, data = parse_address(uri), unique("group"), list[bytes]()
 
-    def look(_: str) -> None:
+    def read_pointer(_: str) -> None:
         data.extend(node.data for node in registry.read([Get(znodes.export_state(group))]) if isinstance(node, Node))
 
-    run_export(ExportRequest(group, root, (filled,), begin="earliest"), registry, lambda: kafka, passed=look,
+    run_export(ExportRequest(group, root, (filled,), begin="earliest"), registry, lambda: kafka, passed=read_pointer,
                runner=InProcess)  # fmt: skip
     store = open_store(root)
     for file in store.walk(""):
@@ -313,7 +313,7 @@ def test_secrets_are_nowhere(
         assert not any(secret.encode() in found for found in data)
 
 
-def test_runs_are_looked_at_in_a_store_as_in_a_folder(
+def test_runs_are_inspected_in_a_store_as_in_a_folder(
     to_store: Export, filled: str, unique: Callable[[str], str], store: Store, bucket: str, s3_server: int
 ) -> None:
     """History and verification read the same; a file that goes, or is another one, is named."""

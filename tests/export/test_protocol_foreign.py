@@ -67,7 +67,7 @@ def test_a_foreign_commit_before_the_decision_drops_the_run(
         ("offsets", HIDDEN),
     ],
 )
-def test_offsets_that_may_not_be_written_are_told_before_anything_is_read(
+def test_offsets_that_may_not_be_written_are_reported_before_anything_is_read(
     export: Export,
     topic: str,
     unique: Callable[[str], str],
@@ -91,7 +91,7 @@ def test_offsets_that_may_not_be_written_are_told_before_anything_is_read(
     assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
 
 
-def test_a_group_that_may_not_be_locked_is_told_like_offsets_that_may_not_be_written(
+def test_a_group_that_may_not_be_locked_is_reported_like_offsets_that_may_not_be_written(
     export: Export, topic: str, unique: Callable[[str], str], registry: Registry, tmp_path: Path
 ) -> None:
     """Its node takes no others from us: refused, before anything is read, and no failure."""

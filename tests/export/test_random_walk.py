@@ -33,4 +33,4 @@ def test_nothing_is_twice_and_nothing_is_lost_unnamed(
         walk.check()
         if outcome[0] == "done":
             break
-    assert outcome[0] == "done", walk.told
+    assert outcome[0] == "done", walk.journal

@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import LATEST, Bound, parse_bound
@@ -218,7 +218,7 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
     assert [message["value"] for message in messages_in(tmp_path / "out")] == [b"%d" % i for i in range(60, 100)]
 
 
-def test_all_that_retention_took_of_the_plan_is_told(
+def test_all_that_retention_took_of_the_plan_is_reported(
     export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str]
 ) -> None:
     """Not only of the first range that a task has read, and of every partition: who decides whether to go on without
@@ -348,7 +348,7 @@ def test_destination_and_group_must_agree(
 
 
 @pytest.mark.parametrize(("module", "name"), [(Destination, "newest"), (GroupState, "facts")])
-def test_an_export_that_was_overtaken_looks_again(
+def test_an_export_that_was_overtaken_plans_again(
     export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str,
 ) -> None:  # fmt: skip

@@ -66,11 +66,11 @@ def jvms_of(word: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                message = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if word.encode() in told and state != "Z":
+            if word.encode() in message and state != "Z":
                 found.append(int(entry.name))
     return found
 
@@ -143,7 +143,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
 
 
 @pytest.mark.long
-def test_a_cluster_that_loses_its_last_worker_is_told_in_time(
+def test_a_cluster_that_loses_its_last_worker_is_reported_in_time(
     cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """The only worker dies in the middle and none comes: Spark would wait for ever, the export for its time-out."""
@@ -165,7 +165,7 @@ def test_a_cluster_that_loses_its_last_worker_is_told_in_time(
     assert nothing_in(tmp_path / "out")
 
 
-def test_a_jvm_that_dies_is_told_and_leaves_nothing(
+def test_a_jvm_that_dies_is_reported_and_leaves_nothing(
     cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """SIGKILL of the JVM while tasks write, as the kernel does where memory is short: one line, exit 1, no folder.
@@ -266,7 +266,7 @@ def test_spark_submit_tells_why_spark_does_not_start(
     assert line.endswith("its log: where this Spark writes it")
 
 
-def test_masters_that_do_not_answer_are_told_in_time(
+def test_masters_that_do_not_answer_are_reported_in_time(
     workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -290,7 +290,7 @@ def test_masters_that_do_not_answer_are_told_in_time(
 
 
 @pytest.mark.long
-def test_a_master_that_takes_no_applications_is_told_when_spark_gives_up(
+def test_a_master_that_takes_no_applications_is_reported_when_spark_gives_up(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Spark waits a minute for what listens at a wrong port, and stops by itself, within our own time-out; whoever uses
@@ -322,8 +322,8 @@ def test_a_jvm_that_is_killed_before_it_has_started_is_no_wrong_usage(
         for jvm in jvms_of(str(tmp_path / "zkgroup-spark-")):
             with contextlib.suppress(ProcessLookupError):  # the launcher of the JVM has just ended
                 os.kill(jvm, signal.SIGKILL)
-        _, told = driver.communicate(timeout=60)
-    assert (driver.returncode, "Spark's JVM was killed (SIGKILL)" in told) == (1, True), told
+        _, message = driver.communicate(timeout=60)
+    assert (driver.returncode, "Spark's JVM was killed (SIGKILL)" in message) == (1, True), message
 
 
 @pytest.mark.parametrize("moment", ["connection", "started"])

@@ -11,7 +11,7 @@ import pytest
 from exports import as_nobody, files_in
 
 from zkgroup.errors import RefusedError, Remedy, UsageError, ZkgroupError
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.stores.store import FolderStore, UnlistableError, remedy_of
 
@@ -312,7 +312,7 @@ def test_a_run_that_is_decided_has_its_destination(number: int) -> None:
     assert remedy_of(error, decided=True).endswith("then run it again")
 
 
-def test_a_folder_that_may_not_be_looked_into_is_told_apart() -> None:
+def test_a_folder_that_may_not_be_read_is_distinguished() -> None:
     """As ``lost+found`` to all but root; what it is in the way of decides the caller."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "lost+found")

@@ -25,7 +25,7 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.footer import UnopenedFileError, UnreadableFileError, count_rows, read_footer
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
@@ -94,7 +94,7 @@ def work(store: Store, content: bytes) -> str:
     return name
 
 
-def test_a_store_holds_documents_and_lists_them(store: Store) -> None:
+def test_a_store_keeps_documents_and_lists_them(store: Store) -> None:
     """Written whole, replaced, read, listed and removed, like in a folder."""
     assert (store.read("a/x.json"), store.names("a"), list(store.walk(""))) == (None, [], [])
     assert not store.exists()
@@ -132,7 +132,7 @@ def test_a_finished_file_is_published_once_and_never_over_another(store: Store) 
     assert store.size("t/0-1.parquet") is None
 
 
-def held(uri: str, topic: str) -> list[tuple[int, int]]:
+def offsets_in(uri: str, topic: str) -> list[tuple[int, int]]:
     """Partition and offset of each row that a reader sees."""
     outside, path = pafs.FileSystem.from_uri(uri)
     rows = ds.dataset(f"{path}/topic={topic}", filesystem=outside, partitioning=FOLDERS).to_table()
@@ -162,10 +162,10 @@ def test_an_export_sees_what_those_before_it_wrote(
     again."""
     group, root = unique("group"), parse_address(other())
     in_process(group, filled, root=root, range_messages=10)
-    assert held(other(), filled) == ALL
+    assert offsets_in(other(), filled) == ALL
     fill(filled, 20, 2)
     in_process(group, filled, root=root, range_messages=10)
-    assert held(other(), filled) == [(p, i) for p in range(2) for i in range(30)]
+    assert offsets_in(other(), filled) == [(p, i) for p in range(2) for i in range(30)]
     assert in_process(group, filled, root=root)[0].rows == 0
     store = open_store(root)
     destination = Destination(store)
@@ -200,12 +200,12 @@ def test_killed_at_its_points_there_and_run_again(
         store = open_store(parse_address(place))
         assert not list(store.walk(f"topic={filled}")) or points.index(point) >= decided
         in_process(group, filled, root=parse_address(place), range_messages=10)
-        assert held(place, filled) == ALL
+        assert offsets_in(place, filled) == ALL
         assert [row.problem for row in verify(Destination(store))] == [None, None]
         assert left_over(store) == []
 
 
-def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: Store) -> None:
+def test_an_unreadable_file_is_not_a_broken_one(place: Uri, store: Store) -> None:
     """Whatever kind of error pyarrow makes of either."""
     assert isinstance(store, ObjectStore)
     sink = pa.BufferOutputStream()
@@ -227,14 +227,14 @@ def test_what_a_store_withholds_is_told_from_what_is_broken(place: Uri, store: S
             proxy.choose = lambda request, harm=harm: (
                 harm if request.method == "GET" and "whole" in request.path else None
             )
-            for look in (read_footer, partial(count_rows, slices=slices, partitioned=False)):
+            for read in (read_footer, partial(count_rows, slices=slices, partitioned=False)):
                 with pytest.raises(UnopenedFileError, match=r"whole\.parquet cannot be read: ") as raised:
-                    look(withheld, "whole.parquet")
+                    read(withheld, "whole.parquet")
                 assert "sig=" not in str(raised.value)
                 assert "\n" not in str(raised.value)
 
 
-def test_a_bucket_that_may_not_be_looked_at_itself_is_taken(gs: Uri, unique: Callable[[str], str]) -> None:
+def test_a_bucket_that_may_not_be_inspected_itself_is_taken(gs: Uri, unique: Callable[[str], str]) -> None:
     """Google's roles for objects let them be listed, and no more of the bucket; one that hides all is named."""
     name, store = unique("out"), open_store(parse_address(gs("")))
     assert isinstance(store, ObjectStore)

@@ -25,7 +25,7 @@ from zkgroup.export.checks.repair_commands import remedy_for
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, verify
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.documents import encode_pointer
 from zkgroup.export.model.plan_types import OnMismatch
 from zkgroup.export.model.run_record import Pointer, RunRecord, State
@@ -194,7 +194,7 @@ def test_an_offset_that_is_none_hides_nothing_of_the_files(
     destination, group, topic = exported
     path = znodes.offset(group, TopicPartition(topic, 0))
     registry.write(SetData(path, b"abc"))
-    look = (
+    verifying = (
         "export",
         "--group",
         group,
@@ -206,13 +206,13 @@ def test_an_offset_that_is_none_hides_nothing_of_the_files(
         "--output",
         "json",
     )
-    done = run(*look)
+    done = run(*verifying)
     assert (done.returncode, len(json.loads(done.stdout))) == (1, 1)
     notes, error = done.stderr.splitlines()
     assert f"the offsets of group {group} are not compared: znode {path}: 'abc' is no offset" in notes
     assert f"znode {path}: 'abc' is no offset: set the offset again, or delete the node" in error
     next(root_of(destination).rglob("*.parquet")).unlink()
-    done = run(*look)
+    done = run(*verifying)
     assert (done.returncode, len(json.loads(done.stdout))) == (6, 2)
     assert "are not compared" in done.stderr
 
@@ -227,8 +227,8 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
     destination, group, topic = exported
     fill(topic, 10)
     commit(group, {TopicPartition(topic, 0): offset})
-    look = ("export", "--group", group, "--to", destination.store.uri, "--verify", "-z", cluster.connect)
-    done = run(*look)
+    verifying = ("export", "--group", group, "--to", destination.store.uri, "--verify", "-z", cluster.connect)
+    done = run(*verifying)
     assert done.returncode == 6
     assert f"group {group} is at {offset}, and its exports end at 40" in done.stderr
     mending = f"continue where the exports end: zkgroup -z {cluster.connect} export --group {group} --to {destination}"
@@ -236,7 +236,7 @@ def test_what_is_advised_for_a_group_that_was_moved_mends_it(
     assert "move files" not in done.stderr
     assert "--backfill" not in done.stderr
     in_process(group, topic, on_mismatch=answer)
-    done = run(*look)
+    done = run(*verifying)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -267,21 +267,22 @@ def test_remedies_name_groups_topics_and_the_destination() -> None:
     """As a shell takes them: each group that has exported what is missing, with the topics that it is missing of. A
     foreign file is nobody's, and its going leaves nothing to be filled."""
     rows = [problem("b", "g", "backfill"), *2 * [problem("a", "g", "backfill")], problem("a", "it's", "backfill")]
-    told = str(remedy_for([*rows, problem(None, None, "person")], Path("/my lake")))
+    message = str(remedy_for([*rows, problem(None, None, "person")], Path("/my lake")))
     for name in ("a", "b"):  # one that is gone stops no other
         assert (
-            f"zkgroup export --group g --to '/my lake' --backfill --from {name}:0=0 --until {name}:0=9 {name}" in told
+            f"zkgroup export --group g --to '/my lake' --backfill --from {name}:0=0 --until {name}:0=9 {name}"
+            in message
         )
-    assert """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a""" in told
+    assert """zkgroup export --group 'it'"'"'s' --to '/my lake' --backfill --from a:0=0 --until a:0=9 a""" in message
     assert str(remedy_for([problem("-t", "g", "backfill")], Path("/lake"))).endswith("-t:0=9 -- -t")
 
 
 def test_what_lies_between_lost_files_is_not_filled_by_the_way() -> None:
     """It may have been left out knowingly."""
     lost = [problem("t", "g", "backfill", first, number) for number, first in ((0, 30), (0, 0), (0, 9), (1, 5))]
-    told = str(remedy_for(lost, Path("/lake")))
-    assert "--backfill --from t:0=0,t:1=5 --until t:0=18,t:1=14 t && " in told
-    assert told.endswith("--backfill --from t:0=30 --until t:0=39 t")
+    message = str(remedy_for(lost, Path("/lake")))
+    assert "--backfill --from t:0=0,t:1=5 --until t:0=18,t:1=14 t && " in message
+    assert message.endswith("--backfill --from t:0=30 --until t:0=39 t")
 
 
 def test_a_pointer_that_is_hidden_hides_no_other(registry: Registry, unique: Callable[[str], str]) -> None:
@@ -341,7 +342,7 @@ def test_status_tells_what_was_killed_here(registry: Registry, unique: Callable[
         assert registry.write(Delete(znodes.export_lock(group))) is None
 
 
-def test_what_is_unfinished_is_told_of(
+def test_what_is_unfinished_is_reported(
     cluster: Sandbox, short: ZooKeeperSettings, kafka: KafkaSettings, filled: str, unique: Callable[[str], str],
     in_process: Callable[..., object], destination: Destination,
 ) -> None:  # fmt: skip
@@ -352,10 +353,10 @@ def test_what_is_unfinished_is_told_of(
     found = [why for _, _, why in problems(destination)]
     assert len(found) == 3
     assert all(why.endswith("is missing: the run is not finished, run the export again") for why in found)
-    look = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--group", group, "--verify")
-    done = run(*look)
+    verifying = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--group", group, "--verify")
+    done = run(*verifying)
     assert done.returncode == 6
     assert "is not finished: --status tells" in done.stderr
     assert "--backfill" not in done.stderr
     in_process(group, filled)
-    assert (problems(destination), run(*look).returncode) == ([], 0)
+    assert (problems(destination), run(*verifying).returncode) == ([], 0)

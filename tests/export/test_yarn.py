@@ -96,7 +96,7 @@ def test_what_yarn_refuses_is_one_line(
     assert nothing_in(tmp_path / "out")
 
 
-def test_yarn_without_its_settings_is_told(
+def test_yarn_without_its_settings_is_reported(
     topic: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Where no HADOOP_CONF_DIR tells where YARN is."""

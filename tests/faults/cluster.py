@@ -97,9 +97,9 @@ class Watch:
         self._registry = registry
         self._ops: list[Op] = [Get(znodes.offset(group, TopicPartition(topic, p))) for p in range(partitions)]
         self._last: dict[int, int] = {}
-        self._thread = Thread("watch", pause, self.look)
+        self._thread = Thread("watch", pause, self.read_offsets)
 
-    def look(self) -> None:
+    def read_offsets(self) -> None:
         """Once more."""
         results = self._registry.try_read(self._ops)
         at = time.monotonic_ns()

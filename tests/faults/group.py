@@ -13,7 +13,7 @@ from pathlib import Path
 from cli import environment
 from tcp_proxy import TcpProxy
 
-from faults.judge import Delivery, Untold
+from faults.judge import Delivery, Unnotified
 
 TESTS = Path(__file__).parents[1]
 
@@ -30,7 +30,7 @@ class Slot:
         self.away = False  # whether it is meant not to run now
         self.gave_up = 0
         self.excuses: Counter[str] = Counter()
-        self.ended: list[Untold] = []  # sessions that were ended early, until their leases ended
+        self.ended: list[Unnotified] = []  # sessions that were ended early, until their leases ended
         self._lives = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -105,12 +105,12 @@ class Slot:
                 at, share, partition, offset = line.split()
                 yield Delivery(int(at), f"{process}/{share.decode()}", int(partition), int(offset))
 
-    def untold(self) -> Iterator[Untold]:
+    def unnotified(self) -> Iterator[Unnotified]:
         """When which of its processes had no session any more and did not know."""
         for one in self.ended:
             journal = self._folder / f"{one.process}.told"
-            told = [int(line) for line in journal.read_bytes().split()] if journal.exists() else []
-            yield one._replace(until=min([one.until, *(at for at in told if at > one.since)]))
+            message = [int(line) for line in journal.read_bytes().split()] if journal.exists() else []
+            yield one._replace(until=min([one.until, *(at for at in message if at > one.since)]))
 
     def close(self) -> None:
         """End everything."""

@@ -32,7 +32,7 @@ class Commit(NamedTuple):
     offset: int
 
 
-class Untold(NamedTuple):
+class Unnotified(NamedTuple):
     """A process whose session was ended early, from ``since`` until it was told, or until its lease ended."""
 
     process: str
@@ -44,16 +44,16 @@ class Untold(NamedTuple):
 class Verdict:
     """What a run showed. The lists name what must not be.
 
-    ``again``: deliveries of what had been delivered before, all of it behind the last commit. ``in_hand``: records
-    that a stopped process had been handed and noted when it went on, or that a session's early end let through.
-    ``untold``: records of another's share, delivered by who had not been told yet that its session was over. Both are
-    what no client can prevent.
+    ``again``: deliveries of what had been delivered before, all of it behind the last commit. ``in_hand``: records that
+    a stopped process had been handed and noted when it went on, or that a session's early end let through.
+    ``unnotified``: records of another's share, delivered by who had not been told yet that its session was over. Both
+    are what no client can prevent.
     """
 
     delivered: int = 0
     again: int = 0
     in_hand: int = 0
-    untold: int = 0
+    unnotified: int = 0
     lost: list[str] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
     committed_again: list[str] = field(default_factory=list)
@@ -72,14 +72,14 @@ def judge(
     ends: Mapping[int, int],
     final: Mapping[int, int],
     excused: Mapping[str, int],
-    untold: Sequence[Untold] = (),
+    unnotified: Sequence[Unnotified] = (),
 ) -> Verdict:
     """Hold a run against the guarantees.
 
     ``ends``: where each partition's log ends, from 0. ``final``: what is committed when all have left. ``excused``: by
     process (what a tenure begins with, up to ``/``), how often it was stopped past its lease, or its session ended
-    early: each time it may be late with one record in hand. ``untold``: while it is, a process may go on with what was
-    its share.
+    early: each time it may be late with one record in hand. ``unnotified``: while it is, a process may go on with what
+    was its share.
     """
     verdict = Verdict()
     history: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))  # times, offsets
@@ -100,9 +100,9 @@ def judge(
         verdict.in_hand += 1
         return True
 
-    def is_untold(at: int, tenure: str) -> bool:
+    def is_unnotified(at: int, tenure: str) -> bool:
         process = tenure.partition("/")[0]
-        return any(one.process == process and one.since <= at < one.until for one in untold)
+        return any(one.process == process and one.since <= at < one.until for one in unnotified)
 
     seen: dict[int, set[int]] = defaultdict(set)
     newest: dict[int, str] = {}  # the tenure that a partition was last read under
@@ -115,8 +115,8 @@ def judge(
         others = newest.get(partition, tenure) != tenure
         verdict.again += offset in seen[partition]
         seen[partition].add(offset)
-        if (offset < committed or others) and is_untold(at, tenure):
-            verdict.untold += 1
+        if (offset < committed or others) and is_unnotified(at, tenure):
+            verdict.unnotified += 1
             continue
         if offset < committed and is_excused(tenure):
             continue

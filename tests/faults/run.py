@@ -21,7 +21,7 @@ from support import wait_until
 
 from faults.cluster import Patient, Watch, Writer
 from faults.group import Slot
-from faults.judge import Untold, Verdict, judge
+from faults.judge import Unnotified, Verdict, judge
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Get, Node
@@ -102,7 +102,7 @@ class Outcome:
                 f"| nodes left behind | {len(self.left_behind)} |",
                 f"| records delivered again, from behind the last commit | {v.again:,} of {v.delivered:,} |",
                 f"| records in the hand of who was stopped or expired | {v.in_hand} |",
-                f"| records of another's, from who had not been told that its session was ended early | {v.untold} |",
+                f"| records of other members, from a member that had not heard of its expiry | {v.unnotified} |",
                 f"| processes that gave up, and were started again | {len(self.gave_up)} |",
                 f"| from the end of the last fault to the plan | {self.rest:.1f} s |",
                 f"| … and to the last record | {self.caught_up:.1f} s |",
@@ -175,15 +175,15 @@ class Run:
         finally:
             watch.stop()
             writer.stop()
-        watch.look()
+        watch.read_offsets()
         self.outcome.written = writer.acknowledged
         self.outcome.refused = writer.refused[:5]
         excused = Counter[str]()
         for slot in self._slots:
             excused += slot.excuses
         deliveries = (delivery for slot in self._slots for delivery in slot.deliveries())
-        untold = [one for slot in self._slots for one in slot.untold()]
-        self.outcome.verdict = judge(deliveries, watch.commits, writer.ends, watch.last, excused, untold)
+        unnotified = [one for slot in self._slots for one in slot.unnotified()]
+        self.outcome.verdict = judge(deliveries, watch.commits, writer.ends, watch.last, excused, unnotified)
 
     # ------------------------------------------------------------ the end
 
@@ -321,7 +321,7 @@ class Run:
                     expire_session(self._sandbox.address, node.stat.owner)
                 finally:
                     # Who cannot be told, as its connection or ZooKeeper fails as well, goes on until its lease ends.
-                    slot.ended.append(Untold(process, since, time.monotonic_ns() + int(TIMEOUT / 2 * 1e9)))
+                    slot.ended.append(Unnotified(process, since, time.monotonic_ns() + int(TIMEOUT / 2 * 1e9)))
         except UnreachableError as error:
             self._tell(f"  {error}")
         finally:

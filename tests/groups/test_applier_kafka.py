@@ -182,16 +182,16 @@ def test_what_the_other_group_has_elsewhere_is_in_the_way(
     one, two = P(topic, 0), P(topic, 1)
     source, target = make_group({one: 100, two: 7}), unique("other")
     in_kafka(target, {one: 40, two: 7})
-    other = manager.look(target, None)
+    other = manager.snapshot(target, None)
     rows = manager.plan_copy(manager.find(source, None), target).rows
     assert other.stores == ("kafka",)
     assert find_diverging(other, rows) == {one: "kafka"}
     refused = refuse_divergence(other, rows, "choose")
     assert refused is not None
     assert f"has other offsets of {one} in Kafka, where nothing is copied to" in refused.message
-    other = manager.look(target, "zookeeper")
+    other = manager.snapshot(target, "zookeeper")
     rows = manager.plan_copy(manager.find(source, "zookeeper"), target, store="zookeeper").rows
     assert refuse_divergence(other, rows, "choose") is None
-    other = manager.look(source, None)
+    other = manager.snapshot(source, None)
     rows = manager.plan_copy(manager.find(target, None), source).rows
     assert find_diverging(other, rows) == {one: "zookeeper"}

@@ -16,8 +16,8 @@ RANGE = Choice(Variant("range", "1.1"))
 def test_streams_are_counted_as_everywhere() -> None:
     """A static member has those of each topic, a filter's read all topics: as in the list of members."""
     members = [member("g_a", {"t": 1, "u": 2}), filtering("g_b", "[tu]", {"t": 1, "u": 1}), member("g_c", {"u": 1})]
-    look = group_of(members, [owned(name, number, None) for name in "tu" for number in range(2)])
-    plan = plan_all(scenario_of(look), RANGE)
+    snapshot = group_of(members, [owned(name, number, None) for name in "tu" for number in range(2)])
+    plan = plan_all(scenario_of(snapshot), RANGE)
     rows = rows_of(plan.assignment(plan.outcomes[0]), plan.wanted, {})
     shares = shares_of(rows, {}, plan.streams, filtering=plan.filtering)
     assert [(share.member, share.streams, share.idle) for share in shares] == [
@@ -25,4 +25,4 @@ def test_streams_are_counted_as_everywhere() -> None:
         ("g_b", 1, 0),
         ("g_c", 1, 1),
     ]
-    assert [row.streams for row in member_rows(look)] == [3, 1, 1]
+    assert [row.streams for row in member_rows(snapshot)] == [3, 1, 1]

@@ -102,17 +102,17 @@ def test_what_no_deletion_has_removed(tmp_path: Path, change: dict[str, Any], wh
     how to go on."""
     path = tmp_path / "b.json"
     for offsets in (SAVED.offsets, ()):
-        spoilt = replace(SAVED, offsets=offsets)
-        spoilt = replace(spoilt, **change)
+        malformed = replace(SAVED, offsets=offsets)
+        malformed = replace(malformed, **change)
         with pytest.raises(UsageError, match=f"{path} was tampered with: {why}.*: give a file that"):
-            backup.check_nodes(spoilt, path)
+            backup.check_nodes(malformed, path)
 
 
 @pytest.mark.parametrize(
     ("acl", "place"),
     [("x", ""), ([["world", "anyone"]], "[0]"), ([["world", "anyone", 99]], "[0][2]"), ([1], "[0]"), ({}, "")],
 )
-def test_a_spoilt_access_list(tmp_path: Path, acl: object, place: str) -> None:
+def test_a_malformed_access_list(tmp_path: Path, acl: object, place: str) -> None:
     """The message has the path of what is wrong."""
     path = backup.write(SAVED, tmp_path / "b.json")
     found = json.loads(path.read_text())
@@ -136,8 +136,8 @@ def test_earlier_backups_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
     """Taken for the cluster at the same address, which is said; refused at any other."""
     nameless = replace(SAVED, cluster=Cluster(HERE.connect))
-    (told,) = backup.check_fits(nameless, HERE, "g", tmp_path)
-    assert "does not tell which cluster" in told
+    (message,) = backup.check_fits(nameless, HERE, "g", tmp_path)
+    assert "does not tell which cluster" in message
     with pytest.raises(RefusedError, match="another cluster"):
         backup.check_fits(nameless, Cluster("other:1", "abc"), "g", tmp_path)
 
@@ -218,7 +218,7 @@ def test_what_is_no_backup(tmp_path: Path, content: bytes, why: str) -> None:
         ("before", 2**63, "Expected `int` <= 9223372036854775807"),
     ],
 )
-def test_a_spoilt_backup(tmp_path: Path, key: str, value: object, why: str) -> None:
+def test_a_malformed_backup(tmp_path: Path, key: str, value: object, why: str) -> None:
     """Wrong values are found before anything is undone with them."""
     path = backup.write(SAVED, tmp_path / "b.json")
     found = json.loads(path.read_text())

@@ -76,9 +76,9 @@ def test_a_member_reads_on_and_its_group_is_sound(
             return at == {topic: 10, bad: 5}
 
         wait_until(look_until_read, 60, "the member reads the sound topic")
-        look = read_group(registry, name, kafka=kafka)
-        assert (look.state, ownership_defects(look)) == ("active", [])
-        findings = [f for f in judged(look) if f.severity != "info"]
+        snapshot = read_group(registry, name, kafka=kafka)
+        assert (snapshot.state, ownership_defects(snapshot)) == ("active", [])
+        findings = [f for f in judged(snapshot) if f.severity != "info"]
         assert [(f.code, f.severity, f.subject) for f in findings] == [
             ("unreadable-node", "warning", f"/brokers/topics/{bad}")
         ]

@@ -68,25 +68,27 @@ def crippled() -> Iterator[Crippled]:
 def test_a_look_waits_once(crippled: Crippled) -> None:
     """All questions together take the one time-out (and what the last one gets at least): logs, coordinators, and which
     groups there are."""
-    for look in (
+    for snapshot in (
         lambda: read_group(crippled.registry, "ga", kafka=crippled.kafka, timeout=TIMEOUT),
         lambda: read_groups(crippled.registry, kafka=crippled.kafka, timeout=TIMEOUT),
     ):
         started = time.monotonic()
-        look()
+        snapshot()
         assert time.monotonic() - started < TIMEOUT + 2 * MIN_TIMEOUT + 2  # two waits would be twelve seconds
 
 
 def test_each_partition_has_its_own_error(crippled: Crippled) -> None:
     """What the dead broker leads is not known, each partition saying so; of the others it is; and both is told."""
-    look = read_group(crippled.registry, "ga", kafka=crippled.kafka, timeout=TIMEOUT)
+    snapshot = read_group(crippled.registry, "ga", kafka=crippled.kafka, timeout=TIMEOUT)
     assert 0 < len(crippled.dead) < PARTITIONS
-    assert {p.partition for p in look.partitions if p.log_end is None} == crippled.dead
-    assert {p.partition for p in look.partitions if p.lag("zookeeper") == 1} == set(range(PARTITIONS)) - crippled.dead
-    assert all("broker 2" in (p.log_error or "") for p in look.partitions if p.partition in crippled.dead)
-    (told,) = [note for note in notes(look) if "broker 2" in note]
-    assert told.startswith(", ".join(f"t-{number}" for number in sorted(crippled.dead)))
-    (finding,) = [finding for finding in judged(look) if finding.code == "incomplete-look"]
+    assert {p.partition for p in snapshot.partitions if p.log_end is None} == crippled.dead
+    assert {p.partition for p in snapshot.partitions if p.lag("zookeeper") == 1} == set(
+        range(PARTITIONS)
+    ) - crippled.dead
+    assert all("broker 2" in (p.log_error or "") for p in snapshot.partitions if p.partition in crippled.dead)
+    (reported,) = [note for note in notes(snapshot) if "broker 2" in note]
+    assert reported.startswith(", ".join(f"t-{number}" for number in sorted(crippled.dead)))
+    (finding,) = [finding for finding in judged(snapshot) if finding.code == "incomplete-snapshot"]
     assert "broker 2" in finding.message
 
 
@@ -113,8 +115,8 @@ def test_a_group_that_may_be_there_is_not_said_to_be_none(crippled: Crippled) ->
     errors: list[UnreachableError] = []
     for group in IN_KAFKA:
         try:
-            look = read_group(crippled.registry, group, kafka=crippled.kafka, timeout=TIMEOUT)
-            assert [p.committed("kafka") for p in look.partitions if p.kafka is not None] == [1]
+            snapshot = read_group(crippled.registry, group, kafka=crippled.kafka, timeout=TIMEOUT)
+            assert [p.committed("kafka") for p in snapshot.partitions if p.kafka is not None] == [1]
         except UnreachableError as error:
             errors.append(error)
     (unknown,) = errors

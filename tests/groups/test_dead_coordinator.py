@@ -30,9 +30,8 @@ REMEDY = "--store zookeeper leaves Kafka alone"
 
 class Cluster(NamedTuple):
     """Of two brokers one is dead. ``both`` has offsets in both stores, ``kafka`` in Kafka, and the dead one coordinates
-    them and ``lost``, of which there is nothing yet; the other one coordinates ``told``, and ``lively``, which has
-    offsets in Kafka alone, and leads ``topic``:0.
-    ``stopped``: a reset while it was stopped, before it died."""
+    them and ``lost``, of which there is nothing yet; the other one coordinates ``coordinated``, and ``lively``, which
+    has offsets in Kafka alone, and leads ``topic``:0. ``stopped``: a reset while it was stopped, before it died."""
 
     sandbox: Sandbox
     registry: Registry
@@ -40,7 +39,7 @@ class Cluster(NamedTuple):
     both: str
     kafka: str
     lost: str
-    told: str
+    coordinated: str
     lively: str
     stopped: subprocess.CompletedProcess[str]
 
@@ -90,7 +89,7 @@ def cluster() -> Iterator[Cluster]:
         for name in (f"g{n}" for n in range(200)):
             of[leaders[(java_hash(name) & 0x7FFFFFFF) % len(leaders)]].append(name)
         both, alone, lost = of[victim][:3]
-        told, lively = of[3 - victim][:2]
+        coordinated, lively = of[3 - victim][:2]
         registry.read([Ensure(znodes.offset_topic(both, topic))])
         registry.read([Create(znodes.offset(both, TopicPartition(topic, 0)), b"10")])
         for group in (both, alone):
@@ -109,7 +108,7 @@ def cluster() -> Iterator[Cluster]:
         # The nodes of partitions may go on naming the dead one, where it was the controller.
         coordinators = Coordinators(kafka, 10.0)
         wait_until(lambda: None in coordinators.leaders().get(OFFSETS_TOPIC, {}).values(), 60, "the leader is gone")
-        yield Cluster(sandbox, registry, topic, both, alone, lost, told, lively, stopped)
+        yield Cluster(sandbox, registry, topic, both, alone, lost, coordinated, lively, stopped)
 
 
 def test_a_command_ends_though_a_broker_owes_it_an_answer(cluster: Cluster) -> None:
@@ -160,7 +159,7 @@ def test_zookeepers_half_can_be_meant(cluster: Cluster, tmp_path: Path) -> None:
     assert (code, out.splitlines()[1].split()[2:4]) == (0, ["10", "7"]), err
 
 
-def test_groups_that_are_not_told_of_are_missed(cluster: Cluster) -> None:
+def test_groups_that_are_not_listed_are_missed(cluster: Cluster) -> None:
     """A list that cannot be whole says so; and no group is deleted by a pattern while its members in Kafka are not
     known."""
     code, out, err = cluster.run("list-groups")
@@ -178,14 +177,16 @@ def test_what_could_not_be_judged_is_not_called_right(cluster: Cluster) -> None:
     code, _, err = cluster.run("inspect-group", cluster.both, "--verify")
     assert code == 3, err
     assert f"group {cluster.both} cannot be judged as a whole: the group was not described by Kafka" in err
-    cluster.registry.read([Ensure(znodes.offset_topic(group, cluster.topic)) for group in (cluster.lost, cluster.told)])
+    cluster.registry.read(
+        [Ensure(znodes.offset_topic(group, cluster.topic)) for group in (cluster.lost, cluster.coordinated)]
+    )
     code, out, _ = cluster.run("inspect-group", "--all", "--output", "json")
     assert code == 0
     codes = {one["group"]: [finding["code"] for finding in one["findings"]] for one in orjson.loads(out)}
-    assert "incomplete-look" in codes[cluster.lost]
+    assert "incomplete-snapshot" in codes[cluster.lost]
     # Partition 1 has no offset in ZooKeeper; whether it has one in Kafka is what nobody tells.
-    assert set(codes[cluster.both]) == {"incomplete-look", "partition-without-leader"}
-    assert "incomplete-look" not in codes[cluster.told]
+    assert set(codes[cluster.both]) == {"incomplete-snapshot", "partition-without-leader"}
+    assert "incomplete-snapshot" not in codes[cluster.coordinated]
 
 
 def test_a_group_in_kafka_alone_has_partitions_without_a_leader(cluster: Cluster) -> None:

@@ -91,7 +91,7 @@ def test_a_write_whose_answer_nobody_hears(
     assert values(registry, group, P("t", 0)) == [1]
 
 
-def test_the_piece_in_doubt_is_told_apart(
+def test_the_piece_in_doubt_is_distinguished(
     registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build
 ) -> None:
     """Of four pieces two are written, one is in doubt, one was not begun."""
@@ -101,8 +101,8 @@ def test_the_piece_in_doubt_is_told_apart(
     applied = until(lambda: values(registry, group, partitions[2]) == [1])
     with Unheard(proxy, cluster, applied, number=3) as unheard, pytest.raises(WriteFailedError) as caught:
         write_offsets(unheard, group, writes, piece_bytes=1, patience=1.0)
-    told = "2 offsets are written (t-0..1), whether 1 offset (t-2) is written is not known, 1 is not (t-3)"
-    assert told in str(caught.value)
+    message = "2 offsets are written (t-0..1), whether 1 offset (t-2) is written is not known, 1 is not (t-3)"
+    assert message in str(caught.value)
     assert values(registry, group, *partitions) == [1, 1, 1, 5]
 
 
@@ -120,14 +120,14 @@ def test_a_removal_whose_answer_nobody_hears(
             outcome = remove_groups(unheard, [tree, rest], patience=1.0)
             error = outcome[group]
             assert "not begun" in str(outcome[rest.group])
-            told = "whether it is deleted is not known"
+            message = "whether it is deleted is not known"
         else:
             with pytest.raises(UnreachableError) as caught:
                 remove_nodes(unheard, ZnodeRemoval(tree), patience=1.0)
             error = caught.value
-            told = f"whether {len(tree.nodes)} nodes ("
+            message = f"whether {len(tree.nodes)} nodes ("
     assert error is not None
-    assert told in str(error)
+    assert message in str(error)
     assert "nothing was removed" not in str(error)
     assert not is_there(registry, group)
 
@@ -182,8 +182,8 @@ def test_an_interrupted_write(registry: Registry, make_group: Build, before: boo
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         write_offsets(signalled, group, writes, piece_bytes=1)
     count = sum(value == 1 for value in values(registry, group, *partitions))
-    told = f"{count} offsets are written (t-0..{count - 1}), {5 - count} are not (t-{count}..4)"
-    assert notices_of(caught.value) == [Notice(told, Remedy(GO_ON))]
+    message = f"{count} offsets are written (t-0..{count - 1}), {5 - count} are not (t-{count}..4)"
+    assert notices_of(caught.value) == [Notice(message, Remedy(GO_ON))]
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -194,9 +194,9 @@ def test_an_interrupted_removal(registry: Registry, make_group: Build, before: b
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         remove_nodes(signalled, ZnodeRemoval(tree), piece_bytes=1)
     left = len(read_tree(registry, group).nodes)
-    (told,) = notices_of(caught.value)
-    assert told.message == f"{len(tree.nodes) - left} nodes are removed, {left} are not"
-    assert told.remedy.text.startswith("the backup has them; ")
+    (reported,) = notices_of(caught.value)
+    assert reported.message == f"{len(tree.nodes) - left} nodes are removed, {left} are not"
+    assert reported.remedy.text.startswith("the backup has them; ")
     assert remove_nodes(registry, ZnodeRemoval(read_tree(registry, group))) == left
 
 
@@ -255,7 +255,7 @@ def test_an_interrupted_undo(registry: Registry, make_group: Build) -> None:
 
     with Meddler(registry.settings, interrupt) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         restore(signalled, lost)
-    told = f"1 of 2 groups are restored, group {groups[1]} perhaps in part"
-    assert notices_of(caught.value) == [Notice(told, Remedy(GO_ON))]
+    message = f"1 of 2 groups are restored, group {groups[1]} perhaps in part"
+    assert notices_of(caught.value) == [Notice(message, Remedy(GO_ON))]
     assert restore(registry, lost) == dict.fromkeys(groups)
     assert [is_there(registry, group) for group in groups] == [True, True]

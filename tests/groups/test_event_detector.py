@@ -13,7 +13,7 @@ from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedMember, Wa
 from zkgroup.protocol.names import TopicPartition
 
 
-def told(*states: WatchedGroup) -> list[list[Event]]:
+def detect_all(*states: WatchedGroup) -> list[list[Event]]:
     """The events of each state after the first."""
     detector = EventDetector()
     _ = detector.detect(states[0])
@@ -28,9 +28,9 @@ def kinds(events: list[Event]) -> list[str]:
     return [event.kind for event in events]
 
 
-def test_a_rebalance_as_the_reference_does_it() -> None:
+def test_a_rebalance_as_the_scala_consumer_does_it() -> None:
     """A member joins, all is released, all is claimed by whoever had it: claims, and one end once nothing is open."""
-    first, second, third, fourth = told(
+    first, second, third, fourth = detect_all(
         state(0, {0: "a@5", 1: "a@5"}, "a", 4),
         state(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
         state(1200, {0: None, 1: None}, "ab", 9),
@@ -45,7 +45,7 @@ def test_a_rebalance_as_the_reference_does_it() -> None:
 
 def test_what_moved_and_how_long_it_took() -> None:
     """A partition that is claimed by another than its last owner has moved, though it was free in between."""
-    *_, last = told(
+    *_, last = detect_all(
         state(0, {0: "a@5", 1: "a@5"}, "a", 4),
         state(1000, {0: "a@5", 1: "a@5"}, "ab", 9),
         state(1200, {0: None, 1: None}, "ab", 9),
@@ -61,30 +61,30 @@ def test_what_moved_and_how_long_it_took() -> None:
 def test_a_rebalance_between_two_looks() -> None:
     """Claims that are all new tell of a rebalance that nobody saw; it took the time between the states at most, or that
     since a watch told of it."""
-    (events,) = told(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4))
+    (events,) = detect_all(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4))
     assert kinds(events) == ["rebalance-started", "rebalance-ended"]
     assert events[1].seconds == 3.0
     assert "at most" in events[1].message
-    (events,) = told(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4, noticed=2950))
+    (events,) = detect_all(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4, noticed=2950))
     assert events[1].seconds == 0.05
     assert "ended after 0.05 s" in events[1].message
 
 
 def test_a_member_whose_session_ended() -> None:
     """A member goes with what it owned; an id that comes back under another session tells that the old one ended."""
-    (events,) = told(state(0, {0: "a@5", 1: "b@5"}, "ab", 4), state(1, {0: "a@5", 1: None}, "a", 9))
+    (events,) = detect_all(state(0, {0: "a@5", 1: "b@5"}, "ab", 4), state(1, {0: "a@5", 1: None}, "a", 9))
     assert kinds(events) == ["member-left", "rebalance-started", "partition-released"]
     assert "with its 1 partition" in events[0].message
     renewed = state(1, {0: "a@5"}, "a", 4)
     renewed = replace(renewed, members={A: WatchedMember("t:1", 8)})
-    (events,) = told(state(0, {0: "a@5"}, "a", 4), renewed)
+    (events,) = detect_all(state(0, {0: "a@5"}, "a", 4), renewed)
     assert kinds(events) == ["session-renewed"]
 
 
 def test_a_member_that_comes_back() -> None:
     """A member whose session expired comes back under its id: when it left is remembered, of the last ones only."""
     base = state(0, {0: "a@5"}, "a", 4)
-    *_, back = told(base, state(1000, {0: None}, ""), state(13_600, {0: "a@9"}, "a", 8))
+    *_, back = detect_all(base, state(1000, {0: None}, ""), state(13_600, {0: "a@9"}, "a", 8))
     assert back[0].kind == "member-joined"
     assert "joined again under the same id, 12.6 s after it left" in back[0].message
     detector = EventDetector()
@@ -113,14 +113,14 @@ def test_offsets_that_jump() -> None:
             one, partitions={key: one.partitions[key]._replace(committed=committed, log_start=start, log_end=end)}
         )
 
-    assert [kinds(e) for e in told(at(0, "a@5", 10), at(1, "a@5", 12), at(2, "a@5", 3), at(3, "a@5", None))] == [
+    assert [kinds(e) for e in detect_all(at(0, "a@5", 10), at(1, "a@5", 12), at(2, "a@5", 3), at(3, "a@5", None))] == [
         [], ["offset-back"], ["offset-removed"],
     ]  # fmt: skip
-    assert [kinds(e) for e in told(at(0, None, 10), at(1, None, 12))] == [["offset-set"]]
-    assert [kinds(e) for e in told(at(0, "a@5", 10), at(1, "a@5", 10, start=11), at(2, "a@5", 10, 12))] == [
+    assert [kinds(e) for e in detect_all(at(0, None, 10), at(1, None, 12))] == [["offset-set"]]
+    assert [kinds(e) for e in detect_all(at(0, "a@5", 10), at(1, "a@5", 10, start=11), at(2, "a@5", 10, 12))] == [
         ["offset-before-start"], [],
     ]  # fmt: skip
-    assert [kinds(e) for e in told(at(0, "a@5", 10), at(1, "a@5", 10, end=4))] == [["log-truncated"]]
+    assert [kinds(e) for e in detect_all(at(0, "a@5", 10), at(1, "a@5", 10, end=4))] == [["log-truncated"]]
 
 
 def test_a_commit_just_before_the_release_is_nobodys_reset() -> None:
@@ -129,7 +129,7 @@ def test_a_commit_just_before_the_release_is_nobodys_reset() -> None:
     committed = replace(state(2, {0: None}, ""), measured=True)
     key = TopicPartition("t", 0)
     committed = replace(committed, partitions={key: committed.partitions[key]._replace(committed=14)})
-    events = told(state(0, {0: "a@5"}, "a", 4), quick, committed)
+    events = detect_all(state(0, {0: "a@5"}, "a", 4), quick, committed)
     assert "offset-set" not in kinds(events[0]) + kinds(events[1])
 
 
@@ -138,17 +138,17 @@ def test_servers_topics_and_the_group_itself() -> None:
     base = state(0, {0: "a@5"}, "a", 4)
     away = replace(base, at=1, zookeeper="no answer")
     back = replace(base, at=3)
-    assert [kinds(e) for e in told(base, away, replace(away, at=2), back)] == [
+    assert [kinds(e) for e in detect_all(base, away, replace(away, at=2), back)] == [
         ["zookeeper-away"], [], ["zookeeper-back"],
     ]  # fmt: skip
-    assert [kinds(e) for e in told(base, replace(base, brokers=()), replace(base, brokers=(1, 2)))] == [
+    assert [kinds(e) for e in detect_all(base, replace(base, brokers=()), replace(base, brokers=(1, 2)))] == [
         ["broker-gone"], ["broker-came", "broker-came"],
     ]  # fmt: skip
-    assert [kinds(e) for e in told(base, replace(base, topics={"t": 2}), replace(base, topics={}))] == [
+    assert [kinds(e) for e in detect_all(base, replace(base, topics={"t": 2}), replace(base, topics={}))] == [
         ["topic-recreated"], ["topic-gone"],
     ]  # fmt: skip
     gone = WatchedGroup(1, "g", exists=False)
-    (events,) = told(state(0, {0: None}), gone)
+    (events,) = detect_all(state(0, {0: None}), gone)
     assert kinds(events) == ["group-gone", "broker-gone", "topic-gone", "partition-gone"]
 
 
@@ -181,7 +181,7 @@ def test_events_tell_everything(states: list[WatchedGroup]) -> None:
         assert (len(turns) % 2 == 1) == (not is_settled(seen)) == (detector.since is not None)
 
 
-def test_a_lag_that_is_not_known_of_all_is_told_as_a_part() -> None:
+def test_a_lag_that_is_not_known_of_all_is_reported_as_a_part() -> None:
     """The sum of some is never shown as the sum of all; of none there is none."""
     known = WatchedPartition(committed=10, log_end=15)
     assert lag_text([known, known]) == "10"

@@ -192,7 +192,7 @@ def test_hostile_names_in_zk_lines() -> None:
         ("t,-1,5\n", 1, "'-1' is no partition"),
         ("t,2147483648,5\n", 1, "is no partition"),
         ('t,0,"1\n', 1, "is no CSV"),
-        ("topic,partition,lag\nt,0,1\n", 1, "no column holds offsets"),
+        ("topic,partition,lag\nt,0,1\n", 1, "no column has offsets"),
         ("/consumers/g/offsets/t/0:1\n/consumers/g/owners/t/0:x\n", 2, "is no offset of a group in ZooKeeper"),
         ("/consumers/g/offsets/t/leader:1\n", 1, "names no partition"),
         ("/consumers//offsets/t/0:1\n", 1, "names no group"),
@@ -214,7 +214,7 @@ def test_hostile_names_in_zk_lines() -> None:
         (b"t 0 1\n\x00", 2, "a zero byte"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line(text: str | bytes, line: int, why: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(text: str | bytes, line: int, why: str) -> None:
     """One line names the file, the line in it, and what is wrong there."""
     message = refused(text)
     assert message.startswith(f"saved, line {line}: ")
@@ -280,14 +280,14 @@ def test_text_that_begins_like_a_packed_file_is_text(topic: str) -> None:
 @pytest.mark.parametrize("text", ["", "\n \n", "# nothing\n", "[]", "{}", '{"groupid":"g","offsets":{}}', "\ufeff"])
 def test_nothing_in_a_file(text: str) -> None:
     """A file without a single offset is a mistake, not a plan to do nothing."""
-    assert refused(text).startswith("saved holds no offsets")
+    assert refused(text).startswith("saved has no offsets")
 
 
 def test_json_of_another_kind() -> None:
     """JSON that is nested without end, or no object at all, is refused."""
     assert "nested too deeply" in refused("[" * 100_000)
     assert "nested too deeply" in refused('{"a":' * 100_000)
-    assert "holds no offsets" in refused('"text"', "json")
+    assert "without offsets" in refused('"text"', "json")
     assert "NaN" in refused('{"t":{"0":NaN}}')
 
 
@@ -333,7 +333,7 @@ def test_a_hundred_thousand_lines() -> None:
 def test_more_than_any_group_has(text: str, limit: str) -> None:
     """A file of more lines or names than all partitions of any cluster take is refused in one line before it is taken
     apart, which takes minutes; those that end in the middle are not even JSON."""
-    assert refused(text).startswith(f"saved holds more than {limit}: see whether it is the right file")
+    assert refused(text).startswith(f"saved has more than {limit}: see whether it is the right file")
 
 
 @pytest.mark.parametrize(
@@ -369,8 +369,8 @@ def test_more_offsets_than_any_group_has(monkeypatch: pytest.MonkeyPatch) -> Non
     """However few lines and names they take."""
     monkeypatch.setattr(file_entries, "MAX_ENTRIES", 3)
     assert len(parse("".join(f"t {n} {n}\n" for n in range(3))).offsets_of(GROUP)) == 3
-    assert "saved holds more than 3 offsets" in refused("".join(f"t {n} {n}\n" for n in range(4)))
-    assert "saved holds more than 3 offsets" in refused('{"t":{"0":1,"1":1,"2":1,"3":1}}')
+    assert "saved has more than 3 offsets" in refused("".join(f"t {n} {n}\n" for n in range(4)))
+    assert "saved has more than 3 offsets" in refused('{"t":{"0":1,"1":1,"2":1,"3":1}}')
 
 
 def test_reading_files(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from broken_groups import Maker, make_broken
 from cli import ZKGROUP, environment, run
 from support import wait_until
 
-from zkgroup.groups.findings.scene import REST
+from zkgroup.groups.findings.group_facts import REST
 from zkgroup.sandbox.local_cluster import Sandbox
 
 #: How a command line of a finding is shown: alone.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from broken_groups import Maker, look
+from broken_groups import Maker, take_snapshot
 from judged import judged, serious
 from members import ReadMember, wait_for_rest
 from support import numbered, wait_until
@@ -26,7 +26,7 @@ DAY = 86_400_000
 
 def test_an_inactive_group_with_sane_offsets(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
     """Nothing at all is said of it, today or in three days."""
-    snapshot = look(registry, kafka, maker.group(offsets=maker.sane))
+    snapshot = take_snapshot(registry, kafka, maker.group(offsets=maker.sane))
     assert judged(snapshot) == []
     assert judged(replace(snapshot, taken_at=snapshot.taken_at + 3 * DAY)) == []
 
@@ -42,23 +42,23 @@ def test_members_that_join_and_leave(
     the one before it; at rest there is nothing, then or minutes later."""
     topic, group = make_topic(4), unique("group")
     produce(kafka, topic, numbered(40, 4))
-    looks: list[GroupSnapshot] = []
+    snapshots: list[GroupSnapshot] = []
     bad: list[Finding] = []
     over = threading.Event()
 
     def watch() -> None:
         with cluster.registry(30.0) as own:
             while not over.is_set():
-                now = look(own, None, group)  # owners and offsets, as often as can be
-                bad.extend(serious(judged(now, looks[-1] if looks else None)))
-                looks.append(now)
+                now = take_snapshot(own, None, group)  # owners and offsets, as often as can be
+                bad.extend(serious(judged(now, snapshots[-1] if snapshots else None)))
+                snapshots.append(now)
 
     def churn() -> int:
         """A member joins and leaves; how many states of the owners have been seen so far."""
         with ReadMember(cluster.connect, group, {topic: 2}):
             wait_for_rest(registry, group, 2)
         wait_for_rest(registry, group, 1)
-        return len({frozenset((p.key, p.owner) for p in one.partitions) for one in list(looks)})
+        return len({frozenset((p.key, p.owner) for p in one.partitions) for one in list(snapshots)})
 
     values = {record.value for record in numbered(40, 4)}
     with ReadMember(cluster.connect, group, {topic: 1}) as first:
@@ -74,15 +74,15 @@ def test_members_that_join_and_leave(
         assert bad == []
 
         def committed() -> bool:
-            return all(p.lag("zookeeper") == 0 for p in look(registry, kafka, group).partitions)
+            return all(p.lag("zookeeper") == 0 for p in take_snapshot(registry, kafka, group).partitions)
 
         wait_until(committed, 20, "all is committed")
-        now = look(registry, kafka, group)
+        now = take_snapshot(registry, kafka, group)
         assert judged(now) == []
         assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
 
 
-def test_a_member_of_the_reference(
+def test_a_member_of_the_scala_consumer(
     cluster: Sandbox,
     registry: Registry,
     kafka: KafkaSettings,
@@ -97,15 +97,15 @@ def test_a_member_of_the_reference(
         wait_for_rest(registry, group, 1)
 
         def committed() -> bool:
-            return all(p.lag("zookeeper") == 0 for p in look(registry, kafka, group).partitions)
+            return all(p.lag("zookeeper") == 0 for p in take_snapshot(registry, kafka, group).partitions)
 
         wait_until(committed, 30, "all is committed")
-        now = look(registry, kafka, group)
+        now = take_snapshot(registry, kafka, group)
         assert judged(now) == []
         assert judged(replace(now, taken_at=now.taken_at + 600_000), now) == []
 
 
-def test_a_filter_with_a_backslash_of_the_reference(
+def test_a_filter_with_a_backslash_of_the_scala_consumer(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     """A member of 1.1.1 registers a backslash as two, which it reads itself: it is told that it matches nothing."""
@@ -115,7 +115,7 @@ def test_a_filter_with_a_backslash_of_the_reference(
         member.start()
         path = znodes.member_id(group, member.id)
         wait_until(lambda: isinstance(registry.read([Exists(path)])[0], Stat), 20, "it is registered")
-        findings = judged(look(registry, None, group))
+        findings = judged(take_snapshot(registry, None, group))
     finally:
         member.kill()  # with nothing to read the reference hangs when it is asked to leave
     assert [(finding.code, finding.subject) for finding in findings] == [("doubly-escaped-filter", member.id)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from broken_groups import Broken, Maker, look, make_broken
+from broken_groups import Broken, Maker, make_broken, take_snapshot
 from cli import run
 from judged import judged, lines
 from support import numbered, wait_until
@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.client import KafkaSettings, consumer
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.findings.finding import KINDS
-from zkgroup.groups.findings.scene import REST
+from zkgroup.groups.findings.group_facts import REST
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.protocol import znodes
@@ -47,7 +47,7 @@ def snapshots(broken: list[Broken], registry: Registry, kafka: KafkaSettings) ->
 
 
 @pytest.fixture(scope="module")
-def told(broken: list[Broken], cluster: Sandbox) -> Mapping[str, list[dict[str, str]]]:
+def by_group(broken: list[Broken], cluster: Sandbox) -> Mapping[str, list[dict[str, str]]]:
     """What ``inspect-group`` tells of each, by one run over all groups."""
     result = run("inspect-group", "--all", "-z", cluster.connect, "--output", "json")
     assert result.returncode == 0, result.stderr
@@ -61,8 +61,8 @@ EXPECTED = 41
 def test_all_are_made(broken: list[Broken]) -> None:
     """So many situations; together with those below they are all kinds of finding."""
     assert len(broken) == EXPECTED
-    below = {"cluster-without-broker", "split-group", "incomplete-look", "rebalance-in-progress", "growing-lag"}
-    below |= {"group-debris", "unresponsive-member"}  # the latter with its members in test_unresponsive
+    below = {"cluster-without-broker", "split-group", "incomplete-snapshot", "rebalance-in-progress", "growing-lag"}
+    below |= {"leftover-group", "unresponsive-member"}  # the latter with its members in test_unresponsive
     below |= {"unregistered-commits", "incompatible-broker"}  # in tests of their own
     assert {one.code for one in broken} | below == KINDS.keys()
 
@@ -79,19 +79,21 @@ def test_a_situation_is_found(number: int, broken: list[Broken], snapshots: Mapp
 
 
 @pytest.mark.parametrize("number", range(EXPECTED))
-def test_a_situation_is_told(number: int, broken: list[Broken], told: Mapping[str, list[dict[str, str]]]) -> None:
+def test_a_situation_is_reported(
+    number: int, broken: list[Broken], by_group: Mapping[str, list[dict[str, str]]]
+) -> None:
     """The command tells of it in the same words."""
     expected = broken[number]
-    found = [entry for entry in told[expected.group] if entry["code"] == expected.code]
-    assert [entry["subject"] for entry in found].count(expected.subject) == 1, (expected, told[expected.group])
+    found = [entry for entry in by_group[expected.group] if entry["code"] == expected.code]
+    assert [entry["subject"] for entry in found].count(expected.subject) == 1, (expected, by_group[expected.group])
     (entry,) = (entry for entry in found if entry["subject"] == expected.subject)
     assert entry["severity"] == expected.severity
     assert expected.said in entry["message"]
-    assert entry["remedy"] or "unexplained-owners" in {one["code"] for one in told[expected.group]}
+    assert entry["remedy"] or "unexplained-owners" in {one["code"] for one in by_group[expected.group]}
     assert entry["page"] == f"zkgroup inspect-group --explain {expected.code}"
 
 
-def test_one_group_is_told_of_and_verified(broken: list[Broken], cluster: Sandbox) -> None:
+def test_one_group_is_reported_and_verified(broken: list[Broken], cluster: Sandbox) -> None:
     """inspect-group G has the same findings, and --verify ends with 6 where one is critical."""
     group = next(one.group for one in broken if one.code == "partition-without-owner")
     result = run("inspect-group", group, "--verify", "-z", cluster.connect, "--output", "json")
@@ -120,7 +122,7 @@ def test_a_rebalance_going_on(maker: Maker, registry: Registry, kafka: KafkaSett
     for _ in range(3):  # on a busy machine the command may come too late for it
         began = time.monotonic()
         group = maker.group(maker.one(), {}, maker.sane)
-        findings = judged(look(registry, kafka, group))
+        findings = judged(take_snapshot(registry, kafka, group))
         result = run("inspect-group", group, "--verify", "-z", cluster.connect, "--output", "json")
         if time.monotonic() - began < REST / 1000:
             break
@@ -132,9 +134,9 @@ def test_a_rebalance_going_on(maker: Maker, registry: Registry, kafka: KafkaSett
 def test_growing_lag(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
     """Messages came between two looks and none was committed: a note at once, a warning after two minutes of it."""
     group = maker.group(maker.one(), maker.both, maker.sane)
-    before = look(registry, kafka, group)
+    before = take_snapshot(registry, kafka, group)
     produce(kafka, maker.orders, numbered(4, 2))
-    now = look(registry, kafka, group)
+    now = take_snapshot(registry, kafka, group)
     (note,) = [finding for finding in judged(now, before) if finding.code == "growing-lag"]
     assert note.severity == "info"
     assert note.subject == f"{maker.orders}-0..1"
@@ -145,16 +147,16 @@ def test_growing_lag(maker: Maker, registry: Registry, kafka: KafkaSettings) -> 
     assert warning.severity == "warning"
 
 
-def test_debris(registry: Registry, unique: Callable[[str], str]) -> None:
+def test_inactive_groups(registry: Registry, unique: Callable[[str], str]) -> None:
     """What a console consumer left behind is debris when it is an hour old, and not before."""
     group = f"console-consumer-{unique('1').replace('-', '')}"
     assert not isinstance(registry.write(Ensure(znodes.offset_topic(group, "never"))), Failure)
     assert not isinstance(registry.write(Create(znodes.offset(group, TopicPartition("never", 0)), b"3")), Failure)
-    now = look(registry, None, group)
-    assert "group-debris" not in {finding.code for finding in judged(now)}
+    now = take_snapshot(registry, None, group)
+    assert "leftover-group" not in {finding.code for finding in judged(now)}
     later = judged(replace(now, taken_at=now.taken_at + DAY))
     assert {finding.severity for finding in later} == {"info"}
-    assert lines(next(f for f in later if f.code == "group-debris")) == (f"zkgroup delete-group {group} --execute",)
+    assert lines(next(f for f in later if f.code == "leftover-group")) == (f"zkgroup delete-group {group} --execute",)
 
 
 def test_a_cluster_without_brokers(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
@@ -163,7 +165,7 @@ def test_a_cluster_without_brokers(zookeeper: Sandbox, unique: Callable[[str], s
     with Registry(ZooKeeperSettings(zookeeper.address), 30.0) as root:
         assert not isinstance(root.write(Ensure("/" + connect.partition("/")[2] + znodes.ids("g"))), Failure)
     with Registry(ZooKeeperSettings(connect), 30.0) as registry:
-        findings = judged(look(registry, None, "g"))
+        findings = judged(take_snapshot(registry, None, "g"))
     assert [(finding.code, finding.severity) for finding in findings] == [("cluster-without-broker", "critical")]
 
 
@@ -185,7 +187,7 @@ def test_brokers_that_do_not_answer(zookeeper: Sandbox, unique: Callable[[str], 
     with Registry(ZooKeeperSettings(zookeeper.address + chroot), 30.0) as registry:
         snapshot = read_group(registry, "g", kafka=KafkaSettings("127.0.0.1:1"), timeout=1.0)
     findings = judged(snapshot)
-    assert [(finding.code, finding.severity) for finding in findings] == [("incomplete-look", "warning")]
+    assert [(finding.code, finding.severity) for finding in findings] == [("incomplete-snapshot", "warning")]
 
 
 def test_a_group_in_two_places(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
@@ -201,7 +203,7 @@ def test_a_group_in_two_places(maker: Maker, registry: Registry, kafka: KafkaSet
             return joined.is_set()
 
         wait_until(assigned, 30, "the consumer is given partitions")
-        findings = judged(look(registry, kafka, group))
+        findings = judged(take_snapshot(registry, kafka, group))
     finally:
         client.close()
     (split,) = [finding for finding in findings if finding.code == "split-group"]

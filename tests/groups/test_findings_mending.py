@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from advised import type_in
-from broken_groups import Maker, look
+from broken_groups import Maker, take_snapshot
 from grouping import commit_in_kafka
 from judged import judged, lines, serious
 
@@ -24,13 +24,13 @@ def test_what_remedies_advise_mends(maker: Maker, cluster: Sandbox, registry: Re
     group = maker.group(offsets=offsets)
     seen: set[str] = set()
     for _ in range(4):  # a remedy may bring the next thing to light
-        findings = serious(judged(look(registry, kafka, group)))
+        findings = serious(judged(take_snapshot(registry, kafka, group)))
         if not findings:
             break
         seen |= {finding.code for finding in findings}
         for finding in findings:
             type_in(lines(finding), cluster.connect)
-    assert judged(look(registry, kafka, group)) == []
+    assert judged(take_snapshot(registry, kafka, group)) == []
     assert seen == {
         "unreadable-offset",
         "offset-beyond-end",
@@ -47,9 +47,9 @@ def test_what_is_advised_for_stores_that_contradict_each_other_mends(
     """Whosever offset is taken, the command makes both stores say the same."""
     group = maker.group(offsets=maker.sane)
     maker.in_kafka(group, 8)
-    (contradicting,) = serious(judged(look(registry, kafka, group)))
+    (contradicting,) = serious(judged(take_snapshot(registry, kafka, group)))
     type_in(lines(contradicting), cluster.connect, f"migrate-group {group} --to {to}")
-    now = look(registry, kafka, group)
+    now = take_snapshot(registry, kafka, group)
     assert judged(now) == []
     assert now.partitions[0].committed("zookeeper") == now.partitions[0].committed("kafka") == offset
 
@@ -61,11 +61,11 @@ def test_what_is_wrong_in_one_store_is_set_from_the_other(
     which order; when all has been typed both stores hold it."""
     group = maker.group(offsets={(maker.orders, 0): 5, (maker.orders, 1): b"abc"})
     commit_in_kafka(kafka, group, {TopicPartition(maker.orders, 0): 15, TopicPartition(maker.orders, 1): 6})
-    findings = serious(judged(look(registry, kafka, group)))
+    findings = serious(judged(take_snapshot(registry, kafka, group)))
     assert {finding.code for finding in findings} == {"offset-beyond-end", "unreadable-offset"}
     for finding in findings:
         type_in(lines(finding), cluster.connect)
-    now = look(registry, kafka, group)
+    now = take_snapshot(registry, kafka, group)
     assert judged(now) == []
     assert [(p.committed("zookeeper"), p.committed("kafka")) for p in now.partitions] == [(5, 5), (6, 6)]
 
@@ -75,11 +75,11 @@ def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
 ) -> None:
     """The offset of the partition that is gone, and no other of its topic."""
     group = maker.group(offsets=maker.sane | {(maker.orders, 7): 3, (maker.cut, 0): 7})
-    before = look(registry, kafka, group)
+    before = take_snapshot(registry, kafka, group)
     (finding,) = serious(judged(before))
     assert finding.code == "offset-of-missing-partition"
     type_in(lines(finding), cluster.connect, "delete-group")
-    now = look(registry, kafka, group)
+    now = take_snapshot(registry, kafka, group)
     assert judged(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.partition != 7]
 
@@ -89,11 +89,11 @@ def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
 ) -> None:
     """Debris below ``orders:0``, which no topic can be called, is not partition 0 of ``orders``."""
     group = maker.group(offsets=maker.sane | {(f"{maker.orders}:0", 0): 1})
-    before = look(registry, kafka, group)
+    before = take_snapshot(registry, kafka, group)
     (finding,) = serious(judged(before))
     assert finding.code == "offset-of-missing-topic"
     type_in(lines(finding), cluster.connect, "unsubscribe")
-    now = look(registry, kafka, group)
+    now = take_snapshot(registry, kafka, group)
     assert judged(now) == []
     assert [p.stored for p in now.partitions] == [p.stored for p in before.partitions if p.topic == maker.orders]
 
@@ -113,7 +113,7 @@ def test_what_is_advised_for_nodes_that_no_session_holds_mends(
         for _ in range(9):
             advised = [
                 one
-                for one in judged(look(registry, kafka, group))
+                for one in judged(take_snapshot(registry, kafka, group))
                 if any("release-owners" in line for line in lines(one))
             ]
             if not advised:

@@ -52,8 +52,8 @@ def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:
         (having(ALONE, 1, stored=None), None, "partition-without-offset"),
         (having(ALONE, 1, log_end=130), replace(ALONE, taken_at=NOW - 300 * SECOND), "growing-lag"),
         (group(ALONE.members, [*ALONE.partitions, owned("left", 0, None)]), None, "offset-without-subscriber"),
-        (group((), [], group="console-consumer-1"), None, "group-debris"),
-        (group((), [], last_change=NOW - 30 * DAY), None, "group-debris"),
+        (group((), [], group="console-consumer-1"), None, "leftover-group"),
+        (group((), [], last_change=NOW - 30 * DAY), None, "leftover-group"),
     ],
 )
 def test_what_kafka_may_know_is_not_said_to_be_missing(
@@ -115,28 +115,28 @@ def test_an_offset_of_zero_survives_a_new_topic() -> None:
     assert "recreated-topic" not in codes(having(having(snapshot, 1, stored=stored(0)), 0, stored=stored(0)))
 
 
-def test_an_offset_of_a_former_topic_is_told_of_once() -> None:
+def test_an_offset_of_a_former_topic_is_reported_once() -> None:
     """That it is beyond the end, or before the start, of the new log comes from the topic, and adds nothing."""
     snapshot = replace(ALONE, topics={"orders": topic("orders", 2, czxid=900)})
     for offset in (500, 3):
-        told = codes(having(having(snapshot, 1, stored=stored(offset)), 0, stored=stored(50, mzxid=901)))
-        assert "recreated-topic" in told
-        assert told.isdisjoint({"offset-beyond-end", "offset-before-start"})
+        message = codes(having(having(snapshot, 1, stored=stored(offset)), 0, stored=stored(50, mzxid=901)))
+        assert "recreated-topic" in message
+        assert message.isdisjoint({"offset-beyond-end", "offset-before-start"})
 
 
-def test_old_groups_are_told_of_more_quietly() -> None:
+def test_old_groups_have_less_severe_findings() -> None:
     """Offsets of a group that nobody has used for a week are a warning, those of debris a note."""
     lost = having(inactive(), 1, stored=stored(3))
     assert found(lost, "offset-before-start").severity == "critical"
     assert found(replace(lost, last_change=NOW - 8 * DAY), "offset-before-start").severity == "warning"
-    debris = replace(lost, group="console-consumer-77", last_change=NOW - 2 * DAY)
-    assert {finding.severity for finding in judged(debris)} == {"info"}
+    leftover = replace(lost, group="console-consumer-77", last_change=NOW - 2 * DAY)
+    assert {finding.severity for finding in judged(leftover)} == {"info"}
 
 
 def test_a_console_consumer_that_has_just_gone_is_no_debris() -> None:
     """It may be about to come back; and one with members never is."""
     assert judged(inactive(group="console-consumer-1", last_change=NOW - 60 * SECOND)) == []
-    assert "group-debris" not in codes(replace(ALONE, group="console-consumer-1", last_change=NOW - 9 * DAY))
+    assert "leftover-group" not in codes(replace(ALONE, group="console-consumer-1", last_change=NOW - 9 * DAY))
 
 
 @pytest.mark.parametrize(("apart", "severity"), [(180, "warning"), (20, "info")])

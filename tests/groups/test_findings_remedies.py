@@ -78,9 +78,9 @@ def test_partitions_of_a_topic_share_a_finding() -> None:
 def test_a_remedy_is_for_what_was_found_and_no_more(code: str, changes: dict[str, Any], wrong: set[int]) -> None:
     """However many partitions are wrong, the command that is advised leaves the offsets of the others alone."""
     sound = inactive(60).partitions
-    spoilt = tuple(replace(p, **changes) if p.partition in wrong else p for p in sound)
+    malformed = tuple(replace(p, **changes) if p.partition in wrong else p for p in sound)
     topics = () if code != "recreated-topic" else (topic("orders", 60, czxid=400),)
-    finding = found(group((), spoilt, topics), code)
+    finding = found(group((), malformed, topics), code)
     scopes = re.findall(r"--topic (\S+)", "\n".join(lines(finding)))
     assert scopes
     for scope in map(parse_scope, ([one] for one in scopes)):
@@ -133,13 +133,13 @@ def test_whose_offsets_are_right_is_for_the_operator() -> None:
     )
 
 
-def test_who_is_stopped_is_not_told_to_rebalance() -> None:
+def test_a_stopped_group_gets_no_advice_to_rebalance() -> None:
     """Beside a registration that nobody gets past, every remedy for idle members and gaps is to mend that first."""
     bad = member("g_bad", {}, registration=None, error="is no JSON", data=b"no JSON")
     snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
     for code in ("member-without-partitions", "partition-without-owner"):
         finding = found(snapshot, code)
-        advice = Remedy("mend the registration of g_bad first: no Scala member can rebalance beside it")
+        advice = Remedy("mend the registration of g_bad first: until then no Scala member can rebalance")
         assert finding.remedy == advice
 
 
@@ -156,7 +156,7 @@ def test_a_look_that_is_incomplete_names_all_that_is_unknown() -> None:
         )
         for number in range(10_000)
     ]
-    message = found(group((), partitions), "incomplete-look").message
+    message = found(group((), partitions), "incomplete-snapshot").message
     assert message.startswith("orders-0..9999: the brokers do not know it: what depends")
 
 
@@ -251,7 +251,7 @@ def test_what_is_wrong_in_one_store_contradicts_nothing(changes: dict[str, Any])
     assert "contradicting-offsets" not in codes(having(inactive(topics=topics), 1, **changes))
 
 
-def test_numbers_are_kept_beside_one_that_is_none() -> None:
+def test_numbers_are_kept_next_to_a_malformed_one() -> None:
     """A -1 with a blank has no number to be written alone; those beside it have."""
     odd = having(inactive(), 0, stored=stored(None, defect="-1 and a blank"))
     odd = having(odd, 1, stored=stored(9, defect="a blank"))

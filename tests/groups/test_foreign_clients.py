@@ -103,15 +103,15 @@ def test_a_healthy_group_of_one_foreign_client_is_healthy(
     registry: Registry, kafka: KafkaSettings, groups: Groups, client: Client, topics: tuple[str, str]
 ) -> None:
     """Its subscription is what its client means, or else what it owns."""
-    look, findings = judged(registry, kafka, make(groups, client, topics))
+    snapshot, findings = judged(registry, kafka, make(groups, client, topics))
     assert {finding.severity for finding in findings} <= {"info"}, findings
     assert "foreign-client" in {finding.code for finding in findings}
-    assert (look.state, ownership_defects(look)) == ("active", [])
+    assert (snapshot.state, ownership_defects(snapshot)) == ("active", [])
     wanted = dict.fromkeys(topics[: client.topics], 1)
-    assert [dict(member.streams) for member in look.members] == [wanted, wanted]
+    assert [dict(member.streams) for member in snapshot.members] == [wanted, wanted]
 
 
-def test_beside_a_member_of_the_scala_consumer_it_is_judged_as_that_reads_it(
+def test_with_a_member_of_the_scala_consumer_it_is_judged_as_that_reads_it(
     registry: Registry, kafka: KafkaSettings, groups: Groups, client: Client, topics: tuple[str, str]
 ) -> None:
     group = make(groups, client, topics, {"@_scala-1411294187842-0c": static({topics[0]: 1})})

@@ -34,7 +34,7 @@ def tree(group: str, *nodes: TreeNode, unreadable: tuple[str, ...] = ()) -> Grou
 
 
 def test_a_copy_says_what_becomes_of_each_partition() -> None:
-    """New, already there, replaced, spoilt on either side, and none: each with its note, in order."""
+    """New, already there, replaced, malformed on either side, and none: each with its note, in order."""
     source = {
         P("t", 10): stored(1), P("t", 2): stored(5), P("t", 1): stored(5), P("t", 3): stored(None, "x is no offset"),
         P("t", 4): stored(None), P("t", 5): stored(9),
@@ -62,7 +62,7 @@ def test_metadata_in_kafka_goes_along() -> None:
 
 offsets = st.dictionaries(
     st.builds(P, st.sampled_from("ab"), st.integers(0, 3)),
-    st.builds(stored, st.none() | st.integers(0, 5)) | st.just(stored(None, "spoilt")),
+    st.builds(stored, st.none() | st.integers(0, 5)) | st.just(stored(None, "malformed")),
 )
 
 
@@ -84,7 +84,7 @@ def test_a_copy_loses_nothing_without_saying_so(source: dict[P, StoredOffset], t
 
 
 def test_a_deletion_shows_the_offsets_of_both_stores() -> None:
-    """ZooKeeper's with their times, spoilt ones with what is wrong; Kafka's without times."""
+    """ZooKeeper's with their times, malformed ones with what is wrong; Kafka's without times."""
     group = tree(
         "g",
         node("/consumers/g/offsets/t/1", b"7", age=DAY),
@@ -132,7 +132,7 @@ def test_patterns_match_whole_names() -> None:
     ]
 
 
-def test_only_debris_goes() -> None:
+def test_only_inactive_groups_go() -> None:
     """Not what has members, nor what a session holds, nor what cannot be read, nor what was written lately."""
     old = tree("old", node("/consumers/old/offsets/t/0", b"5"))
     trees = [

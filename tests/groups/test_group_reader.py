@@ -52,21 +52,26 @@ def test_everything_about_a_group(
     group = groups.make({member: static({topic: 2})}, {(topic, 0): f"{member}-1"}, {(topic, 0): 4, (topic, 2): 10})
     member = member.replace("@", group)
     before = int(time.time() * 1000)
-    look = read_group(registry, group, kafka=kafka)
-    assert before <= look.taken_at <= time.time() * 1000
-    assert 0 < look.took < 30
-    assert (look.group, look.store, look.state, look.in_zookeeper) == (group, "zookeeper", "active", True)
-    assert (look.problems, look.warnings, look.subscribed) == ((), (), {topic})
-    assert topic in look.known_topics
-    assert look.broker_ids == (1,)
+    snapshot = read_group(registry, group, kafka=kafka)
+    assert before <= snapshot.taken_at <= time.time() * 1000
+    assert 0 < snapshot.took < 30
+    assert (snapshot.group, snapshot.store, snapshot.state, snapshot.in_zookeeper) == (
+        group,
+        "zookeeper",
+        "active",
+        True,
+    )
+    assert (snapshot.problems, snapshot.warnings, snapshot.subscribed) == ((), (), {topic})
+    assert topic in snapshot.known_topics
+    assert snapshot.broker_ids == (1,)
 
-    (found,) = look.members
+    (found,) = snapshot.members
     node = stat_of(registry, znodes.member_id(group, member))
     assert (found.member, found.host, found.session_id) == (member, "box", groups.session.session_id)
     assert (found.registered_at, found.streams, found.error, found.defects) == (STAMP, {topic: 2}, None, ())
     assert (found.created_at, found.data) == (node.ctime, static({topic: 2}))
 
-    first, second, third = look.partitions
+    first, second, third = snapshot.partitions
     claim = stat_of(registry, znodes.owner(group, TopicPartition(topic, 0)))
     assert (first.owner, first.member, first.stream) == (f"{member}-1", member, 1)
     assert (first.since, first.session_id) == (claim.ctime, groups.session.session_id)
@@ -75,16 +80,16 @@ def test_everything_about_a_group(
     assert first.stored is not None
     assert (first.stored.offset, first.stored.version, first.stored.mzxid) == (4, stored.version, stored.mzxid)
     assert (first.stored.created_at, first.stored.changed_at) == (stored.ctime, stored.mtime)
-    assert [(p.leader, p.log_start, p.log_end, p.log_error, p.exists) for p in look.partitions] == [
+    assert [(p.leader, p.log_start, p.log_end, p.log_error, p.exists) for p in snapshot.partitions] == [
         (1, 0, 10, None, True)
     ] * 3
-    assert [p.lag("zookeeper") for p in look.partitions] == [6, None, 0]
+    assert [p.lag("zookeeper") for p in snapshot.partitions] == [6, None, 0]
 
     ids, registered = stat_of(registry, znodes.ids(group)), stat_of(registry, znodes.topic(topic))
-    assert (look.ids_version, look.ids_czxid) == (ids.version, ids.czxid)
-    assert look.topics[topic].partitions == (0, 1, 2)
-    assert (look.topics[topic].czxid, look.topics[topic].created_at) == (registered.czxid, registered.ctime)
-    assert look.last_change == max(
+    assert (snapshot.ids_version, snapshot.ids_czxid) == (ids.version, ids.czxid)
+    assert snapshot.topics[topic].partitions == (0, 1, 2)
+    assert (snapshot.topics[topic].czxid, snapshot.topics[topic].created_at) == (registered.czxid, registered.ctime)
+    assert snapshot.last_change == max(
         node.mtime, claim.mtime, stored.mtime, third.stored.changed_at if third.stored else 0
     )
 
@@ -92,7 +97,7 @@ def test_everything_about_a_group(
 @pytest.mark.parametrize(
     "parts", [(), ("ids",), ("owners",), ("offsets",), ("ids", "owners"), ("ids", "owners", "offsets")], ids="+".join
 )
-def test_looking_creates_nothing(lonely: Registry, unique: Callable[[str], str], parts: Sequence[str]) -> None:
+def test_reading_creates_nothing(lonely: Registry, unique: Callable[[str], str], parts: Sequence[str]) -> None:
     """Whatever of a group is missing is missing afterwards, and no broker is asked where nothing is kept in Kafka."""
     group = unique("half")
     assert lonely.write(Ensure(znodes.group(group))) is None
@@ -103,11 +108,11 @@ def test_looking_creates_nothing(lonely: Registry, unique: Callable[[str], str],
     def never() -> KafkaSettings:
         pytest.fail("the brokers were looked for")
 
-    look = read_group(lonely, group, kafka=never)
+    snapshot = read_group(lonely, group, kafka=never)
     assert tree(lonely, "/consumers") == before
     assert tree(lonely, "/brokers") == {}
-    assert (look.members, look.partitions, look.problems, look.state) == ((), (), (), "inactive")
-    assert (look.ids_czxid is None) == ("ids" not in parts)
+    assert (snapshot.members, snapshot.partitions, snapshot.problems, snapshot.state) == ((), (), (), "inactive")
+    assert (snapshot.ids_czxid is None) == ("ids" not in parts)
     assert [one.group for one in read_groups(lonely, kafka=never)] == [group]
 
 
@@ -162,12 +167,12 @@ def test_a_partition_without_a_leader_costs_no_time(
     try:
         group = groups.make(offsets={(topic, 0): 0, (phantom, 0): 5})
         started = time.monotonic()
-        look = read_group(registry, group, kafka=kafka, timeout=20.0)
+        snapshot = read_group(registry, group, kafka=kafka, timeout=20.0)
         assert time.monotonic() - started < 10
-        errors = {p.name: (p.leader, p.log_end, p.log_error) for p in look.partitions}
+        errors = {p.name: (p.leader, p.log_end, p.log_error) for p in snapshot.partitions}
         unled = (None, None, "no broker leads it")
         assert errors == {f"{topic}-0": (1, 0, None), f"{phantom}-0": unled, f"{phantom}-1": unled}
-        assert look.topics[phantom].exists
+        assert snapshot.topics[phantom].exists
     finally:
         assert registry.write(Ensure(f"{znodes.delete_topics()}/{phantom}")) is None
     assert read_group(registry, group).topics[phantom].to_be_deleted
@@ -182,13 +187,17 @@ def test_brokers_that_are_away_are_a_warning(
     topic = make_topic(2)
     group = groups.make({"@_a": static({topic: 1})}, {(topic, 0): "@_a-0"}, {(topic, 0): 7})
     nowhere = KafkaSettings(f"127.0.0.1:{free_port()}")
-    look = read_group(registry, group, kafka=nowhere, timeout=0.5)
-    (warning,) = look.warnings
+    snapshot = read_group(registry, group, kafka=nowhere, timeout=0.5)
+    (warning,) = snapshot.warnings
     assert nowhere.bootstrap in warning
     assert "no answer within 0.5 s" in warning
-    assert (look.state, look.partitions[0].committed("both"), look.partitions[0].lag("both")) == ("active", 7, None)
-    assert all(p.log_error and nowhere.bootstrap in p.log_error and p.log_end is None for p in look.partitions)
-    assert look.partitions[0].leader == 1
+    assert (snapshot.state, snapshot.partitions[0].committed("both"), snapshot.partitions[0].lag("both")) == (
+        "active",
+        7,
+        None,
+    )
+    assert all(p.log_error and nowhere.bootstrap in p.log_error and p.log_end is None for p in snapshot.partitions)
+    assert snapshot.partitions[0].leader == 1
 
     def none() -> KafkaSettings:
         raise UnreachableError("no broker is registered in ZooKeeper", "start one")
@@ -228,12 +237,12 @@ def test_filters_of_all_members_and_groups(
         topics.append(f"{stem}-{tail}")
     members = {"@_a": white_list(f"{stem}-.*", 2), "@_b": white_list(f"{stem}-one"), "@_c": white_list("(")}
     one, two = groups.make(members), groups.make(members)
-    for look in read_groups(registry, [one, two]):
-        a, b, c = look.members
+    for snapshot in read_groups(registry, [one, two]):
+        a, b, c = snapshot.members
         assert (a.streams, b.streams, c.streams) == (dict.fromkeys(topics, 2), {topics[0]: 1}, {})
         assert c.error
-        assert look.state == "broken"
-        assert [p.topic for p in look.partitions] == topics
+        assert snapshot.state == "broken"
+        assert [p.topic for p in snapshot.partitions] == topics
 
 
 def test_many_groups_are_what_each_of_them_is(
@@ -252,12 +261,12 @@ def test_many_groups_are_what_each_of_them_is(
         groups.make(),
     ]
     together = read_groups(registry, [*names, unique("nobody")], kafka=kafka)
-    assert [look.group for look in together] == names
-    for look in together:
-        alone = read_group(registry, look.group, kafka=kafka)
+    assert [snapshot.group for snapshot in together] == names
+    for snapshot in together:
+        alone = read_group(registry, snapshot.group, kafka=kafka)
         for field in ("members", "partitions", "subscribed", "problems", "topics", "store", "state", "last_change"):
-            assert getattr(look, field) == getattr(alone, field), field
-    assert set(names) <= {look.group for look in read_groups(registry, kafka=kafka)}
+            assert getattr(snapshot, field) == getattr(alone, field), field
+    assert set(names) <= {snapshot.group for snapshot in read_groups(registry, kafka=kafka)}
 
 
 def test_thousands_of_partitions(lonely: Registry) -> None:
@@ -270,5 +279,5 @@ def test_thousands_of_partitions(lonely: Registry) -> None:
     keys = [TopicPartition("wide", n) for n in range(wide)]
     written = lonely.read([Create(znodes.offset("g", key), b"%d" % key.partition) for key in keys])
     assert not any(isinstance(result, Failure) for result in written)
-    look = read_group(lonely, "g")
-    assert [(p.partition, p.committed("both")) for p in look.partitions] == [(n, n) for n in range(wide)]
+    snapshot = read_group(lonely, "g")
+    assert [(p.partition, p.committed("both")) for p in snapshot.partitions] == [(n, n) for n in range(wide)]

@@ -90,8 +90,8 @@ def test_only_where_a_partition_has_an_offset(
 
     def stores(*scope: str, store: Store | None = None) -> list[tuple[str, int, str]]:
         plan = in_kafka.resetter().plan(Target("offset", 50), selection(*scope) if scope else Selection(), store)
-        told = any("cannot forget single ones" in text for text in plan.warnings)
-        assert told == any(row.store == "kafka" and row.current is None for row in plan.rows), plan.warnings
+        message = any("cannot forget single ones" in text for text in plan.warnings)
+        assert message == any(row.store == "kafka" and row.current is None for row in plan.rows), plan.warnings
         return [(row.topic, row.partition, row.store) for row in plan.rows]
 
     assert stores() == [(topic, n, "kafka") for n in range(3)]
@@ -306,9 +306,9 @@ def test_a_new_group(kept: Kept, topic: str, tmp_path: Path) -> None:
     if kept.store == "zookeeper":
         undo = resetter.plan_undo(saved)
         resetter.write(undo)
-        (told,) = resetter.verify(undo)
-        assert isinstance(told, Notice)
-        assert told.remedy == Remedy("remove its nodes", ("delete-group", kept.group, "--execute"))
+        (message,) = resetter.verify(undo)
+        assert isinstance(message, Notice)
+        assert message.remedy == Remedy("remove its nodes", ("delete-group", kept.group, "--execute"))
 
 
 def test_topics_that_are_gone(kept: Kept, topic: str, make_topic: MakeTopic) -> None:

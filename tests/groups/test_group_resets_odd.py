@@ -39,18 +39,18 @@ def test_unreadable_offsets_are_mended(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
 ) -> None:
     """A node that holds no offset gets one; the backup keeps what it held, and an undo puts that back."""
-    kept = Kept(registry, kafka, unique("spoilt"), "zookeeper")
+    kept = Kept(registry, kafka, unique("malformed"), "zookeeper")
     kept.put({P(topic, 0): 1, P(topic, 1): 1})
-    registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"spoilt"))
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"malformed"))
     registry.write(SetData(znodes.offset(kept.group, P(topic, 1)), b"-1"))
     resetter = kept.resetter()
     plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
     assert [(row.current, row.is_legible) for row in plan.rows] == [(None, False), (None, True)]
-    assert [entry.raw for entry in resetter.backup(plan).offsets] == [b"spoilt", None]
+    assert [entry.raw for entry in resetter.backup(plan).offsets] == [b"malformed", None]
     saved = carry_out(resetter, plan, tmp_path / "backup")
     assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
     carry_out(resetter, resetter.plan_undo(saved), tmp_path / "again")
-    assert held(kept, topic)[0] == b"spoilt"
+    assert held(kept, topic)[0] == b"malformed"
 
 
 SPOILT = (b"12\n", b" 12 ", b"abc", b"", b"\xff12")
@@ -158,7 +158,7 @@ def test_brokers_out_of_reach(
     assert kept.get(P(topic, 0)) == [10]
 
 
-def test_looking_leaves_no_trace(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
+def test_reading_leaves_no_trace(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
     """A plan on a cluster where no group was ever kept in Kafka does not make its brokers create the topic for that."""
     sandbox = make_sandbox()
     with sandbox.registry(30.0) as registry:

@@ -87,25 +87,25 @@ def test_a_real_group_comes_and_goes(
     with watching(group, registry.settings, kafka) as seen:
         seen.until("watching")
         with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a") as first:
-            told = seen.until("member-joined", "rebalance-ended")
-            kinds = [event.kind for event in told]
+            message = seen.until("member-joined", "rebalance-ended")
+            kinds = [event.kind for event in message]
             assert kinds.index("member-joined") < kinds.index("rebalance-started") < kinds.index("partition-claimed")
             assert kinds[-1] == "rebalance-ended" or kinds.index("rebalance-ended") > kinds.index("partition-claimed")
-            assert {e.partition for e in told if e.kind == "partition-claimed"} == {0, 1, 2, 3}
+            assert {e.partition for e in message if e.kind == "partition-claimed"} == {0, 1, 2, 3}
             wait_for_rest(registry, group, 1)
             with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="b"):
-                told = seen.until("member-joined", "partition-moved", "rebalance-ended")
-                moved = [event for event in told if event.kind == "partition-moved"]
+                message = seen.until("member-joined", "partition-moved", "rebalance-ended")
+                moved = [event for event in message if event.kind == "partition-moved"]
                 assert {event.partition for event in moved} == {2, 3}
                 assert {(event.before, event.after) for event in moved} == {(f"{group}_a-0", f"{group}_b-0")}
                 wait_for_rest(registry, group, 2)
                 end = seen.state(lambda state: state.lag == 0)
                 assert {p.member for p in end.partitions.values()} == {f"{group}_a", f"{group}_b"}
-            told = seen.until("member-left", "rebalance-ended")
-            assert next(e.member for e in told if e.kind == "member-left") == f"{group}_b"
+            message = seen.until("member-left", "rebalance-ended")
+            assert next(e.member for e in message if e.kind == "member-left") == f"{group}_b"
             wait_for_rest(registry, group, 1)
             assert first.id == f"{group}_a"
-        told = seen.until("member-left")
+        message = seen.until("member-left")
         assert not seen.state(lambda state: not state.members).members
 
 

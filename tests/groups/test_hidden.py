@@ -99,7 +99,7 @@ def test_a_group_without_members_that_hides_is_no_debris(
     assert found.state == "broken"  # that it has members cannot be told, nor that it has none
     later = judged(replace(found, taken_at=found.taken_at + 30 * DAY))
     assert {(f.code, f.subject) for f in later if f.severity != "info"} == {("unreadable-node", path)}
-    assert "group-debris" not in {finding.code for finding in later}
+    assert "leftover-group" not in {finding.code for finding in later}
 
 
 @pytest.mark.parametrize("part", ["member", "owners", "owner"])
@@ -151,7 +151,7 @@ def test_not_judged_is_not_wrong(
     assert [row["registered"] for row in rows] == unseen.get(part, [True, True])
 
 
-def test_a_plan_beside_owners_that_may_not_be_seen(
+def test_a_plan_with_owners_that_may_not_be_seen(
     hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
 ) -> None:
     """The plan is shown, and no partition is said to be free or to move."""
@@ -189,15 +189,15 @@ def test_a_list_says_of_which_groups_it_counts_a_part(
     """Offsets that may not be read are no lag, and no sign of there being none. What a group's own node holds is not
     counted."""
     group, _, _ = hiding(part)
-    told = half_seen([read_group(registry, group)])
-    assert [group in line for line in told] == ([] if part in (None, "group") else [True])
+    message = half_seen([read_group(registry, group)])
+    assert [group in line for line in message] == ([] if part in (None, "group") else [True])
     if part == "offsets":
         result = run("list-groups", "-z", cluster.connect)
         assert result.returncode == 0, result.stderr
         assert "may not be read, and is not counted" in result.stderr
 
 
-def test_a_plan_beside_a_member_that_may_not_be_seen(
+def test_a_plan_with_a_member_that_may_not_be_seen(
     hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox
 ) -> None:
     """The plan leaves it out, and says that it does and why; nothing is said to be mended."""

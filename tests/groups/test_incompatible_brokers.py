@@ -195,14 +195,16 @@ def test_which_releases_fail(case: str) -> None:
     assert {does[release] for release in concerned} == {"owns" if fault.rebalances else "fails"}
 
 
-def test_a_rebalance_is_not_made_beside_it(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
+def test_no_rebalance_is_triggered_while_it_is_registered(
+    maker: Maker, registry: Registry, kafka: KafkaSettings
+) -> None:
     """Members would release what they own, and fail; one that has claimed since copes, whatever it is."""
-    look = read_group(registry, maker.group(maker.one(), maker.both, maker.sane), kafka=kafka)
-    claimed = min(p.claimed for p in look.partitions)
+    snapshot = read_group(registry, maker.group(maker.one(), maker.both, maker.sane), kafka=kafka)
+    claimed = min(p.claimed for p in snapshot.partitions)
     fault = broker_fault(b"")
     assert fault is not None
     for czxid, fails in ((claimed + 1000, True), (claimed - 1, False)):
-        beside = replace(look, faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, czxid),))
+        beside = replace(snapshot, faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, czxid),))
         found = [f for f in judged(beside) if f.code == "incompatible-broker"]
         assert [f.severity for f in found] == ["critical"] * fails
         refused = find_objection(beside, None, "no plan")

@@ -70,8 +70,8 @@ def at_every_line(
 
 def words(written: int) -> str:
     """What is told where this many of ``THREE`` are written, up to how to go on."""
-    told = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).describe()
-    return f"{told}: " if written else told
+    message = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).describe()
+    return f"{message}: " if written else message
 
 
 def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
@@ -84,9 +84,9 @@ def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
         write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)), piece_bytes=250)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, (zookeeper_offset_writer, znode_transactions))):
+    for line, message in enumerate(at_every_line(change, (zookeeper_offset_writer, znode_transactions))):
         met.add(written := values(registry, group, *THREE).count(7))
-        assert told.startswith(words(written)) or (not told and written in (0, 3)), (line, written, told)
+        assert message.startswith(words(written)) or (not message and written in (0, 3)), (line, written, message)
     assert met == {0, 1, 2, 3}
 
 
@@ -103,11 +103,11 @@ def test_offsets_in_kafka(
         write_kafka_offsets(kafka, kept.group, [commit(partition, 7, 5) for partition in two], TIMEOUT)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, [kafka_offset_writer], ("_put", "_done"))):
+    for line, message in enumerate(at_every_line(change, [kafka_offset_writer], ("_put", "_done"))):
         met.add(written := kept.get(*two).count(7))
         doubt = f"whether 2 offsets ({topic}-0..1) are written to Kafka is not known"
         said = WriteReport(tuple(two)).describe(" to Kafka") if written else doubt
-        assert told.startswith(said) or (not written and told == "nothing was written to Kafka"), (line, told)
+        assert message.startswith(said) or (not written and message == "nothing was written to Kafka"), (line, message)
     assert met == {0, 2}
 
 
@@ -123,9 +123,9 @@ def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
         remove_nodes(registry, ZnodeRemoval(tree), piece_bytes=450)
 
     met = set()
-    for line, told in enumerate(at_every_line(change, (znode_deletion, znode_transactions))):
+    for line, message in enumerate(at_every_line(change, (znode_deletion, znode_transactions))):
         met.add(gone := total - len(read_tree(registry, group).nodes))
         said = f"{counted(gone, 'node')} {are(gone)} removed" if gone else "nothing was removed"
-        assert told.startswith(said) or (not told and gone in (0, total)), (line, gone, told)
-        assert "not known" not in told, (line, told)
+        assert message.startswith(said) or (not message and gone in (0, total)), (line, gone, message)
+        assert "not known" not in message, (line, message)
     assert {0, total} < met

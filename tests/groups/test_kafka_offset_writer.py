@@ -45,7 +45,7 @@ class Commits(GroupOffsets):
         Commits.before = Commits.after = staticmethod(lambda: None)
 
 
-def test_a_member_that_joins_in_kafka_after_the_last_look_wins(
+def test_a_member_that_joins_in_kafka_after_the_last_read_wins(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator refuses the commit, and the refusal names the member; nothing is overwritten."""
@@ -108,8 +108,10 @@ def test_a_commit_whose_answer_is_lost(
         write_kafka_offsets(kafka, kept.group, [commit(P(topic, 0), 50, 10)], 1.0)
     written, doubtful = ((P(topic, 0),), ()) if heard else ((), (P(topic, 0),))
     assert caught.value.report == WriteReport(written, (), (), doubtful)
-    told = "1 offset is written to Kafka" if heard else f"whether 1 offset ({topic}-0) is written to Kafka is not known"
-    assert told in str(caught.value)
+    message = (
+        "1 offset is written to Kafka" if heard else f"whether 1 offset ({topic}-0) is written to Kafka is not known"
+    )
+    assert message in str(caught.value)
     assert caught.value.exit_code == 3
     assert kept.get(P(topic, 0)) == [50]
 
@@ -129,6 +131,6 @@ def test_a_commit_that_is_interrupted(
     monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
     with pytest.raises(KeyboardInterrupt) as caught:
         write_kafka_offsets(kafka, kept.group, [commit(key, 50, 10) for key in keys], TIMEOUT, piece=2)
-    told = f"2 offsets are written to Kafka ({topic}-0..1), 1 is not ({topic}-2)"
-    assert notices_of(caught.value) == [Notice(told, Remedy(GO_ON))]
+    message = f"2 offsets are written to Kafka ({topic}-0..1), 1 is not ({topic}-2)"
+    assert notices_of(caught.value) == [Notice(message, Remedy(GO_ON))]
     assert kept.get(*keys) == [50, 50, 10]

@@ -38,7 +38,7 @@ def test_no_rate_goes_across_a_reset() -> None:
     assert seen((0, 90, 100), (2, 90, 50), (4, 90, 70)).rates(KEY) == Rates(10.0, 0.0)
 
 
-def test_totals_and_looks_that_measure_nothing() -> None:
+def test_totals_and_snapshots_without_offsets() -> None:
     """All partitions together; a state at members alone adds no point."""
     found = LagTrends()
     for at in (0, 1):

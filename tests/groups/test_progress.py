@@ -11,7 +11,7 @@ from zkgroup.groups.monitoring.burrow_status import Sample, evaluate, seconds_to
 MINUTE = 60_000
 
 
-def looks(
+def samples(
     committed: list[int | None], ends: list[int | None], changed: list[int] | None = None, apart: int = MINUTE
 ) -> list[Sample]:
     """A look a minute; ``changed``: in which look's minute the offset had been written."""
@@ -36,21 +36,21 @@ _EACH_SECOND = [(1512224600 + at / 1000, 792748079 + index, 0) for index, at in 
 @pytest.mark.parametrize(
     ("samples", "status"),
     [
-        (looks([5, 6, 7, 8, 9], [5, 6, 7, 8, 9]), "OK"),
-        (looks([5, 6, 7, 8, 9], [9, 10, 10, 11, 11]), "OK"),
-        (looks([5, 5, 5, 5, 5], [5, 5, 5, 5, 5]), "OK"),
-        (looks([5, 5, 5, 5, 5], [9, 9, 9, 9, 9]), "STOP"),
-        (looks([5, 5, 5, 5, 5], [9, 9, 9, 9, 9], [-9, -9, -9, -9, -9]), "STOP"),
-        (looks([5, 5, 5, 5, 5], [9, 9, 9, 9, 9], [0, 1, 2, 3, 4]), "STALL"),
-        (looks([5, 6, 7, 8, 9], [9, 11, 13, 15, 17]), "WARN"),
-        (looks([5, 6, 7, 8, 9], [9, 10, 11, 12, 13]), "WARN"),
-        (looks([5, 6, 7, 2, 3], [9, 9, 9, 9, 9]), "REWIND"),
-        (looks([5, 6, 5, 6, 7], [9, 9, 9, 9, 9]), "OK"),
-        (looks([1, 2, 3, 4, 4, 4, 4], [9, 9, 9, 9, 9, 9, 9]), "OK"),
-        (looks([1, 2, 2, 2, 2, 2, 2], [9, 9, 9, 9, 9, 9, 9]), "STOP"),
-        (looks([None, None, 4, 4, 4, 4, 4], [9] * 7), "STOP"),
-        (looks([4, 4, 4, 4, None], [9] * 5), "OK"),
-        (looks([4, 4, 4, 4, 4], [9, 9, 9, 9, None]), "OK"),
+        (samples([5, 6, 7, 8, 9], [5, 6, 7, 8, 9]), "OK"),
+        (samples([5, 6, 7, 8, 9], [9, 10, 10, 11, 11]), "OK"),
+        (samples([5, 5, 5, 5, 5], [5, 5, 5, 5, 5]), "OK"),
+        (samples([5, 5, 5, 5, 5], [9, 9, 9, 9, 9]), "STOP"),
+        (samples([5, 5, 5, 5, 5], [9, 9, 9, 9, 9], [-9, -9, -9, -9, -9]), "STOP"),
+        (samples([5, 5, 5, 5, 5], [9, 9, 9, 9, 9], [0, 1, 2, 3, 4]), "STALL"),
+        (samples([5, 6, 7, 8, 9], [9, 11, 13, 15, 17]), "WARN"),
+        (samples([5, 6, 7, 8, 9], [9, 10, 11, 12, 13]), "WARN"),
+        (samples([5, 6, 7, 2, 3], [9, 9, 9, 9, 9]), "REWIND"),
+        (samples([5, 6, 5, 6, 7], [9, 9, 9, 9, 9]), "OK"),
+        (samples([1, 2, 3, 4, 4, 4, 4], [9, 9, 9, 9, 9, 9, 9]), "OK"),
+        (samples([1, 2, 2, 2, 2, 2, 2], [9, 9, 9, 9, 9, 9, 9]), "STOP"),
+        (samples([None, None, 4, 4, 4, 4, 4], [9] * 7), "STOP"),
+        (samples([4, 4, 4, 4, None], [9] * 5), "OK"),
+        (samples([4, 4, 4, 4, 4], [9, 9, 9, 9, None]), "OK"),
     ],
     ids=[
         *("keeps up", "catches up", "idle at the end", "stopped", "stopped before the window", "stalled"),
@@ -106,49 +106,49 @@ def test_what_burrow_says(
     first, last = commits[0][0], commits[-1][0]
     slower = 60 if commits[1][0] - first < 2 else 1
 
-    def look(at: float, changed: float, offset: int, lag: int | None) -> Sample:
+    def sample(at: float, changed: float, offset: int, lag: int | None) -> Sample:
         end = None if lag is None else offset + (lag if lag > allowed else 0)
         taken_at, changed_at = ((round((time - first) * slower * 1000)) for time in (at, changed))
         return Sample(taken_at, offset, end, changed_at)
 
     offset = commits[-1][1]
-    samples = [look(at, at, offset, lag) for at, offset, lag in commits]
+    samples = [sample(at, at, offset, lag) for at, offset, lag in commits]
     for index, end in enumerate(ends[:-1], 1):
-        samples.append(look(last + (now - last) * index / len(ends), last, offset, end - offset))
-    samples.append(look(now, last, offset, lag))
+        samples.append(sample(last + (now - last) * index / len(ends), last, offset, end - offset))
+    samples.append(sample(now, last, offset, lag))
     assert evaluate(samples) == status
 
 
-def test_a_member_that_dies_behind_is_told_of_when_it_was_silent_for_longer_than_it_was_seen_to_commit() -> None:
+def test_a_member_that_dies_behind_is_reported_when_it_was_silent_for_longer_than_it_was_seen_to_commit() -> None:
     """However many looks there are: one that saw the log end below the last offset, before that was committed, does
     not put it off."""
     for window in (10, 60):
-        committed: list[int | None] = [1000 * look for look in range(1, window // 2 + 1)]
+        committed: list[int | None] = [1000 * sample for sample in range(1, window // 2 + 1)]
         committed += [committed[-1]] * (window - len(committed))
-        ends: list[int | None] = [1000 * look + 50 * look for look in range(1, window // 2 + 1)]
+        ends: list[int | None] = [1000 * sample + 50 * sample for sample in range(1, window // 2 + 1)]
         ends += [ends[-1]] * (window - len(ends))
-        assert evaluate(looks(committed[: window - 1], ends[: window - 1])) != "STOP"
-        assert evaluate(looks(committed, ends)) == "STOP"
+        assert evaluate(samples(committed[: window - 1], ends[: window - 1])) != "STOP"
+        assert evaluate(samples(committed, ends)) == "STOP"
 
 
-def test_a_member_that_dies_at_the_end_is_told_of_when_messages_waited_for_two_commits() -> None:
+def test_a_member_that_dies_at_the_end_is_reported_when_messages_waited_for_two_commits() -> None:
     """Whether looks that saw no lag are in the window still or not."""
     for idle in (3, 50):
         ends: list[int | None] = [9] * idle
-        assert evaluate(looks([9] * (idle + 3), [*ends, 10, 11, 12], [0] * (idle + 3))) == "OK"
-        assert evaluate(looks([9] * (idle + 4), [*ends, 10, 11, 12, 13], [0] * (idle + 4))) == "STOP"
+        assert evaluate(samples([9] * (idle + 3), [*ends, 10, 11, 12], [0] * (idle + 3))) == "OK"
+        assert evaluate(samples([9] * (idle + 4), [*ends, 10, 11, 12, 13], [0] * (idle + 4))) == "STOP"
 
 
-def test_a_log_that_ended_where_the_offset_stands_is_no_stop_yet() -> None:
+def test_a_log_that_ended_at_the_offset_is_no_stop_yet() -> None:
     """Burrow's look at recent ends: a message that came just now is not held against the group, but for so long."""
-    assert evaluate(looks([9, 9, 9, 9, 9], [9, 9, 9, 9, 10], [-9] * 5)) == "OK"
-    assert evaluate(looks([9, 9, 9, 9, 9], [10, 10, 10, 10, 10], [-9] * 5)) == "STOP"
+    assert evaluate(samples([9, 9, 9, 9, 9], [9, 9, 9, 9, 10], [-9] * 5)) == "OK"
+    assert evaluate(samples([9, 9, 9, 9, 9], [10, 10, 10, 10, 10], [-9] * 5)) == "STOP"
 
 
-def test_a_window_shorter_than_two_commits_of_the_reference_shows_nothing() -> None:
+def test_a_window_shorter_than_two_commits_of_the_scala_consumer_shows_nothing() -> None:
     """Between two commits, a minute apart by default, lag grows in every healthy group."""
-    assert evaluate(looks([5, 5, 5, 5], [9, 10, 11, 12], apart=10_000)) == "OK"
-    assert evaluate(looks([5, 5], [9, 10], apart=10 * MINUTE)) == "OK"
+    assert evaluate(samples([5, 5, 5, 5], [9, 10, 11, 12], apart=10_000)) == "OK"
+    assert evaluate(samples([5, 5], [9, 10], apart=10 * MINUTE)) == "OK"
     assert evaluate([]) == "OK"
 
 
@@ -162,12 +162,12 @@ def test_a_group_is_as_bad_as_its_worst_partition() -> None:
 
 def test_the_time_to_catch_up_is_lag_by_the_rate_at_which_it_shrinks() -> None:
     """At the rates of the window; never, where it does not shrink."""
-    assert seconds_to_catch_up(looks([0, 60], [200, 200])) == pytest.approx(140)
-    assert seconds_to_catch_up(looks([0, 60], [200, 230])) == pytest.approx(340)
-    assert seconds_to_catch_up(looks([0, 60], [200, 260])) == float("inf")
-    assert seconds_to_catch_up(looks([0, 200], [200, 200])) == 0
-    assert seconds_to_catch_up(looks([0], [200])) is None
-    assert seconds_to_catch_up(looks([0, None], [200, 200])) is None
+    assert seconds_to_catch_up(samples([0, 60], [200, 200])) == pytest.approx(140)
+    assert seconds_to_catch_up(samples([0, 60], [200, 230])) == pytest.approx(340)
+    assert seconds_to_catch_up(samples([0, 60], [200, 260])) == float("inf")
+    assert seconds_to_catch_up(samples([0, 200], [200, 200])) == 0
+    assert seconds_to_catch_up(samples([0], [200])) is None
+    assert seconds_to_catch_up(samples([0, None], [200, 200])) is None
 
 
 @given(

@@ -99,7 +99,7 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
         read(path)
 
 
-def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_reported(tmp_path: Path) -> None:
     """Only the end of a file may be missing: what is damaged before it is no timeline that anybody should trust."""
     state = WatchedGroup(1, "g", {"m": WatchedMember("t:1")})
     path = written(tmp_path, [Observation(state, ()), Observation(state, ()), Observation(state, ())])

@@ -110,8 +110,8 @@ def test_targets(target: Target, committed: int | None, expected: int | None, no
 )
 def test_what_becomes_of_a_number_with_a_blank(target: Target, note: str) -> None:
     """Only where the same number is written is the number what is left of it."""
-    spoilt = replace(partition(42), stored=replace(stored(42), defect="'42 ' has a blank"))
-    assert plan(target, spoilt).note == note
+    malformed = replace(partition(42), stored=replace(stored(42), defect="'42 ' has a blank"))
+    assert plan(target, malformed).note == note
 
 
 @pytest.mark.parametrize(

@@ -24,20 +24,20 @@ def test_subscriptions_to_what_cannot_be_a_topic(registry: Registry, kafka: Kafk
     """A registration may name anything: such a topic does not exist, and nothing else of the group suffers."""
     names = [name for name in HOSTILE if name != "\ud800"]
     group = groups.make({"@_a": static(dict.fromkeys(names, 1)), "@_b": static({"\U0001f600": 1})})
-    look = read_group(registry, group, kafka=kafka)
-    assert look.subscribed == {*names, "\U0001f600"}
-    assert not any(topic.exists for topic in look.topics.values())
-    assert look.topics["a/b"].error is not None
-    assert (look.partitions, look.problems, look.warnings, look.state) == ((), (), (), "active")
+    snapshot = read_group(registry, group, kafka=kafka)
+    assert snapshot.subscribed == {*names, "\U0001f600"}
+    assert not any(topic.exists for topic in snapshot.topics.values())
+    assert snapshot.topics["a/b"].error is not None
+    assert (snapshot.partitions, snapshot.problems, snapshot.warnings, snapshot.state) == ((), (), (), "active")
 
 
 def test_names_as_foreign_clients_write_them(registry: Registry, kafka: KafkaSettings, groups: Groups) -> None:
     """Blanks, letters of any script and what looks like a path are names like others where ZooKeeper takes them."""
     name = "so und so é 漢字 %2e%2e ..."
     group = groups.make({"@ m ü": static({"ä ö": 1})}, {("ä ö", 0): "@ m ü-0"}, {("ä ö", 0): 5}, name=name)
-    look = read_group(registry, group, kafka=kafka)
-    assert [member.member for member in look.members] == [f"{name} m ü"]
-    assert [(p.name, p.member, p.committed("both"), p.exists) for p in look.partitions] == [
+    snapshot = read_group(registry, group, kafka=kafka)
+    assert [member.member for member in snapshot.members] == [f"{name} m ü"]
+    assert [(p.name, p.member, p.committed("both"), p.exists) for p in snapshot.partitions] == [
         ("ä ö-0", f"{name} m ü", 5, False)
     ]
     assert group in {one.group for one in read_groups(registry, kafka=kafka)}
@@ -51,19 +51,19 @@ def test_nodes_that_are_no_partitions(registry: Registry, groups: Groups, make_t
         (topic, "x"): "y", (topic, "01"): "z",
     }  # fmt: skip
     group = groups.make({"@_a": static({topic: 1})}, owners, {(topic, "0-1"): 5, (topic, "1"): b"6", (topic, "-1"): 7})
-    look = read_group(registry, group)
-    assert [(p.name, p.owner, p.stored and p.stored.offset) for p in look.partitions] == [
+    snapshot = read_group(registry, group)
+    assert [(p.name, p.owner, p.stored and p.stored.offset) for p in snapshot.partitions] == [
         (f"{topic}-0", f"{group}_a-0", None),
         (f"{topic}-1", f"{group}_a", 6),
     ]
     for part, name in [("owners", "1-0"), ("owners", "x"), ("owners", "01"), ("offsets", "0-1"), ("offsets", "-1")]:
-        assert [one for one in look.problems if one.path.endswith(f"/{part}/{topic}/{name}")], (
+        assert [one for one in snapshot.problems if one.path.endswith(f"/{part}/{topic}/{name}")], (
             part,
             name,
-            look.problems,
+            snapshot.problems,
         )
-    assert len(look.problems) == 5
-    assert look.state == "broken"
+    assert len(snapshot.problems) == 5
+    assert snapshot.state == "broken"
 
 
 @pytest.mark.parametrize("data", [b"", b"  ", b"abc", b"-x", b"9" * 30, b"\xff\xfe", b"1.5", b"x" * 100_000])
@@ -115,15 +115,15 @@ def test_nodes_that_may_not_be_read(
         elif name in data and name != "topic" and not path.startswith(closed + "/"):
             registry.write(Ensure(path.rpartition("/")[0]))
             assert not isinstance(registry.write(Create(path, data[name])), Failure)
-    look = read_group(registry, group)
-    told = [f"znode {path} cannot be read: {why}" for path, why in look.hidden.items()]
-    told += [*map(str, look.problems), *(m.error or "" for m in look.members)]
-    told += [text for p in look.partitions for text in (p.error or "", p.stored.error or "" if p.stored else "")]
-    assert [text for text in told if f"znode {closed} cannot be read: not authorised" in text], told
-    assert look.hidden == {closed: "not authorised"}
-    assert look.problems == ()
+    snapshot = read_group(registry, group)
+    message = [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items()]
+    message += [*map(str, snapshot.problems), *(m.error or "" for m in snapshot.members)]
+    message += [text for p in snapshot.partitions for text in (p.error or "", p.stored.error or "" if p.stored else "")]
+    assert [text for text in message if f"znode {closed} cannot be read: not authorised" in text], message
+    assert snapshot.hidden == {closed: "not authorised"}
+    assert snapshot.problems == ()
     if place not in ("group", "offsets", "offset"):
-        assert [p.committed("both") for p in look.partitions if p.topic == topic] == [5]
+        assert [p.committed("both") for p in snapshot.partitions if p.topic == topic] == [5]
     if place == "topic":
         assert registry.write(Delete(closed)) is None
 
@@ -168,15 +168,15 @@ def test_what_vanishes_between_two_rounds_is_gone(
             assert registry.write(Delete(paths[what])) is None
 
     with Meddler(registry.settings, lambda op: op == Get(paths[what]), remove) as meddled:
-        look = read_group(meddled, group)
+        snapshot = read_group(meddled, group)
     assert meddled._meddle is None
-    assert look.problems == ()
-    assert [member.error for member in look.members] == [None] * len(look.members)
-    by_name = {p.name: p for p in look.partitions}
+    assert snapshot.problems == ()
+    assert [member.error for member in snapshot.members] == [None] * len(snapshot.members)
+    by_name = {p.name: p for p in snapshot.partitions}
     assert by_name[f"{kept}-0"].committed("both") == 6
     match what:
         case "member":
-            assert [member.member for member in look.members] == [f"{group}_b"]
+            assert [member.member for member in snapshot.members] == [f"{group}_b"]
             assert by_name[f"{topic}-0"].member is None
         case "owner":
             assert by_name[f"{topic}-0"].owner is None
@@ -184,7 +184,7 @@ def test_what_vanishes_between_two_rounds_is_gone(
             assert by_name[f"{topic}-0"].stored is None
         case "topic":
             assert not by_name[f"{topic}-0"].exists
-            assert not look.topics[topic].exists
+            assert not snapshot.topics[topic].exists
 
 
 def test_the_registry_is_only_read(registry: Registry, kafka: KafkaSettings, groups: Groups) -> None:

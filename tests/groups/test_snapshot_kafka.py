@@ -28,18 +28,23 @@ def test_a_group_in_kafka(
     fill(topic, 10, 2)
     with joined(kafka, group, [topic]) as member:
         member.commit(P(topic, 0), 3)
-        for look in (read_group(registry, group, kafka=kafka), read_group(None, group, kafka=kafka)):
-            assert (look.store, look.state, look.in_zookeeper, look.members) == ("kafka", "active", False, ())
-            assert [(p.name, p.leader, p.log_end, p.lag("kafka")) for p in look.partitions] == [
+        for snapshot in (read_group(registry, group, kafka=kafka), read_group(None, group, kafka=kafka)):
+            assert (snapshot.store, snapshot.state, snapshot.in_zookeeper, snapshot.members) == (
+                "kafka",
+                "active",
+                False,
+                (),
+            )
+            assert [(p.name, p.leader, p.log_end, p.lag("kafka")) for p in snapshot.partitions] == [
                 (f"{topic}-0", 1, 5, 2),
                 (f"{topic}-1", 1, 5, None),
             ]
-            assert look.coordinator is not None
-            assert look.coordinator.members[0].assigned == (P(topic, 0), P(topic, 1))
-            assert look.topics[topic].partitions == (0, 1)
-            assert look.warnings == look.problems == ()
-            assert ownership_defects(look) == []
-            assert look.broker_ids == (1,)
+            assert snapshot.coordinator is not None
+            assert snapshot.coordinator.members[0].assigned == (P(topic, 0), P(topic, 1))
+            assert snapshot.topics[topic].partitions == (0, 1)
+            assert snapshot.warnings == snapshot.problems == ()
+            assert ownership_defects(snapshot) == []
+            assert snapshot.broker_ids == (1,)
         assert group in {one.group for one in read_groups(None, kafka=kafka)}
     assert read_group(registry, group, kafka=kafka).state == "inactive"
     with pytest.raises(NotFoundError, match="in ZooKeeper"):
@@ -57,15 +62,15 @@ def test_a_group_in_both(
     fill(topic, 30, 3)
     group = groups.make({"@_a": static({topic: 1})}, {(topic, 0): "@_a-0"}, {(topic, 0): 4, (topic, 1): 9})
     commit_in_kafka(kafka, group, {P(topic, 0): 6, P(topic, 1): 8, P(topic, 2): 1})
-    look = read_group(registry, group, kafka=kafka)
-    assert (look.store, look.state) == ("both", "active")
+    snapshot = read_group(registry, group, kafka=kafka)
+    assert (snapshot.store, snapshot.state) == ("both", "active")
     stores = ("zookeeper", "kafka", "both")
-    assert [[p.committed(store) for store in stores] for p in look.partitions] == [
+    assert [[p.committed(store) for store in stores] for p in snapshot.partitions] == [
         [4, 6, 6],
         [9, 8, 9],
         [None, 1, 1],
     ]
-    assert [p.lag("both") for p in look.partitions] == [4, 1, 9]
+    assert [p.lag("both") for p in snapshot.partitions] == [4, 1, 9]
     alone = read_group(registry, group, kafka=kafka, store="zookeeper")
     assert (alone.store, alone.coordinator, alone.partitions[0].kafka) == ("zookeeper", None, None)
     assert alone.partitions[0].log_end == 10

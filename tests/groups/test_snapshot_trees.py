@@ -89,21 +89,21 @@ trees = st.dictionaries(nodes.map(lambda node: node[0]), data, max_size=12) | st
 @example({"/consumers/g/owners/t/0": b"m-0", "/consumers/g/owners/t/0-0": b"m-1", "/consumers/g/ids/m": b"[]"})
 @example({"/consumers/g/offsets/..../4294967296": b"5"})
 @example({"/consumers/g/owners/t/0": b"m-0", "/consumers/g/owners": CLOSED})
-def test_any_nodes_can_be_looked_at(tree: Tree) -> None:
+def test_any_nodes_can_be_read(tree: Tree) -> None:
     """Every owner and offset node is there as a partition or is named as a problem; everything made of it can be made.
     Groups are the same whether read alone or with others."""
     registry = cast("Registry", Table(tree))
     try:
-        look = read_group(registry, "g")
+        snapshot = read_group(registry, "g")
     except NotFoundError:
         assert not any(path.startswith("/consumers/g/") for path in tree)
         return
     everyone = {one.group: one for one in read_groups(registry)}
-    assert [getattr(everyone["g"], field) for field in SAME] == [getattr(look, field) for field in SAME]
-    assert [p.key for p in look.partitions] == sorted({p.key for p in look.partitions})
-    assert look.subscribed == {topic for member in look.members for topic in member.streams}
-    told = "\n".join([*map(str, look.problems), *look.hidden])
-    by_key = {(p.topic, p.partition): p for p in look.partitions}
+    assert [getattr(everyone["g"], field) for field in SAME] == [getattr(snapshot, field) for field in SAME]
+    assert [p.key for p in snapshot.partitions] == sorted({p.key for p in snapshot.partitions})
+    assert snapshot.subscribed == {topic for member in snapshot.members for topic in member.streams}
+    message = "\n".join([*map(str, snapshot.problems), *snapshot.hidden])
+    by_key = {(p.topic, p.partition): p for p in snapshot.partitions}
     readable = set(Table(tree).nodes)
     for path in readable:
         _, *parts = path.split("/")
@@ -111,20 +111,20 @@ def test_any_nodes_can_be_looked_at(tree: Tree) -> None:
             continue
         above = ["/" + "/".join(parts[:length]) for length in (3, 4)]
         if any(Table(tree).nodes[parent] == CLOSED for parent in above):
-            assert any(parent in told for parent in above)
-        elif f"znode {path} " not in told:
+            assert any(parent in message for parent in above)
+        elif f"znode {path} " not in message:
             found = by_key[(parts[3], int(parts[4].rpartition("-")[2]))]
             assert found.stored is not None if parts[2] == "offsets" else (found.owner or found.error)
-    check_rows(look)
+    check_rows(snapshot)
 
 
 SAME = ("members", "partitions", "subscribed", "problems", "topics", "state", "store", "last_change")
 
 
-def check_rows(look: GroupSnapshot) -> None:
+def check_rows(snapshot: GroupSnapshot) -> None:
     """Everything that is shown of it can be made."""
-    assert isinstance(notes(look), list)
-    assert group_row(look).partitions == len(look.partitions)
-    assert len(member_rows(look)) == len(look.members)
-    assert len(owner_rows(look)) <= len(partition_rows(look, "both")) == len(look.partitions)
-    assert isinstance(ownership_defects(look), list)
+    assert isinstance(notes(snapshot), list)
+    assert group_row(snapshot).partitions == len(snapshot.partitions)
+    assert len(member_rows(snapshot)) == len(snapshot.members)
+    assert len(owner_rows(snapshot)) <= len(partition_rows(snapshot, "both")) == len(snapshot.partitions)
+    assert isinstance(ownership_defects(snapshot), list)

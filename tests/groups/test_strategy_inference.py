@@ -136,7 +136,7 @@ def test_ties_may_be_dealt_in_any_order(members: Members, partitions: Partitions
 
 
 @pytest.mark.parametrize("winner", ["g_a", "g_b"])
-def test_range_beside_roundrobin(winner: str) -> None:
+def test_range_with_roundrobin(winner: str) -> None:
     """Two members and 24 partitions: one holds its 12, and what it holds tells what both run."""
     members = {"g_a": {"t": 1}, "g_b": {"t": 1}}
     partitions = {"t": range(24)}
@@ -160,7 +160,7 @@ def test_the_majority_tells_who_deviates() -> None:
     assert NEW not in found.may_run["g_c"]  # this one is free
 
 
-def test_a_stranger_blocks_a_member_that_does_not_deviate() -> None:
+def test_a_foreign_owner_blocks_a_member_that_does_not_deviate() -> None:
     """A member whose share an owner that is not registered keeps is blocked; it runs what the others run."""
     members = {"g_a": {"t": 1}, "g_b": {"t": 1}}
     partitions = {"t": range(8)}

@@ -123,8 +123,10 @@ def test_notes_say_alike_things_once() -> None:
     partitions += [GroupPartition("w", n, stored=offset) for n, offset in enumerate(closed)]
     partitions += [GroupPartition("v", 0, kafka=KafkaOffset(None, error="not authorised"))]
     away, problem = "log offsets: brokers away: start them", NodeProblem("/x", "is empty")
-    look = replace(snapshot(*partitions, warnings=(away,), problems=(problem,)), unanswered=frozenset({"brokers away"}))
-    assert notes(look) == [
+    group_snapshot = replace(
+        snapshot(*partitions, warnings=(away,), problems=(problem,)), unanswered=frozenset({"brokers away"})
+    )
+    assert notes(group_snapshot) == [
         "log offsets: brokers away: start them",
         "znode /x is empty",
         "u-0: the owner node is empty",
@@ -134,16 +136,16 @@ def test_notes_say_alike_things_once() -> None:
         "t-0..2: no leader",
         "u-1..2: it is not known",
     ]
-    assert "v-0" not in "".join(notes(look, "zookeeper"))
-    assert "its offset" not in "".join(notes(look, "kafka"))
+    assert "v-0" not in "".join(notes(group_snapshot, "zookeeper"))
+    assert "its offset" not in "".join(notes(group_snapshot, "kafka"))
 
 
 def test_only_some_topics() -> None:
     """The partitions of the others go; the rest of the look stays."""
-    look = snapshot(GroupPartition("t", 0), GroupPartition("u", 0), members=(member(t=1, u=1),))
-    kept = only_topics(look, ["u", "nothing"])
+    group_snapshot = snapshot(GroupPartition("t", 0), GroupPartition("u", 0), members=(member(t=1, u=1),))
+    kept = only_topics(group_snapshot, ["u", "nothing"])
     assert [p.name for p in kept.partitions] == ["u-0"]
-    assert (kept.members, kept.subscribed) == (look.members, look.subscribed)
+    assert (kept.members, kept.subscribed) == (group_snapshot.members, group_snapshot.subscribed)
 
 
 partitions = st.builds(
@@ -178,21 +180,25 @@ def test_every_owner_has_its_row(
     found += [GroupPartition(*key) for share in in_kafka or () for key in dict.fromkeys(share) if key not in keys]
     unique = {p.key: p for p in found}
     found = [unique[key] for key in sorted(unique)]
-    look = snapshot(*found, members=(member(t=2),) if live else (), coordinator=coordinator)
+    group_snapshot = snapshot(*found, members=(member(t=2),) if live else (), coordinator=coordinator)
     if not live:
-        look = replace(look, partitions=tuple(replace(p, member=None) for p in look.partitions))
-    rows = owner_rows(look)
+        group_snapshot = replace(
+            group_snapshot, partitions=tuple(replace(p, member=None) for p in group_snapshot.partitions)
+        )
+    rows = owner_rows(group_snapshot)
     placed = [(row.topic, row.partition, row.store) for row in rows]
     assert len(set(placed)) == len(placed)
     assert {(row.topic, row.partition, row.owner) for row in rows if row.store == "zookeeper" and row.owner} == {
-        (p.topic, p.partition, p.owner) for p in look.partitions if p.owner
+        (p.topic, p.partition, p.owner) for p in group_snapshot.partitions if p.owner
     }
     held = {key for share in in_kafka or () for key in share}
     assert {(row.topic, row.partition) for row in rows if row.store == "kafka"} == held
-    assert isinstance(ownership_defects(look), list)
+    assert isinstance(ownership_defects(group_snapshot), list)
     for store in ("zookeeper", "kafka", "both"):
-        rows_of_store = partition_rows(look, store)  # type: ignore[arg-type]
-        assert {(row.topic, row.partition) for row in rows_of_store} >= {p.key for p in look.partitions if p.owner}
+        rows_of_store = partition_rows(group_snapshot, store)  # type: ignore[arg-type]
+        assert {(row.topic, row.partition) for row in rows_of_store} >= {
+            p.key for p in group_snapshot.partitions if p.owner
+        }
 
 
 def test_very_many_partitions_are_counted() -> None:
@@ -208,14 +214,14 @@ def test_what_is_not_known_of_many_groups_is_said_once() -> None:
     """One line for each cause, with the first few groups and how many there are; a single one is named, as it is, and
     other warnings come once."""
     silent, away = "no answer within 5 s", "Broker: Coordinator not available"
-    told: list[tuple[str, dict[Half, str]]] = [
+    message: list[tuple[str, dict[Half, str]]] = [
         *((f"g{n}", {"members": silent, "offsets": silent}) for n in range(7)),
         ("half", {"offsets": silent}),
         ("a: b", {"members": away, "offsets": away}),
         ("two", {"members": away, "offsets": silent}),
     ]
-    looks = [replace(snapshot(), group=name, warnings=("all",), kafka_untold=untold) for name, untold in told]
-    assert shared_warnings(looks) == [
+    snapshots = [replace(snapshot(), group=name, warnings=("all",), kafka_failures=untold) for name, untold in message]
+    assert shared_warnings(snapshots) == [
         "all",
         f"members and offsets of 7 groups in Kafka (g0, g1, g2, g3, g4 and 2 more) are not known: {silent}",
         f"offsets of 2 groups in Kafka (half, two) are not known: {silent}",

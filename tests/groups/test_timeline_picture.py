@@ -100,7 +100,7 @@ def test_every_member_has_a_colour_of_its_own() -> None:
     assert len({colour(number) for number in range(1, 501)}) == 500
 
 
-def test_one_look_is_a_picture() -> None:
+def test_one_snapshot_is_a_picture() -> None:
     """A recording that was ended at once, and a group without anything, can be drawn."""
     assert fills(drawn([state(5, {0: "a@5"}, "a", 4)])).keys() == {"g_a"}
     assert fills(drawn([WatchedGroup(5, "g")])) == {}

@@ -49,7 +49,7 @@ def test_nothing_speaks_against_a_healthy_group() -> None:
     assert find_objection(snapshot(MEMBERS, PARTITIONS, swapped), PLAN, None) is None
 
 
-def test_who_has_left_is_told_with_what_became_of_its_share() -> None:
+def test_who_has_left_is_reported_with_what_became_of_its_share() -> None:
     """Who took it over, what nobody owns, and nothing of those who stayed or came."""
     before = snapshot(MEMBERS, PARTITIONS, OWNERS)
     assert find_departures(before, before) == []
@@ -98,7 +98,7 @@ def test_a_strategy_that_refuses() -> None:
     assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), None, "roundrobin refuses this group") is None
 
 
-def test_a_stranger_in_a_share() -> None:
+def test_a_foreign_owner_in_a_share() -> None:
     """A share of which somebody else, who is not registered, owns a part would be lost as a whole."""
     stranger = TopicPartition("t", 1)
     refused = find_objection(snapshot(MEMBERS, PARTITIONS, {**OWNERS, stranger: "g_gone-0"}), PLAN, None)

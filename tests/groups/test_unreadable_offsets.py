@@ -34,7 +34,7 @@ def stored(
     each: group and topic."""
 
     def make(*values: bytes) -> tuple[str, str]:
-        group, topic = unique("spoilt"), make_topic(len(values))
+        group, topic = unique("malformed"), make_topic(len(values))
         fill(topic, 10 * len(values), len(values))
         assert not isinstance(registry.write(Ensure(znodes.offset_topic(group, topic))), Failure)
         for number, value in enumerate(values):
@@ -58,7 +58,7 @@ def data(registry: Registry, group: str, topic: str, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("release", ["1.1.1", "0.8.2.2"])
-def test_a_number_with_something_beside_it_stops_the_reference(
+def test_a_number_with_other_characters_stops_the_scala_consumer(
     release: str,
     stored: Callable[..., tuple[str, str]],
     cluster: Sandbox,
@@ -81,7 +81,7 @@ def test_a_number_with_something_beside_it_stops_the_reference(
         wait_until(lambda: len(owners(registry, group)) == 1, 60, "it has its share")
 
 
-def test_digits_of_other_scripts_are_digits_to_the_reference(
+def test_digits_of_other_scripts_are_digits_to_the_scala_consumer(
     stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
     """A member of 1.1.1 starts at such a number, and so it is an offset here."""

@@ -16,7 +16,7 @@ from members import ProcessMember, ReadMember, owners, wait_for_rest
 from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.findings.scene import REST
+from zkgroup.groups.findings.group_facts import REST
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
@@ -68,8 +68,8 @@ def hung(
 def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Registry) -> None:
     """Its claims are older than the last change of the group, those of others are not: it is to be looked at, the
     member whose share it holds is told to wait for that, and a rebalance that is tried says what it measured."""
-    look = read_group(registry, hung.group)
-    later = replace(look, taken_at=look.taken_at + REST)
+    snapshot = read_group(registry, hung.group)
+    later = replace(snapshot, taken_at=snapshot.taken_at + REST)
     b, c = f"{hung.group}_b", f"{hung.group}_c"
     finding = found(later, "unresponsive-member")
     assert (finding.subject, finding.severity) == (b, "critical")
@@ -106,20 +106,20 @@ def test_a_member_that_hangs_alone(
         data = encode_registration(Registration("static", {}, 1411294187842))
         assert not isinstance(registry.write(Create(passing, data, ephemeral=True)), Failure)
         registry.write(Delete(passing))
-        look = _rested(registry, group)
-        finding = found(look, "rebalance-in-progress")
+        snapshot = _rested(registry, group)
+        finding = found(snapshot, "rebalance-in-progress")
         assert (finding.severity, f"{group}_b has yet to rebalance" in finding.message) == ("info", True)
-        assert codes(look) & TOLD == {finding.code}
-        later = replace(look, taken_at=look.taken_at + REST)
-        assert codes(later, look) & TOLD == {"unresponsive-member"}
+        assert codes(snapshot) & TOLD == {finding.code}
+        later = replace(snapshot, taken_at=snapshot.taken_at + REST)
+        assert codes(later, snapshot) & TOLD == {"unresponsive-member"}
         member.go_on()
         wait_until(lambda: not codes(_rested(registry, group)) & TOLD, 30, "the member has followed")
 
 
 def _rested(registry: Registry, group: str) -> GroupSnapshot:
     """A look at the group, as if it came some time later: what has times is no news any more."""
-    look = read_group(registry, group)
-    return replace(look, taken_at=look.taken_at + REST)
+    snapshot = read_group(registry, group)
+    return replace(snapshot, taken_at=snapshot.taken_at + REST)
 
 
 # --- by hand --------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_who_claimed_after_the_change_is_not_called_hung() -> None:
     assert "unresponsive-member" not in codes(replace(HUNG, partitions=claimed))
 
 
-def test_nobody_is_called_hung_by_one_look_at_a_change_without_a_date() -> None:
+def test_one_snapshot_of_a_change_without_a_date_names_no_hung_member() -> None:
     """Where nobody has claimed anew yet, a member may have left this very moment: only a second look, or a member that
     came long ago, tells."""
     alone = replace(

@@ -117,7 +117,7 @@ def _disjoint(shares: list[dict[TopicPartition, ConsumerThreadId]]) -> bool:
     return sum(map(len, shares)) == len({partition for share in shares for partition in share})
 
 
-def test_range_beside_roundrobin() -> None:
+def test_range_with_roundrobin() -> None:
     """Two members, 24 partitions: one holds 12, the other nothing, and 12 are unread; who, is a race."""
     group = scenario({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(24)})
     plan = plan_all(group, RANGE, {"b": NEW})
@@ -153,7 +153,7 @@ def test_releases_that_hash_differently() -> None:
     assert len(plan.outcomes) > 1
 
 
-def test_the_old_refuse_beside_the_new() -> None:
+def test_the_old_refuse_the_new() -> None:
     """Unequal streams: a member of 0.8.2 refuses beside one of 1.1.1, which holds its share and no more."""
     group = scenario({"a": {"t": 1, "u": 2}, "b": {"t": 1, "u": 1}}, {"t": range(12), "u": range(9)})
     plan = plan_all(group, NEW, {"a": OLD})
@@ -368,8 +368,7 @@ def test_misfits_name_partitions_and_owners() -> None:
     owners = {TopicPartition("t", 0): "g_b-0", TopicPartition("old", 0): "g_b-0"}
     group = snapshot(members, {"t": range(2)}, owners, errors={"g_bad": "no JSON"})
     assert find_misfits(group, [RANGE, NEW]) == [
-        "member g_bad: no JSON; no Scala member can rebalance beside it: the plan leaves it out, and takes it to be"
-        " mended first",
+        "member g_bad: no JSON; no Scala member can rebalance until it is corrected: the plan leaves it out",
         "old-0 is owned by g_b-0, the plan gives it to nobody",
         "t-0 is owned by g_b-0, the plan gives it to g_a-0",
         "t-1 has no owner, the plan gives it to g_b-0",

@@ -121,12 +121,12 @@ def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry
 @pytest.mark.parametrize(
     ("what", "when"),
     [
-        ("moved", "before the look"),
-        ("moved", "after the look"),
-        ("appeared", "before the look"),
-        ("appeared", "after the look"),
+        ("moved", "before the read"),
+        ("moved", "after the read"),
+        ("appeared", "before the read"),
+        ("appeared", "after the read"),
         # After the look a transaction cannot tell it from the node that was there: docs/explanation/safe-changes.md.
-        ("made again", "before the look"),
+        ("made again", "before the read"),
     ],
 )
 def test_what_has_changed_stays(registry: Registry, second: Registry, make_group: Build, when: str, what: str) -> None:
@@ -145,10 +145,10 @@ def test_what_has_changed_stays(registry: Registry, second: Registry, make_group
         second.write(Create(path, b"7"))
 
     tree = read_tree(registry, group)
-    if when == "before the look":
+    if when == "before the read":
         meddle(1)
     with (
-        Meddler(registry.settings, meddle if when == "after the look" else lambda n: None) as meddler,
+        Meddler(registry.settings, meddle if when == "after the read" else lambda n: None) as meddler,
         pytest.raises(RefusedError, match=f"have changed since the plan was made: {path}; nothing was removed"),
     ):
         remove_nodes(meddler, ZnodeRemoval(tree))
@@ -287,7 +287,7 @@ def unsubscribe(looking: Registry, removing: Registry, group: str, *topics: str)
     return remove_nodes(removing, ZnodeRemoval(tree, roots=roots, guarding=guard, check_after=True))
 
 
-def test_a_topic_that_nobody_reads_goes_beside_members(
+def test_an_unread_topic_goes_with_members_active(
     registry: Registry, make_group: Build, reader: Callable[..., str]
 ) -> None:
     """Members of other topics are let be; offsets and left owners of the topic go, the others' stay."""
@@ -331,7 +331,7 @@ def test_a_topic_that_somebody_reads_stays(
 
 
 @pytest.mark.parametrize("owners", ["missing", "empty", "of others"])
-def test_a_claim_after_the_last_look_stops_it(
+def test_a_claim_after_the_last_read_stops_it(
     registry: Registry, second: Registry, make_group: Build, reader: Callable[..., str], owners: str
 ) -> None:
     """A member that subscribes and claims at once, before the transaction, keeps its offsets."""

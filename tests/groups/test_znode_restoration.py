@@ -128,7 +128,7 @@ def test_a_backup_without_the_group() -> None:
         deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
 
 
-def test_owners_that_nobody_held_stay_away(registry: Registry, make_group: Build) -> None:
+def test_owners_without_a_session_are_not_restored(registry: Registry, make_group: Build) -> None:
     """Debris that a deletion has removed is not made again: it would keep the partition from every member."""
     group = make_group({P("t", 0): 5})
     owner = znodes.owner(group, P("t", 0))
@@ -141,5 +141,5 @@ def test_owners_that_nobody_held_stay_away(registry: Registry, make_group: Build
     assert restore(registry, deleted_groups(backup, None)) == {group: None}
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}
-    (told,) = describe_left_out(backup)
-    assert told.startswith("1 owner node of the backup that nobody held")
+    (message,) = describe_left_out(backup)
+    assert message.startswith("1 owner node of the backup that nobody held")

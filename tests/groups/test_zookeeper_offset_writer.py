@@ -52,7 +52,7 @@ def test_an_active_group_is_refused(registry: Registry, second: Registry, make_g
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_member_that_comes_after_the_last_look_wins(
+def test_a_member_that_comes_after_the_last_read_wins(
     registry: Registry, second: Registry, make_group: Build, ids: bool
 ) -> None:
     """It registers between look and transaction: nothing is overwritten, and no node that was made stays behind."""
@@ -79,7 +79,7 @@ def test_an_ids_node_that_appears_meanwhile_is_no_member(
     assert values(registry, group, P("t", 0)) == [1]
 
 
-@pytest.mark.parametrize("when", ["before the look", "after the look"])
+@pytest.mark.parametrize("when", ["before the read", "after the read"])
 def test_an_offset_that_moved_is_not_overwritten(
     registry: Registry, second: Registry, make_group: Build, when: str
 ) -> None:
@@ -91,10 +91,10 @@ def test_an_offset_that_moved_is_not_overwritten(
             second.write(SetData(znodes.offset(group, P("t", 1)), b"66"))
 
     writes = plan(registry, group, {P("t", 0): 1, P("t", 1): 1})
-    if when == "before the look":
+    if when == "before the read":
         move(1)
     with (
-        Meddler(registry.settings, move if when == "after the look" else lambda n: None) as meddler,
+        Meddler(registry.settings, move if when == "after the read" else lambda n: None) as meddler,
         pytest.raises(WriteRefusedError, match=r"have changed .*: t-1 \(was 6, is 66\); nothing was written"),
     ):
         write_offsets(meddler, group, writes)

@@ -139,7 +139,7 @@ def test_a_share() -> None:
     assert plan.of("other") == {}
 
 
-def test_ties_are_told_and_broken_by_name() -> None:
+def test_ties_are_reported_and_broken_by_name() -> None:
     """Aa and BB hash alike: the plan says so, and deals them in order of topic and partition."""
     plan = assign("roundrobin", "1.1", {"c": {"Aa": 3, "BB": 3}}, {"BB": [0], "Aa": [0]})
     assert plan.ties == ((TopicPartition("Aa", 0), TopicPartition("BB", 0)),)

@@ -188,14 +188,14 @@ class ScalaConsumer:
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def reference(
+def scala_consumer(
     request: pytest.FixtureRequest,
     zookeeper: Sandbox,
-    reference_jars: Callable[[Sequence[str]], list[str]],
+    scala_consumer_jars: Callable[[Sequence[str]], list[str]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[ScalaConsumer]:
     """A running virtual machine with the jars of each release in turn."""
-    (jars,) = reference_jars([request.param])
+    (jars,) = scala_consumer_jars([request.param])
     with java_machine(Path(jars), tmp_path_factory.mktemp("jvm")) as jvm:
         yield ScalaConsumer(request.param, jvm, zookeeper.address)
 
@@ -220,21 +220,21 @@ class Tally(NamedTuple):
     partitions: int
 
 
-def compare_group(reference: ScalaConsumer, session: Any, world: World, group: str) -> Tally:
+def compare_group(scala_consumer: ScalaConsumer, session: Any, world: World, group: str) -> Tally:
     """Compare the share of every member under both strategies."""
     shares = refused = partitions = 0
     plans: dict[Strategy, Assignment | None] = {
-        "range": plan_of(world, group, reference.release, "range"),
-        "roundrobin": plan_of(world, group, reference.release, "roundrobin"),
+        "range": plan_of(world, group, scala_consumer.release, "range"),
+        "roundrobin": plan_of(world, group, scala_consumer.release, "roundrobin"),
     }
     assert all(plan is None or not plan.ties for plan in plans.values())
     for member in world.groups[group]:
-        context = reference.context(session, group, member)
+        context = scala_consumer.context(session, group, member)
         if not context.consumersForTopic().size():
             continue  # nobody reads anything: 0.8.2's roundrobin fails, the others return nothing
         for strategy, plan in plans.items():
-            expected = reference.share(strategy, context, member)
-            got = None if plan is None else {reference.line(*entry) for entry in plan.of(member).items()}
+            expected = scala_consumer.share(strategy, context, member)
+            got = None if plan is None else {scala_consumer.line(*entry) for entry in plan.of(member).items()}
             assert got == expected, (world.chroot, group, member, strategy)
             shares += 1
             refused += got is None
@@ -242,13 +242,13 @@ def compare_group(reference: ScalaConsumer, session: Any, world: World, group: s
     return Tally(shares, refused, partitions)
 
 
-def test_whole_plans_are_the_references_own(reference: ScalaConsumer, worlds: list[World]) -> None:
+def test_whole_plans_are_the_scala_consumers_own(scala_consumer: ScalaConsumer, worlds: list[World]) -> None:
     """On 200 random registries every member's share, under both strategies, is what the release computes."""
 
     def compare_world(world: World) -> list[Tally]:
-        session = reference.connect(world.chroot)
+        session = scala_consumer.connect(world.chroot)
         try:
-            return [compare_group(reference, session, world, group) for group in world.groups]
+            return [compare_group(scala_consumer, session, world, group) for group in world.groups]
         finally:
             session.close()
 
@@ -256,10 +256,10 @@ def test_whole_plans_are_the_references_own(reference: ScalaConsumer, worlds: li
         tallies = [tally for found in pool.map(compare_world, worlds) for tally in found]
     assert sum(tally.shares for tally in tallies) > 1000
     assert sum(tally.partitions for tally in tallies) > 4_000
-    assert (sum(tally.refused for tally in tallies) > 100) == (reference.release == "0.8.2.2")
+    assert (sum(tally.refused for tally in tallies) > 100) == (scala_consumer.release == "0.8.2.2")
 
 
-def test_equal_hash_codes_are_a_tie(reference: ScalaConsumer, zookeeper: Sandbox) -> None:
+def test_equal_hash_codes_are_a_tie(scala_consumer: ScalaConsumer, zookeeper: Sandbox) -> None:
     """Where hash codes are equal (Aa and BB) the plans agree but for who owns which of the tied partitions."""
     partitions = {"Aa": (0, 1, 2), "BB": (0, 1, 2), "C": (0, 1)}
     world = World(f"/{fresh_name('ties')}", partitions)
@@ -271,20 +271,20 @@ def test_equal_hash_codes_are_a_tie(reference: ScalaConsumer, zookeeper: Sandbox
     for member, registration in world.groups["g"].items():
         nodes[f"{world.chroot}/consumers/g/ids/{member}"] = encode_registration(registration)
     write(zookeeper, nodes)
-    plan = plan_of(world, "g", reference.release, "roundrobin")
+    plan = plan_of(world, "g", scala_consumer.release, "roundrobin")
     assert plan is not None
     assert sorted(plan.ties) == [(TopicPartition("Aa", p), TopicPartition("BB", p)) for p in range(3)]
-    session = reference.connect(world.chroot)
+    session = scala_consumer.connect(world.chroot)
     theirs: set[str] = set()
     for member in world.groups["g"]:
-        theirs |= reference.share("roundrobin", reference.context(session, "g", member), member) or set()
+        theirs |= scala_consumer.share("roundrobin", scala_consumer.context(session, "g", member), member) or set()
     session.close()
     untied = [TopicPartition("C", 0), TopicPartition("C", 1)]
-    assert {reference.line(partition, plan.owners[partition]) for partition in untied} <= theirs
+    assert {scala_consumer.line(partition, plan.owners[partition]) for partition in untied} <= theirs
     for one, other in plan.ties:
         owners = plan.owners[one], plan.owners[other]
-        straight = {reference.line(one, owners[0]), reference.line(other, owners[1])}
-        swapped = {reference.line(one, owners[1]), reference.line(other, owners[0])}
+        straight = {scala_consumer.line(one, owners[0]), scala_consumer.line(other, owners[1])}
+        swapped = {scala_consumer.line(one, owners[1]), scala_consumer.line(other, owners[0])}
         assert straight <= theirs or swapped <= theirs
 
 
@@ -347,13 +347,15 @@ def odd_registrations(zookeeper: Sandbox) -> str:
     return odd
 
 
-def test_registrations_are_read_as_the_reference_reads_them(reference: ScalaConsumer, odd_registrations: str) -> None:
+def test_registrations_are_read_as_the_scala_consumer_reads_them(
+    scala_consumer: ScalaConsumer, odd_registrations: str
+) -> None:
     """What a release reads is what is decoded and resolved; what stops every release is malformed, and nothing else."""
-    session = reference.connect(odd_registrations)
-    newest = reference.release == "1.1.1"
+    session = scala_consumer.connect(odd_registrations)
+    newest = scala_consumer.release == "1.1.1"
     for i, data in enumerate(ALL_DATA):
         try:
-            theirs = reference.topic_count(session, f"g{i}", "c").getConsumerThreadIdsPerTopic()
+            theirs = scala_consumer.topic_count(session, f"g{i}", "c").getConsumerThreadIdsPerTopic()
         except Py4JJavaError:
             theirs = None
         readable = data in READ_BY_ALL or data in (READ_SINCE_1_0 if newest else READ_BEFORE_1_0)
@@ -369,10 +371,10 @@ def test_registrations_are_read_as_the_reference_reads_them(reference: ScalaCons
     session.close()
 
 
-@pytest.mark.parametrize("reference", ["1.1.1"], indirect=True)
-def test_registrations_are_written_as_the_reference_writes_them(reference: ScalaConsumer) -> None:
+@pytest.mark.parametrize("scala_consumer", ["1.1.1"], indirect=True)
+def test_registrations_are_written_as_the_scala_consumer_writes_them(scala_consumer: ScalaConsumer) -> None:
     """Byte for byte what 1.1.1's encoder makes of the same keys in its order."""
-    empty = getattr(reference.jvm.scala.collection.immutable, "Map$EmptyMap$").__getattr__("MODULE$")
+    empty = getattr(scala_consumer.jvm.scala.collection.immutable, "Map$EmptyMap$").__getattr__("MODULE$")
     for registration in (
         Registration("static", {"t.a-b_c": 12, "u": 1}, 1411294187842),
         Registration("static", {}, 1),
@@ -383,20 +385,20 @@ def test_registrations_are_written_as_the_reference_writes_them(reference: Scala
             subscription = subscription.updated(topic, streams)
         entries = empty.updated("version", 1).updated("subscription", subscription)
         entries = entries.updated("pattern", registration.pattern).updated("timestamp", str(registration.timestamp))
-        assert reference.jvm.kafka.utils.Json.legacyEncodeAsString(entries).encode() == encode_registration(
+        assert scala_consumer.jvm.kafka.utils.Json.legacyEncodeAsString(entries).encode() == encode_registration(
             registration
         )
 
 
-def test_filters_take_the_topics_that_the_reference_takes(reference: ScalaConsumer) -> None:
+def test_filters_take_the_topics_that_the_scala_consumer_takes(scala_consumer: ScalaConsumer) -> None:
     """White lists and black lists, with their normalisation and the internal topics of each release."""
     names = [*STEMS, "a", "b", "t-111", "__consumer_offsets", "__transaction_state", "A.B"]
     raw = [*FILTERS, "", " a . b ", '"t"', "'\"t,T'\"", "\t'a.b'\n", "a.b|", "a||b", "'a\",\"b'", ",".join(STEMS)]
-    internal = internal_topics(reference.release)
+    internal = internal_topics(scala_consumer.release)
     for expression in raw:
         pairs = (("white_list", "Whitelist"), ("black_list", "Blacklist"))
         for kind, name in pairs:
-            theirs = getattr(reference.jvm.kafka.consumer, name)(expression)
+            theirs = getattr(scala_consumer.jvm.kafka.consumer, name)(expression)
             ours = TopicFilter(kind, expression)
             assert ours.expression == theirs.regex()
             for exclude in (True, False):

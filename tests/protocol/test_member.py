@@ -71,7 +71,7 @@ def test_what_is_owned_is_kept_while_all_brokers_are_away() -> None:
     world.come_to_rest(10.0)
 
 
-def test_brokers_that_come_beside_others_cause_nothing() -> None:
+def test_further_brokers_cause_nothing() -> None:
     """Leader changes are the fetcher's business."""
     world, member = settled_member()
     before = member.member.counters.rebalances
@@ -91,7 +91,7 @@ def test_an_id_held_by_a_leftover_session_is_waited_for() -> None:
     world.come_to_rest(5.0)
 
 
-def test_waiting_for_an_id_stands_a_lost_connection() -> None:
+def test_waiting_for_an_id_survives_a_lost_connection() -> None:
     """The watch on the id is lost with the connection: the node is looked at again."""
     world, member = settled_member()
     again = world.join("m1")

@@ -37,7 +37,7 @@ def test_a_missing_offset_starts_where_the_reset_says_and_is_stored() -> None:
     assert [world.offset(partition) for partition in T] == [20] * 4
 
 
-def test_a_spoilt_offset_node_holds_back_its_partition_alsettled_member() -> None:
+def test_a_malformed_offset_node_holds_back_its_partition_alsettled_member() -> None:
     """The others are read; the node is named, left as it is, and followed as soon as somebody mends it."""
     world = World(1)
     path = znodes.offset(GROUP, T[1])
@@ -55,7 +55,7 @@ def test_a_spoilt_offset_node_holds_back_its_partition_alsettled_member() -> Non
 
 
 def test_a_member_that_can_read_nothing_of_its_share_leaves() -> None:
-    """Where every offset node of the share is spoilt, sitting there would look like work."""
+    """Where every offset node of the share is malformed, sitting there would look like work."""
     world = World(1, {"t": 1})
     world.write(znodes.offset(GROUP, T[0]), b"seven")
     member = world.join("m1")
@@ -95,26 +95,26 @@ def test_a_partition_that_has_a_leader_soon_is_no_news() -> None:
     assert not [line for line in member.log[before:] if "not read" in line or "now" in line]
 
 
-def test_partitions_that_stay_without_a_leader_are_told_once_and_their_return() -> None:
+def test_partitions_that_stay_without_a_leader_are_reported_once_and_their_return() -> None:
     """One line for the partitions of a topic, also when the group rebalances meanwhile, and one when all is well."""
     world = World(1, {"t": 5, "u": 1})
     world.brokers.leaderless |= dict.fromkeys([*T[1:], TopicPartition("u", 0)])
     member = world.join("m1", topics={"t": 1, "u": 1})
     world.run(10.0)
-    told = [line for line in member.log if "not read" in line]
-    assert told == [
+    message = [line for line in member.log if "not read" in line]
+    assert message == [
         "t-1..3 are owned and not read: no leader that answers",
         "u-0 is owned and not read: no leader that answers",
     ]
     world.brokers.make_topic("t", 6)
     world.run(5.0)
-    assert [line for line in member.log if "not read" in line] == told
+    assert [line for line in member.log if "not read" in line] == message
     world.brokers.leaderless.clear()
     world.come_to_rest(10.0)
     assert [line for line in member.log if line.startswith("reads ")] == ["reads t-1..3, u-0 now"]
 
 
-def test_a_foreign_write_is_seen_counted_and_told() -> None:
+def test_a_foreign_write_is_seen_counted_and_reported() -> None:
     """Somebody else's offset is no accident that passes silently."""
     world, member = settled_member()
     world.write(znodes.offset(GROUP, T[0]), b"3")

@@ -33,7 +33,7 @@ def test_only_what_was_watched_and_did_not_change_is_surely_ours() -> None:
     assert watched().release() == ([A, B], {A, B})
 
 
-def test_a_doubt_is_kept_until_it_was_looked_at() -> None:
+def test_a_doubt_is_kept_until_it_was_read() -> None:
     """A change that is told while its node is being looked at needs another look."""
     holdings = watched()
     holdings.mark_unverified([A, TopicPartition("other", 0)])
@@ -44,7 +44,7 @@ def test_a_doubt_is_kept_until_it_was_looked_at() -> None:
     assert holdings.release() == ([A, B], {B})
 
 
-def test_what_is_being_looked_at_is_not_sure() -> None:
+def test_what_is_being_read_is_not_sure() -> None:
     """A release in the middle of a look trusts nothing that is being looked at."""
     holdings = watched()
     holdings.mark_all_unverified()
@@ -52,7 +52,7 @@ def test_what_is_being_looked_at_is_not_sure() -> None:
     assert holdings.release()[1] == set()
 
 
-def test_a_look_that_found_a_loss_leaves_all_it_looked_at_in_doubt() -> None:
+def test_a_read_that_found_a_loss_leaves_all_it_read_in_doubt() -> None:
     """Where one owner node was changed by others, none of those looked at is deleted blindly."""
     holdings = watched()
     holdings.mark_all_unverified()

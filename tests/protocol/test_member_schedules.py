@@ -61,7 +61,7 @@ SCENARIOS = st.builds(
 
 @settings(max_examples=100)
 @given(SCENARIOS)
-def test_a_group_stands_any_schedule(found: Scenario) -> None:
+def test_a_group_survives_any_schedule(found: Scenario) -> None:
     """Whatever faults come, in whatever order: no invariant is broken, and the group comes to rest."""
     outcome = play(found, story=True)
     assert not outcome.violation, tell(found, outcome)

@@ -217,8 +217,10 @@ def test_leaving_takes_no_longer_than_its_limit(how: str) -> None:
     world.run(4.1)
     assert member.finished
     waited = {"cut": "ZooKeeper", "brokers": "the brokers", "listener": "the rebalance listener"}
-    told = [line for line in member.log if "still leaves" in line]
-    assert [f"waits 1 s at most for {waited[how]}" in line for line in told] == [True] if how in waited else not told
+    message = [line for line in member.log if "still leaves" in line]
+    assert (
+        [f"waits 1 s at most for {waited[how]}" in line for line in message] == [True] if how in waited else not message
+    )
     if how == "stuck":
         assert member.error is None
         assert member.member.counters.abandoned == 1
@@ -352,7 +354,7 @@ def test_a_watch_that_comes_late_lets_nobody_delete_what_is_anothers() -> None:
     assert {world.server.nodes[znodes.owner(GROUP, partition)].owner for partition in T} == {world.operator}
 
 
-def test_a_broker_that_comes_between_the_answers_of_a_look_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_comes_between_the_answers_of_a_read_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by the simulation: who joined while no broker was there looked with two requests, and passed over an event
     that came between their answers, as it did not know yet that it was waiting for one."""
     world = World(1)

@@ -115,7 +115,7 @@ def test_what_has_not_moved_is_not_written() -> None:
     assert shop.server.nodes[znodes.offset("g", A)].version == before
 
 
-def test_malformed_nodes_are_told_one_by_one_and_never_written() -> None:
+def test_malformed_nodes_are_reported_one_by_one_and_never_written() -> None:
     """A node that holds no offset is an error for its partition alone; a commit leaves it as it is."""
     shop = Shop()
     shop.write(A, b"seven")
@@ -127,7 +127,7 @@ def test_malformed_nodes_are_told_one_by_one_and_never_written() -> None:
     assert (shop.stored(A), shop.stored(B)) == (b"seven", b"9")
 
 
-def test_minus_one_and_blanks_are_read_as_the_reference_does() -> None:
+def test_minus_one_and_blanks_are_read_as_the_scala_consumer_does() -> None:
     """−1 stands for no offset; blanks do not matter."""
     shop = Shop()
     shop.write(A, b"-1")
@@ -149,7 +149,7 @@ def test_a_foreign_write_ahead_is_respected_until_we_are_past_it() -> None:
     assert shop.stored(A) == b"60"
 
 
-def test_a_foreign_rewind_under_an_owner_is_overwritten_and_told() -> None:
+def test_a_foreign_rewind_under_an_owner_is_overwritten_and_reported() -> None:
     """The owner goes on reading where it is, and its next commit says so."""
     shop = Shop()
     shop.write(A, b"10")
@@ -159,7 +159,7 @@ def test_a_foreign_rewind_under_an_owner_is_overwritten_and_told() -> None:
     assert (shop.stored(A), shop.stored(B)) == (b"20", b"1")
 
 
-def test_a_deleted_or_spoilt_node_is_written_again() -> None:
+def test_a_deleted_or_malformed_node_is_written_again() -> None:
     """Deleting or spoiling a node under its owner is a foreign write without a value."""
     shop = Shop()
     shop.write(A, b"1")
@@ -277,7 +277,7 @@ def test_a_takeover_between_any_two_operations_is_never_overwritten(lost: bool) 
     assert 4 <= moment < 19, "a sync, two looks, and a write at least"
 
 
-def test_a_lost_reply_is_looked_up_on_a_server_that_has_caught_up() -> None:
+def test_a_lost_reply_is_read_on_a_server_that_has_caught_up() -> None:
     """After a reconnect the server may not know yet of a write of ours whose reply was lost: it is not to be taken for
     somebody else's once it turns up, and what is stored is not held back for it."""
     shop = Shop()
@@ -302,7 +302,7 @@ def test_a_lost_reply_is_looked_up_on_a_server_that_has_caught_up() -> None:
     chunk=st.integers(1, 3),
     offsets=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6),
 )
-def test_whatever_is_lost_the_last_commit_stands(
+def test_whatever_is_lost_the_last_commit_stays(
     data: st.DataObject, chunk: int, offsets: list[tuple[int, int, int]]
 ) -> None:
     """Any mix of commits that succeed and commits of which any part was lost ends with the last one's offsets, and

@@ -30,7 +30,7 @@ def test_register_makes_the_parents_and_watches() -> None:
     assert shop.register() is True
     assert shop.server.nodes["/consumers/g/ids/me"].owner == shop.me
     shop.server.apply(shop.other, Delete("/consumers/g/ids/me"))
-    assert shop.told == ["/consumers/g/ids/me"]
+    assert shop.notified == ["/consumers/g/ids/me"]
 
 
 def test_register_again_in_the_same_session_is_no_conflict() -> None:
@@ -46,7 +46,7 @@ def test_register_waits_for_another_session() -> None:
     shop.make("/consumers/g/ids/me", b"{}", ephemeral=True)
     assert shop.register() is False
     shop.server.end_session(shop.other)
-    assert shop.told == ["/consumers/g/ids/me"]
+    assert shop.notified == ["/consumers/g/ids/me"]
 
 
 def test_nobody_registers_below_an_ephemeral_node() -> None:
@@ -86,11 +86,11 @@ def test_brokers_are_watched_only_while_there_is_none() -> None:
     shop = Shop()
     assert shop.run(do.any_broker()) is False
     shop.make("/brokers/ids/1")
-    assert shop.told == ["/brokers/ids"]
-    shop.told.clear()
+    assert shop.notified == ["/brokers/ids"]
+    shop.notified.clear()
     assert shop.run(do.any_broker()) is True
     shop.make("/brokers/ids/2")
-    assert shop.told == []
+    assert shop.notified == []
 
 
 def test_partitions_are_in_numeric_order_and_topics_may_be_missing() -> None:
@@ -101,7 +101,7 @@ def test_partitions_are_in_numeric_order_and_topics_may_be_missing() -> None:
     assert registry.partitions == {"t": (0, 9, 10)}
     assert registry.members == {"me": {"t": 1, "later": 1}}
     shop.make("/brokers/topics/later", b'{"version":1,"partitions":{"0":[1]}}')
-    assert shop.told == ["/brokers/topics/later"]
+    assert shop.notified == ["/brokers/topics/later"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{oops", b"{}", b'{"version":1}', b"\xff"])
@@ -115,12 +115,12 @@ def test_a_topic_whose_node_is_damaged_keeps_nobody_from_the_others(damage: byte
     (why,) = registry.damaged
     assert "/brokers/topics/bad" in why
     shop.server.apply(shop.other, SetData("/brokers/topics/bad", b'{"version":1,"partitions":{"0":[1]}}'))
-    assert shop.told == ["/brokers/topics/bad"]
+    assert shop.notified == ["/brokers/topics/bad"]
     assert shop.read(Registration("static", {"t": 1, "bad": 1}, 1)).damaged == ()
 
 
 @pytest.mark.parametrize("damage", [b"[1]", b'{"partitions":[0]}', b'{"partitions":{"x":[1]}}'])
-def test_damage_that_stops_the_reference_stops_us(damage: bytes) -> None:
+def test_damage_that_stops_the_scala_consumer_stops_us(damage: bytes) -> None:
     """Where every attempt of theirs fails there is no plan that all share."""
     shop = Shop()
     shop.register()
@@ -130,7 +130,7 @@ def test_damage_that_stops_the_reference_stops_us(damage: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "strategy", "told"),
+    ("pattern", "strategy", "notified"),
     [
         ("static", "range", False),
         ("static", "roundrobin", True),
@@ -138,13 +138,13 @@ def test_damage_that_stops_the_reference_stops_us(damage: bytes) -> None:
         ("black_list", "roundrobin", True),
     ],
 )
-def test_new_topics_are_watched_where_a_filter_may_take_them(pattern: Any, strategy: str, told: bool) -> None:
+def test_new_topics_are_watched_where_a_filter_may_take_them(pattern: Any, strategy: str, notified: bool) -> None:
     """The list of topics matters to filters, and to roundrobin, which deals out what anybody's filter takes."""
     shop = Shop()
     shop.register()
     shop.read(Registration(pattern, {"t": 1}, 1), strategy)
     shop.make("/brokers/topics/new")
-    assert shop.told == (["/brokers/topics"] if told else [])
+    assert shop.notified == (["/brokers/topics"] if notified else [])
 
 
 def test_roundrobin_reads_every_topic_that_anybody_reads() -> None:
@@ -164,7 +164,7 @@ def test_who_subscribes_to_nothing_is_no_member() -> None:
     shop.register()
     before = shop.read()
     shop.make("/consumers/g/ids/x", b'{"version":1,"subscription":{},"pattern":"static","timestamp":"1"}')
-    assert shop.told == ["/consumers/g/ids"]
+    assert shop.notified == ["/consumers/g/ids"]
     assert shop.read() == before
 
 
@@ -304,7 +304,7 @@ def test_a_node_of_ours_that_somebody_wrote_to_is_released_all_the_same() -> Non
     assert shop.owned() == {}
 
 
-def test_a_node_written_to_between_look_and_delete_is_looked_at_again() -> None:
+def test_a_node_written_to_between_read_and_delete_is_read_again() -> None:
     """An owner node that stays behind would be in the way of all others until our session ends."""
     shop = Shop()
     shop.run(do.claim("g", {T0: ME}, shop.me))
@@ -322,7 +322,7 @@ def test_lost_owner_nodes_are_seen_and_the_others_watched() -> None:
     assert shop.run(do.lost("g", SHARE, shop.me)) == ()
     shop.server.apply(shop.other, SetData("/consumers/g/owners/t/2", b"?"))
     shop.server.apply(shop.other, Delete("/consumers/g/owners/t/1"))
-    assert shop.told == ["/consumers/g/owners/t/2", "/consumers/g/owners/t/1"]
+    assert shop.notified == ["/consumers/g/owners/t/2", "/consumers/g/owners/t/1"]
     assert shop.run(do.lost("g", SHARE, shop.me)) == (T1, T2)
 
 
@@ -367,7 +367,7 @@ def test_watch_gone_tells_who_is_left() -> None:
     paths = ("/consumers/g/owners/t/0", "/consumers/g/owners/t/1")
     assert shop.run(do.watch_gone(paths)) == paths[1:]
     shop.server.end_session(shop.other)
-    assert shop.told == [paths[1]]
+    assert shop.notified == [paths[1]]
 
 
 @pytest.mark.parametrize("code", [Code.NO_AUTH, Code.OTHER])

@@ -125,12 +125,12 @@ def test_a_rebalance_reads_one_registration_for_one_that_came() -> None:
         shop.make(f"/consumers/g/ids/g_{number}", body, ephemeral=True)
     tell = shop.server.tell
 
-    def told(session: int, event: Changed) -> None:
+    def message(session: int, event: Changed) -> None:
         tell(session, event)
         if session == shop.me:
             known.changed(event.path)
 
-    shop.server.tell = told
+    shop.server.tell = message
 
     def gets() -> tuple[int, do.Registry]:
         count = 0

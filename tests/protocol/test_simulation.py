@@ -105,7 +105,7 @@ def test_scenarios_cover_what_they_should() -> None:
 def test_the_same_seed_gives_the_same_run() -> None:
     """Every change and every batch comes at the same time, whatever order Python gives its sets."""
     seeds = ["3", "4", "5", "17", "180"]
-    told = {
+    message = {
         subprocess.run(
             [sys.executable, "-m", "sim", "seed", *seeds],
             env=os.environ | {"PYTHONPATH": str(TESTS), "PYTHONHASHSEED": hash_seed},
@@ -116,8 +116,8 @@ def test_the_same_seed_gives_the_same_run() -> None:
         ).stdout
         for hash_seed in ("0", "1", "4242")
     }
-    assert len(told) == 1
-    assert len({line.rpartition("digest ")[2] for line in told.pop().splitlines()}) == len(seeds)
+    assert len(message) == 1
+    assert len({line.rpartition("digest ")[2] for line in message.pop().splitlines()}) == len(seeds)
 
 
 def test_a_scenario_survives_its_file() -> None:
@@ -126,9 +126,9 @@ def test_a_scenario_survives_its_file() -> None:
     assert Scenario.of(found.text()) == found
 
 
-def test_a_failure_becomes_a_short_story(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_becomes_a_short_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a group of many under many faults a member that deletes whatever it finds leaves a few, told in order."""
-    mutants.mutants_sessions.deletes_without_looking(monkeypatch)
+    mutants.mutants_sessions.deletes_without_reading(monkeypatch)
     found = next(
         candidate
         for candidate in (scenario(seed) for seed in range(100))
@@ -172,7 +172,7 @@ def test_what_shows_a_mutant_is_no_trouble_for_the_member(name: str) -> None:
 
 def _run(*faults: Fault, **options: object) -> None:
     small = Scenario(1, "range", (2,), 2, (Kind(),), faults=faults)
-    outcome = play(replace(small, **options), story=True)  # type: ignore[arg-type]
+    outcome = play(replace(small, **options), trace=True)  # type: ignore[arg-type]
     assert not outcome.violation, tell(small, outcome)
 
 

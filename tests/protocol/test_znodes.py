@@ -102,7 +102,7 @@ def test_negative_numbers_make_no_path() -> None:
 # --- registrations
 
 
-def test_a_registration_is_written_as_the_reference_writes_it() -> None:
+def test_a_registration_is_written_as_the_scala_consumer_writes_it() -> None:
     """Key order, spacing, and the time stamp as a string are those of 1.1.1."""
     written = encode_registration(Registration("static", {"b": 2, "a": 1}, 1411294187842))
     assert written == b'{"version":1,"subscription":{"b":2,"a":1},"pattern":"static","timestamp":"1411294187842"}'

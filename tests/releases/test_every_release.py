@@ -113,7 +113,7 @@ def test_joining_in_kafka(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("store", ["zookeeper", "kafka"])
-def test_looking_and_resetting(broker: Broker, store: str) -> None:
+def test_reading_and_resetting(broker: Broker, store: str) -> None:
     """Ends and lag are told; offsets go to the ends of the logs, and to a time: to the message, where the release keeps
     times, to the beginning of its segment where not. What was done can be undone."""
     topic, group = broker.topic(40), fresh_name("group")

@@ -31,7 +31,7 @@ def test_a_session_is_ended_at_once(zookeeper: Sandbox) -> None:
         session.close()
 
 
-def test_a_reference_member_registers_again(
+def test_a_scala_member_registers_again(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
     """A reference member whose session was ended comes back under a new one: the trick works on foreign sessions."""

@@ -128,7 +128,7 @@ def test_client_certificates_that_brokers_refuse(secured: Secured, kind: str | N
     ],
     ids=["", "bare"],
 )
-def test_whichever_way_a_refusal_is_told(secured: Secured, said: str, kind: str | None, why: str) -> None:
+def test_whichever_way_a_refusal_is_reported(secured: Secured, said: str, kind: str | None, why: str) -> None:
     """librdkafka (2.16) tells the same refusal in either form, on a busy machine often in the second: that one was
     tried again, until the time was over. A connection that just ended is tried again."""
     shown = secured.shows(bad_client(secured, kind), "--ssl", "told") if kind else []
@@ -136,9 +136,9 @@ def test_whichever_way_a_refusal_is_told(secured: Secured, said: str, kind: str 
     if shown:
         properties |= {"ssl.certificate.location": shown[1], "ssl.key.location": shown[3]}
     place = f"ssl://{secured.sandbox.listener('SSL')}/bootstrap: "
-    told = explain(f"{place}{said} (after 7ms in state SSL_HANDSHAKE)", properties)
-    assert told is not None
-    assert why in told.message
+    reported = explain(f"{place}{said} (after 7ms in state SSL_HANDSHAKE)", properties)
+    assert reported is not None
+    assert why in reported.message
     for ended in ("error:0A000126:SSL routines::unexpected eof while reading", "Disconnected"):
         assert explain(f"{place}{ended} (after 7ms in state SSL_HANDSHAKE)", properties) is None
 

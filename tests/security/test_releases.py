@@ -54,9 +54,9 @@ def test_tls_with_0_9(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, 
     assert refused.returncode == 2
     assert "no registered broker has a SASL_SSL listener (they offer PLAINTEXT, SSL)" in refused.stderr
     (tmp_path / "ca.pem").write_bytes(Authority.make("other").own.pem)
-    strange = run("consume", "t", "--until-end", *tls)
-    assert strange.returncode == 3
-    assert "its certificate is of an authority that is not known here" in strange.stderr
+    odd = run("consume", "t", "--until-end", *tls)
+    assert odd.returncode == 3
+    assert "its certificate is of an authority that is not known here" in odd.stderr
 
 
 @pytest.mark.long

@@ -162,7 +162,7 @@ def test_a_group_from_its_first_member_to_a_copy(secured: Secured) -> None:
             assert (node.data, set(acls.acl)) == (data, wanted), path
 
 
-def test_with_a_member_of_the_reference(secured: Secured) -> None:
+def test_with_a_scala_member(secured: Secured) -> None:
     """Kafka's own consumer, as the same user, shares a group with ours: each owns, and both write the same offsets."""
     group, topic = fresh_name("mixed"), fresh_name("topic")
     with secured.sandbox.registry(30.0) as registry:
@@ -351,7 +351,7 @@ MINE = {Acl("sasl", "zkgroup", 31), Acl("x509", "CN=zkgroup", 31)}
     ],
     ids=["as the profile says", "creator"],
 )
-def test_what_a_session_holds_has_the_access_list_too(
+def test_ephemeral_nodes_have_the_access_list_too(
     secured: Secured, over_tls: Registry, options: tuple[str, ...], acl: tuple[Acl, ...], wanted: set[Acl]
 ) -> None:
     """The id and owner nodes of a member at work, and the node that makes its group rebalance: whoever could write

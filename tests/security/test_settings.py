@@ -238,7 +238,7 @@ def test_what_is_refused(tmp_path: Path, profile: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"hunter2\nhunter3\n", b"hunter2\xff", b"hunter2\0", b"h" * 70_000])
-def test_a_file_that_holds_no_secret(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_a_secret(tmp_path: Path, content: bytes) -> None:
     """It is named, and nothing of it is shown."""
     path = tmp_path / "secret"
     path.write_bytes(content)

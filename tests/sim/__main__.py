@@ -65,16 +65,16 @@ class Total:
 
 def run_seeds(seeds: Iterable[int], faults: int, jobs: int, minutes: float = math.inf) -> Total:
     """Play seeds until so many faults have taken effect, or the time is over, or ten have broken an invariant."""
-    total, told, began = Total(), 0, time.monotonic()
+    total, message, began = Total(), 0, time.monotonic()
     with multiprocessing.Pool(jobs) as pool:
         for seed, outcome in pool.imap_unordered(_one, seeds, chunksize=4):
             total.add(seed, outcome)
             if outcome.violation:
                 print(f"\nseed {seed} breaks an invariant: {outcome.violation}\nrepeat it: {command(seed)}", flush=True)
-            if total.seeds - told >= 500:
-                told = total.seeds
+            if total.seeds - message >= 500:
+                message = total.seeds
                 took = time.monotonic() - began
-                print(f"{told} seeds, {total.faults.total():,} faults, {took:.0f} s", file=sys.stderr, flush=True)
+                print(f"{message} seeds, {total.faults.total():,} faults, {took:.0f} s", file=sys.stderr, flush=True)
             late = time.monotonic() - began > minutes * 60
             if late or total.faults.total() >= faults or len(total.violations) >= 10:
                 pool.terminate()
@@ -91,10 +91,10 @@ def _tell(found: Scenario, outcome: Outcome) -> int:
     return 1 if outcome.violation else 0
 
 
-def _seed(seed: int, *, story: bool) -> int:
-    outcome = play(scenario(seed), story=story)
-    if story:
-        print("\n".join(outcome.story or []))
+def _seed(seed: int, *, trace: bool) -> int:
+    outcome = play(scenario(seed), trace=trace)
+    if trace:
+        print("\n".join(outcome.trace or []))
     print(f"seed {seed}: {outcome.violation or 'every invariant holds'} (digest {outcome.digest})")
     return 1 if outcome.violation else 0
 
@@ -128,7 +128,7 @@ def main() -> int:
             print(total.text(time.monotonic() - began))
             return 1 if total.violations else 0
         case "seed":
-            return max([_seed(seed, story=args.story) for seed in args.seed])
+            return max([_seed(seed, trace=args.trace) for seed in args.seed])
         case "shrink":
             with pytest.MonkeyPatch.context() as patch:
                 for each in mutants.MUTANTS:
@@ -144,7 +144,7 @@ def main() -> int:
                 return _tell(found, outcome)
         case "file":
             found = Scenario.of(args.file.read_text())
-            return _tell(found, play(found, story=True))
+            return _tell(found, play(found, trace=True))
         case _:
             return 0 if mutants.main(args.seeds) else 1
 

@@ -52,7 +52,7 @@ class SimServer(ModelZooKeeper):
         self._timeouts[session] = timeout
         self._clients[session] = client
         self.heard(session)
-        self._clock_.after(timeout, lambda: self._look_at(session))
+        self._clock_.after(timeout, lambda: self._check(session))
         return session
 
     def _tell(self, session: int, event: Changed) -> None:
@@ -74,7 +74,7 @@ class SimServer(ModelZooKeeper):
             if client is not None:
                 client.server_closed()
 
-    def _look_at(self, session: int) -> None:
+    def _check(self, session: int) -> None:
         if session not in self.sessions:
             return
         now, due = self._clock_.now, self._heard[session] + self._timeouts[session]
@@ -83,7 +83,7 @@ class SimServer(ModelZooKeeper):
         if now >= due and not self.down:
             self.expire(session)
         else:
-            self._clock_.after(max(due - now, 0.01), lambda: self._look_at(session))
+            self._clock_.after(max(due - now, 0.01), lambda: self._check(session))
 
     # ------------------------------------------------------------ servers that are away
 

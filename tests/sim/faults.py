@@ -252,16 +252,16 @@ class Faults:
         self._expire(fault, member)
         world = self.world
 
-        def look(left: int) -> None:
+        def expire_again(left: int) -> None:
             for each in world.live:
                 in_rebalance = isinstance(each, SimMember) and each.member.phase in REBALANCING
                 if in_rebalance and (each is member or fault.target % 2) and world.end_early(each):
                     world.report("second expiry in a rebalance", who=each.name)
                     return
             if left and not self.over:
-                world.clock.after(0.003, lambda: look(left - 1))
+                world.clock.after(0.003, lambda: expire_again(left - 1))
 
-        look(400)
+        expire_again(400)
 
     def _follow(self, fault: Fault, member: SimMember | ScalaConsumer) -> None:
         """Some members' server lags behind, or is cut off from its leader."""

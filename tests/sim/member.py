@@ -49,7 +49,7 @@ class SimMember(SimProcess):
         delivered: Callable[[SimMember, Run], None] = lambda member, run: None,
         consumed: Callable[[SimMember, Run], None] = lambda member, run: None,
         jumped: Callable[[TopicPartition, int], None] = lambda partition, offset: None,
-        committed: Callable[[SimMember, int, Mapping[TopicPartition, int]], None] = lambda *told: None,
+        committed: Callable[[SimMember, int, Mapping[TopicPartition, int]], None] = lambda *message: None,
         report: Report = nobody,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
@@ -150,7 +150,7 @@ class SimMember(SimProcess):
     def _perform(self, action: ev.Action) -> None:
         match action:
             case ev.OpenSession(epoch):
-                self._open_session(lambda _, told: self.post(ev.FromSession(epoch, told)))
+                self._open_session(lambda _, message: self.post(ev.FromSession(epoch, message)))
             case ev.CloseSession():
                 if self.session is not None:
                     self.session.close()

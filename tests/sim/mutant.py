@@ -50,7 +50,7 @@ OWN: dict[str, Scenario] = {
         ),
     ),
     # A broker comes between the two answers of a look for one.
-    "deaf_while_it_looks_for_brokers": Scenario(
+    "deaf_while_it_reads_brokers": Scenario(
         83,
         "range",
         (2,),

@@ -98,7 +98,7 @@ def commits_to_kafka_under_the_next_session(patch: Patch) -> None:
 
 
 @mutant
-def deletes_without_looking(patch: Patch) -> None:
+def deletes_without_reading(patch: Patch) -> None:
     """Releases owner nodes whosever they are (KAFKA-262, zk-ruby #34)."""
 
     def release(group: str, partitions: Any, session_id: int, *, surely_ours: Any = ()) -> Iterator[Any]:
@@ -312,7 +312,7 @@ def knows_over_connections(patch: Patch) -> None:
 
 
 @mutant
-def deaf_while_it_looks_for_brokers(patch: Patch) -> None:
+def deaf_while_it_reads_brokers(patch: Patch) -> None:
     """Passes over the event of a broker that comes while it is being looked whether there is one."""
     changed = Member._changed
 

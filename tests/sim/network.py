@@ -179,7 +179,7 @@ class SimSession:
     def _watch_over(self, connection: int) -> None:
         """Pings, and the end of a connection on which nothing is heard any more."""
 
-        def look() -> None:
+        def watch_over() -> None:
             if connection != self._connection or self._closed:
                 return
             if not self.frozen:
@@ -187,9 +187,9 @@ class SimSession:
                     self._disconnected()
                     return
                 self._ping(connection)
-            self._clock.after(self._timeout / 3, look)
+            self._clock.after(self._timeout / 3, watch_over)
 
-        self._clock.after(self._timeout / 3, look)
+        self._clock.after(self._timeout / 3, watch_over)
 
     def _ping(self, connection: int) -> None:
         def arrive() -> None:

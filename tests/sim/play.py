@@ -36,7 +36,7 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     digest: str = ""
     seconds: float = 0.0
-    story: list[str] | None = None
+    trace: list[str] | None = None
 
     @property
     def kind(self) -> str:
@@ -44,12 +44,12 @@ class Outcome:
         return self.violation.partition(":")[0]
 
 
-def play(scenario: Scenario, *, story: bool = False) -> Outcome:
+def play(scenario: Scenario, *, trace: bool = False) -> Outcome:
     """Play a scenario to its end."""
     with _transactions_of(scenario.chunk):
         player = Play(scenario)
-        if story:
-            player.world.story = []
+        if trace:
+            player.world.trace = []
         outcome = Outcome()
         began = player.world.clock.now
         try:
@@ -61,7 +61,7 @@ def play(scenario: Scenario, *, story: bool = False) -> Outcome:
         world = player.world
         outcome.at = outcome.seconds = world.clock.now - began
         outcome.faults, outcome.wrongs, outcome.counts = world.faults, world.wrongs, player.counts
-        outcome.digest, outcome.story = world.digest, world.story
+        outcome.digest, outcome.trace = world.digest, world.trace
         return outcome
 
 

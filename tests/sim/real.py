@@ -30,10 +30,10 @@ from zkgroup.protocol.operations import (
 
 
 class Real:
-    """A session on a real ZooKeeper. ``told`` are the nodes that it was told have changed."""
+    """A session on a real ZooKeeper. ``notified`` are the nodes that it was told have changed."""
 
     def __init__(self, address: str, timeout: float = 6.0) -> None:
-        self.told: list[str] = []
+        self.notified: list[str] = []
         self._up = threading.Event()
         self.session = Session(ZooKeeperSettings(address, timeout), self._hear)
         self.session.start()
@@ -43,7 +43,7 @@ class Real:
         if isinstance(event, Connected):
             self._up.set()
         elif isinstance(event, Changed):
-            self.told.append(event.path)
+            self.notified.append(event.path)
 
     def apply(self, op: Op) -> Result:
         """One operation."""

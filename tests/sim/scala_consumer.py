@@ -183,7 +183,7 @@ class ScalaConsumer(SimProcess):
             case Connected():
                 first, self._connected = not self._connected, True
                 if first and self._seen:
-                    self._run(self._look_again())  # the client sets its watches again, and hears what it missed
+                    self._run(self._reread())  # the client sets its watches again, and hears what it missed
                 self._again()
             case Expired():
                 self._connected = False
@@ -239,7 +239,7 @@ class ScalaConsumer(SimProcess):
                 self._seen[path] = node.data
                 self._want()
 
-    def _look_again(self) -> Thread:
+    def _reread(self) -> Thread:
         for path in list(self._seen):
             before = self._seen.get(path)
             if path in (znodes.ids(self._group), znodes.topics()):

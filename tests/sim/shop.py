@@ -22,13 +22,13 @@ class Shop:
         self.server = ModelZooKeeper()
         self.me = self.server.open_session()
         self.other = self.server.open_session()
-        self.told: list[str] = []
+        self.notified: list[str] = []
         self.server.tell = self._tell
         self.make("/brokers/topics/t", b'{"version":1,"partitions":{"10":[1],"9":[1],"0":[1]}}')
 
     def _tell(self, session: int, event: Changed) -> None:
         if session == self.me:
-            self.told.append(event.path)
+            self.notified.append(event.path)
 
     def make(self, path: str, data: bytes = b"", *, ephemeral: bool = False, session: int | None = None) -> None:
         self.server.apply(self.other, Ensure(path.rpartition("/")[0]))

@@ -112,9 +112,9 @@ def tell(scenario: Scenario, outcome: Outcome) -> str:
         f"A group of {scenario.members}, strategy {scenario.strategy}, offsets in {stores[scenario.store]};"
         f" topics (partitions): {topics}."
     ]
-    told = [_sentence(line) for line in _thinned(lines, names)]
+    message = [_sentence(line) for line in _thinned(lines, names)]
     end = [f"Broken after {outcome.at:.2f} s: {outcome.violation}"]
-    return "\n".join([*head, *(f"{number:4}. {text}" for number, text in enumerate([*told, *end], 1))])
+    return "\n".join([*head, *(f"{number:4}. {text}" for number, text in enumerate([*message, *end], 1))])
 
 
 def _thinned(lines: Sequence[str], names: Sequence[str]) -> Iterator[str]:

@@ -89,6 +89,7 @@ class World(Invariants):
             "reset": "smallest",
             "auto_commit_interval": 1.0,
             "session_timeout": TIMEOUT,
+            "quiesce_timeout": 2.0,
         }
         return MemberSettings(**(defaults | options))
 

@@ -140,14 +140,14 @@ class Tree:
         watchers = self._watches.get(path)
         if watchers is None:
             return
-        told: dict[int, None] = {}
+        message: dict[int, None] = {}
         for session, kind in list(watchers):
             if kind in kinds:
                 del watchers[session, kind]
-                told[session] = None
+                message[session] = None
         if not watchers:
             self._watches.pop(path, None)
-        for session in told:
+        for session in message:
             self.tell(session, Changed(path))
 
 

@@ -29,7 +29,7 @@ from zkgroup.config.setting_layers import (
     read_layers,
     single_flag,
 )
-from zkgroup.config.settings_file import is_encrypted, read_credentials
+from zkgroup.config.settings_file import is_encrypted, read_auth_file
 from zkgroup.config.settings_table import BY_NAME, KAFKA_PREFIX, PROTOCOLS, SETTINGS, has_tls
 from zkgroup.errors import UsageError, did_you_mean
 
@@ -77,7 +77,7 @@ def resolve_connection(
     warnings = _overruled(flags, zookeeper, zookeeper_origin, properties)
     bootstrap = layers.find("bootstrap-server")
     auth_file = layers.find("zookeeper-auth-file")
-    auth, auth_warnings = read_credentials(*auth_file) if auth_file else ((), [])
+    auth, auth_warnings = read_auth_file(*auth_file) if auth_file else ((), [])
     if profile.protected:
         origins["protected"] = profile.origin
     if profile.labels:

@@ -16,6 +16,7 @@ from zkgroup.config.settings_table import (
     OTHER_NAMES,
     RESERVED,
     Setting,
+    Strategy,
     find_key,
 )
 from zkgroup.errors import UsageError, did_you_mean
@@ -63,7 +64,7 @@ class ConsumerConfig:
     offsets_commit_max_retries: int = DEFAULTS["offsets_commit_max_retries"]
     offsets_channel_backoff_ms: int = DEFAULTS["offsets_channel_backoff_ms"]
     offsets_channel_socket_timeout_ms: int = DEFAULTS["offsets_channel_socket_timeout_ms"]
-    partition_assignment_strategy: Literal["range", "roundrobin"] = DEFAULTS["partition_assignment_strategy"]
+    partition_assignment_strategy: Strategy = DEFAULTS["partition_assignment_strategy"]
     rebalance_max_retries: int = DEFAULTS["rebalance_max_retries"]
     rebalance_backoff_ms: int = DEFAULTS["rebalance_backoff_ms"]
     consumer_timeout_ms: int = DEFAULTS["consumer_timeout_ms"]

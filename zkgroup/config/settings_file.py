@@ -49,7 +49,7 @@ def read_secrets(path: Path, origin: str) -> tuple[str | None, bool]:
     return text, stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
-def read_credentials(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
     """Scheme and credentials, one per line as ``addauth`` of ZooKeeper's shell takes them: ``digest USER:PASSWORD``, or
     ``USER:PASSWORD``. Blank lines, and those that begin with ``#``, are skipped.
 

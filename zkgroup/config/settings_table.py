@@ -12,13 +12,18 @@ property NAME. The other keys and their defaults are those of Kafka's ``kafka.co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 #: ``name``: a legal name of a group or client. ``release``: a release of Kafka. ``seconds``: a time-out.
 #: ``file``: a PEM file, which must be readable. ``path``: another file.
 Kind = Literal["text", "int", "bool", "name", "release", "choice", "seconds", "file", "path", "secret", "repeated"]
 Section = Literal["connection", "brokers", "zookeeper", "member"]
+#: The partition assignment strategies of the Scala consumer.
+Strategy: TypeAlias = Literal["range", "roundrobin"]
+
+STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -285,9 +290,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         target=Target("socket.timeout.ms", 10, 300_000, "offsets"),
         lowest=1,
     ),
-    _member(
-        "partition.assignment.strategy", "choice", "range", "`range` or `roundrobin`", choices=("range", "roundrobin")
-    ),
+    _member("partition.assignment.strategy", "choice", "range", "`range` or `roundrobin`", choices=STRATEGIES),
     _member("rebalance.max.retries", "int", 4, "attempts of one rebalance", lowest=1, zookeeper_only=True),
     _member(
         "rebalance.backoff.ms",
@@ -378,8 +381,15 @@ RESERVED: Final = {
     "enable.partition.eof": "zkgroup sets it where it needs it",
 }
 
-#: librdkafka properties that only a member of a group in Kafka has (``consume --coordinator kafka``).
-MEMBERSHIP: Final = ("session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "group.instance.id")
+#: librdkafka properties that only a member of a group in Kafka has (``consume --coordinator kafka``), and zkgroup's
+#: defaults. The session time-out is that of Kafka's own consumer up to 2.8: librdkafka's 45 s are more than brokers
+#: before 0.10.1 accept (``group.max.session.timeout.ms``).
+MEMBERSHIP: Final[Mapping[str, int | None]] = {
+    "session.timeout.ms": 10_000,
+    "heartbeat.interval.ms": 1000,
+    "max.poll.interval.ms": None,
+    "group.instance.id": None,
+}
 
 #: Names of the later consumer, or of an earlier one, and the key that has this meaning here.
 OTHER_NAMES: Final = {

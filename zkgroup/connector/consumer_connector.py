@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector.context_manager import Closing
 from zkgroup.connector.member_driver import MemberDriver, Statistics
-from zkgroup.connector.start_position import StartAt
 from zkgroup.connector.stream import Feed, Stream, make_streams
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol.names import validate_group_id, validate_topic

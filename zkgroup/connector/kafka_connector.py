@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.config import ConsumerConfig, librdkafka_properties
+from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.connector.consumer_connector import ConsumerConnector, StreamsOf, Topics
 from zkgroup.connector.kafka_driver import KafkaDriver
 from zkgroup.connector.rebalance_listener import Rebalance
-from zkgroup.connector.start_position import StartAt
 from zkgroup.connector.stream import Feed
 
 
@@ -30,7 +31,7 @@ class KafkaConnector(ConsumerConnector):
         brokers: Callable[[], KafkaSettings],
         *,
         start: StartAt | None = None,
-        strategies: Sequence[str] = ("range", "roundrobin"),
+        strategies: Sequence[str] = STRATEGIES,
         properties: Mapping[str, str] | None = None,
         on_rebalance: Callable[[Rebalance], None] = lambda rebalance: None,
     ) -> None:

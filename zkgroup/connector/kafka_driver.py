@@ -16,10 +16,10 @@ from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_membership import GroupMembership, OutdatedError
+from zkgroup.clients.kafka.start_position import StartAt, resolve_known
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector.member_driver import MemberDriver, Statistics
 from zkgroup.connector.rebalance_listener import Rebalance
-from zkgroup.connector.start_position import StartAt, resolve_known
 from zkgroup.connector.stream import Feed
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.member import Counters

@@ -14,11 +14,11 @@ from zkgroup.clients.kafka.message_headers import Headers, mended
 from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.connector.reader_turns import ReaderTurns
 from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, trimmed
-from zkgroup.connector.stream_reader import StreamReader, out_of_range
+from zkgroup.connector.stream_reader import StreamReader
 from zkgroup.protocol.ledger import Ledger
 from zkgroup.protocol.names import TopicPartition
 
-__all__ = ["Batch", "DecodingError", "Feed", "Record", "Stream", "StreamStatistics", "out_of_range"]
+__all__ = ["Batch", "DecodingError", "Feed", "Record", "Stream", "StreamStatistics"]
 
 K = TypeVar("K")
 V = TypeVar("V")

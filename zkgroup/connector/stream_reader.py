@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
 from zkgroup.clients.kafka.fetcher import Fetched
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, out_of_range
 from zkgroup.clients.kafka.native_reader import MessageReader, open_reader
-from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
+from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -209,15 +209,3 @@ class StreamReader:
         if self._seek(self._generation, partition, offset):
             log.warning("%s; going on at %d", error.message, offset)
             fetcher.seek(partition, offset)
-
-
-def out_of_range(partition: TopicPartition, position: int, log_range: LogRange) -> OffsetOutOfRangeError:
-    """The error that says how many offsets a reset would skip or repeat."""
-    if position < log_range.start:
-        what = f"the log starts at {log_range.start}, so {log_range.start - position} offsets are gone already"
-    else:
-        what = f"the log ends at {log_range.end}: it was truncated, or the topic recreated"
-    return OffsetOutOfRangeError(
-        f"offset {position} of {partition} is out of range: {what}",
-        "choose where to go on with auto.offset.reset=smallest|largest, or set the offset with reset-offsets",
-    )

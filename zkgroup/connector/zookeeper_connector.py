@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.config import ConsumerConfig, librdkafka_properties
@@ -15,7 +16,6 @@ from zkgroup.connector.consumer_connector import ConsumerConnector, StreamsOf, T
 from zkgroup.connector.member_driver import Statistics
 from zkgroup.connector.member_setup import member_settings, zookeeper_settings
 from zkgroup.connector.rebalance_listener import RebalanceListener
-from zkgroup.connector.start_position import StartAt
 from zkgroup.connector.stream import Feed
 from zkgroup.connector.zookeeper_driver import ZooKeeperDriver, boot_clock
 from zkgroup.protocol.assignors import compat_of

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.start_position import StartAt, resolve_known
 from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.connector.blocking_calls import Worker
 from zkgroup.connector.member_driver import MemberDriver, Statistics
 from zkgroup.connector.rebalance_listener import RebalanceListener
-from zkgroup.connector.start_position import StartAt, resolve_known
 from zkgroup.connector.stream import Feed
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol import events as ev

@@ -206,7 +206,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """What is wrong with a znode, or why it cannot be read. ``is_malformed``: ``why`` quotes what it holds."""
+    """What is wrong with a znode, or why it cannot be read. ``is_malformed``: ``why`` quotes its content."""
 
     path: str
     why: str
@@ -254,7 +254,7 @@ class GroupSnapshot:
     that is no fault of the group. ``last_change``: the newest time of any node of the group.
     ``coordinator``: None where the group is not in Kafka, or was not requested. ``known_topics``: all that exist.
     ``kafka_members_unknown`` and ``kafka_offsets_unknown``: the coordinator did not answer: there may be some.
-    ``kafka_untold``: the halves that this group's coordinator did not answer, and why.
+    ``kafka_failures``: the halves that this group's coordinator did not answer, and why.
     ``foreign``: children of the group's node that no consumer creates. ``faulty_brokers``: those whose registrations
     make the Scala consumer fail. ``offset_topics``: store → the topics with offsets of the group, selected or not.
     """
@@ -281,20 +281,20 @@ class GroupSnapshot:
     hidden: Mapping[str, str] = field(default_factory=dict)
     kafka_members_unknown: bool = False
     kafka_offsets_unknown: bool = False
-    kafka_untold: Mapping[Half, str] = field(default_factory=dict)
+    kafka_failures: Mapping[Half, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     faulty_brokers: tuple[FaultyBroker, ...] = ()
     offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """``warnings``, ``kafka_untold`` in words, and ``unlisted``."""
-        return (*self.warnings, *words_of(f"group {self.group}", self.kafka_untold), *self.unlisted)
+        """``warnings``, ``kafka_failures`` in words, and ``unlisted``."""
+        return (*self.warnings, *words_of(f"group {self.group}", self.kafka_failures), *self.unlisted)
 
     @property
-    def reasons_told(self) -> frozenset[str]:
+    def reported_reasons(self) -> frozenset[str]:
         """The reasons in ``all_warnings``, each of many partitions: a row with one of them says nothing new."""
-        return self.unanswered.union(self.kafka_untold.values())
+        return self.unanswered.union(self.kafka_failures.values())
 
     @property
     def exists(self) -> bool:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Final, Literal
 
+from zkgroup.config.settings_table import STRATEGIES
+from zkgroup.config.settings_table import Strategy as Strategy
 from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
 from zkgroup.protocol.java_hash import extend_hash, signed
 from zkgroup.protocol.names import (
@@ -25,8 +27,6 @@ from zkgroup.protocol.names import (
     utf16_order,
 )
 from zkgroup.protocol.znodes import Registration
-
-Strategy = Literal["range", "roundrobin"]
 
 #: Named by the first release of each variant. They differ in roundrobin only.
 #: "0.8.2": hashes ``[topic,partition]`` and refuses unequal subscriptions. "0.10.2": hashes the same, refuses nothing.
@@ -54,7 +54,7 @@ def compat_of(release: str) -> Compat:
 def strategies_of(release: str) -> tuple[Strategy, ...]:
     """The strategies that a release from 0.8.0 to 1.1.1 knows, its default first, else UsageError."""
     compat_of(release)
-    return ("range",) if parse_release(release) < (0, 8, 2) else ("range", "roundrobin")
+    return ("range",) if parse_release(release) < (0, 8, 2) else STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)

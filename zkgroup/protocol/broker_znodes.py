@@ -131,7 +131,7 @@ def broker_fault(data: bytes) -> BrokerFault | None:
 
 def _broker_faults(parsed: dict[str, Any]) -> Iterator[BrokerFault]:
     if has_other_numbers(parsed):
-        yield BrokerFault("holds a number that is no 32-bit integer", "up to 0.11", rebalances=False)
+        yield BrokerFault("has a number that is no 32-bit integer", "up to 0.11", rebalances=False)
     version = as_int(parsed.get("version"), low=1)
     host, port = parsed.get("host"), as_int(parsed.get("port"))
     if version is None or version == 1:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from zkgroup.child_watchdog import Watchdog
+from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
@@ -50,7 +51,7 @@ class MemberOptions:
     kind: Literal["topics", "whitelist", "blacklist"] = "whitelist"
     release: str = DEFAULT_RELEASE
     streams: int = 1
-    strategy: Literal["range", "roundrobin"] = "range"
+    strategy: Strategy = "range"
     from_beginning: bool = True
     name: str = field(default_factory=lambda: f"reference-{secrets.token_hex(4)}")
     output: Literal["values", "records"] = "records"

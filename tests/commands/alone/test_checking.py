@@ -50,21 +50,21 @@ class Check:
     def a_minute_passes(self) -> None:
         """Everything that is kept becomes a minute older."""
         with sqlite3.connect(self.history) as connection:
-            connection.execute("UPDATE look SET taken_at = taken_at - 60000")
+            connection.execute("UPDATE snapshot SET taken_at = taken_at - 60000")
             connection.execute("UPDATE seen SET changed_at = changed_at - 60000")
         connection.close()
 
 
 @pytest.fixture
 def check(cluster: Sandbox, tmp_path: Path) -> Check:
-    return Check(cluster, tmp_path / "looks" / "history.sqlite3")
+    return Check(cluster, tmp_path / "kept" / "history.sqlite3")
 
 
 def test_a_check_ends_as_monitoring_systems_expect(check: Check, groups: Groups, topic: str) -> None:
     """0, 1, 2 by the limits of lag, and the figures."""
     group = groups.make({}, {}, {(topic, p): 10 - p for p in range(3)})
     assert check(group) == (
-        *(0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 look"),
+        *(0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 snapshot"),
         {"lag": 3, "max_lag": 2, "members": 0, "partitions": 3, "unowned": 0, "not_ok": 0},
     )
     code, state, said, _ = check(group, "--warn-lag", "3", "--crit-lag", "4")
@@ -96,7 +96,7 @@ def test_a_group_that_commits_nothing_any_more_is_critical(
     assert data["not_ok"] == 3
 
 
-def test_a_group_that_goes_back_or_falls_behind_is_told(
+def test_a_group_that_goes_back_or_falls_behind_is_reported(
     check: Check, registry: Registry, groups: Groups, topic: str, fill: Callable[..., object]
 ) -> None:
     """REWIND is critical, WARN a warning, both by partition; a group that catches up is fine, and says how long that
@@ -191,7 +191,7 @@ def test_a_check_as_json(check: Check, groups: Groups, topic: str) -> None:
     result = run("inspect-group", group, *args)
     assert result.returncode == 2
     found = json.loads(result.stdout)
-    assert (found["state"], found["lag"], found["status"], found["looks"]) == ("CRITICAL", 3, "OK", 1)
+    assert (found["state"], found["lag"], found["status"], found["snapshots"]) == ("CRITICAL", 3, "OK", 1)
     assert found["reasons"] == [{"state": "CRITICAL", "reason": "lag 3 (from 1 on)"}]
 
 
@@ -230,7 +230,7 @@ def test_prometheus_reads_the_metrics(
     assert found["kafka_topic_partition_current_offset", "1", topic] == 10
     assert found["zkgroup_consumergroup_partition_owned", group, "1", topic] == 0
     assert found["zkgroup_consumergroup_findings", group, "critical"] >= 1
-    assert found["zkgroup_look_timestamp_seconds", group] > 1.7e9
+    assert found["zkgroup_snapshot_timestamp_seconds", group] > 1.7e9
     assert not list(tmp_path.glob(".*")), "nothing half-written is left"
 
 

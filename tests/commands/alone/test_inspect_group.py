@@ -310,7 +310,7 @@ def test_brokers_that_are_away(cluster: Sandbox, healthy: str) -> None:
     assert found["members"]
 
 
-def test_a_second_look(cluster: Sandbox, groups: Groups, topic: str, fill: Callable[..., object]) -> None:
+def test_a_second_snapshot(cluster: Sandbox, groups: Groups, topic: str, fill: Callable[..., object]) -> None:
     """--recheck-after looks twice: what is the same both times is told as before."""
     group = groups.make({ONE: static({topic: 1})}, {(topic, 0): f"{ONE}-0", (topic, 1): f"{ONE}-0"}, {(topic, 0): 1})
     once, twice = inspected(cluster, group), inspected(cluster, group, "--recheck-after", "0.2")

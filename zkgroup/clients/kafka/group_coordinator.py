@@ -215,23 +215,23 @@ class Coordinators:
         described: CoordinatorGroup | Exception,
         committed: dict[TopicPartition, KafkaOffset] | Exception,
     ) -> KafkaSide:
-        untold: dict[Half, str] = {}
+        failures: dict[Half, str] = {}
         found: CoordinatorGroup | None = None
         offsets: Mapping[TopicPartition, KafkaOffset] = {}
         if isinstance(described, CoordinatorGroup):
             found = described
         elif not _is_beyond(described):
-            untold["members"] = self._why(described)
+            failures["members"] = self._why(described)
         if isinstance(committed, Exception):
-            untold["offsets"] = self._why(committed)
+            failures["offsets"] = self._why(committed)
         else:
             offsets = committed
-        if found is not None and untold:
-            found = replace(found, error="; ".join(words_of(f"group {group}", untold)))
+        if found is not None and failures:
+            found = replace(found, error="; ".join(words_of(f"group {group}", failures)))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for a group it has never heard of
         members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
-        return KafkaSide(found, offsets, untold, members_known, not isinstance(committed, Exception))
+        return KafkaSide(found, offsets, failures, members_known, not isinstance(committed, Exception))
 
     def _why(self, error: Exception) -> str:
         # librdkafka words the same silence in several ways, one for each question.

@@ -24,15 +24,12 @@ from zkgroup.clients.kafka.client import (
 )
 from zkgroup.clients.kafka.group_offsets import committed_offsets
 from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.config.settings_table import MEMBERSHIP
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.offset_versions import CommitError
 
 log = logging.getLogger(__name__)
-
-#: The default session time-out: that of Kafka's own consumer up to 2.8. librdkafka's 45 s are more than brokers before
-#: 0.10.1 accept (``group.max.session.timeout.ms``).
-SESSION_TIMEOUT_MS: Final = 10_000
 
 _FORBIDDEN: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 #: librdkafka recovers from these itself, and reports them by callbacks or its log.
@@ -81,8 +78,7 @@ class GroupMembership:
         self._errors: list[KafkaError] = []
         self._warned: set[str] = set()
         overrides: dict[str, Any] = {
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": 1000,
+            **{key: default for key, default in MEMBERSHIP.items() if default is not None},
             # librdkafka fetches assigned partitions until they are paused: that is kept small.
             "queued.min.messages": 1,
             "queued.max.messages.kbytes": 64,

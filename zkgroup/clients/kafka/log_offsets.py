@@ -23,7 +23,7 @@ from zkgroup.clients.kafka.client import (
     metadata_of,
     old_metadata,
 )
-from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.broker_znodes import address, parse_endpoints
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.procedures import batched
@@ -301,3 +301,15 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
     if code in _MOVING:
         return UnreachableError(message, "its leader is about to change: try again", reason=reason)
     return ZkgroupError(message, reason=reason)
+
+
+def out_of_range(partition: TopicPartition, position: int, log_range: LogRange) -> OffsetOutOfRangeError:
+    """The error that says how many offsets a reset would skip or repeat."""
+    if position < log_range.start:
+        what = f"the log starts at {log_range.start}, so {log_range.start - position} offsets are gone already"
+    else:
+        what = f"the log ends at {log_range.end}: it was truncated, or the topic recreated"
+    return OffsetOutOfRangeError(
+        f"offset {position} of {partition} is out of range: {what}",
+        "choose where to go on with auto.offset.reset=smallest|largest, or set the offset with reset-offsets",
+    )

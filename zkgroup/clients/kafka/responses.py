@@ -29,9 +29,9 @@ _UNTOLD: Final[Mapping[Half, str]] = {
 }
 
 
-def words_of(subject: str, untold: Mapping[Half, str]) -> tuple[str, ...]:
+def words_of(subject: str, failures: Mapping[Half, str]) -> tuple[str, ...]:
     """The missing halves of a coordinator's answer, and why, as text. ``subject``: the group's name in it."""
-    return tuple(_UNTOLD[half].format(subject, why) for half, why in untold.items())
+    return tuple(_UNTOLD[half].format(subject, why) for half, why in failures.items())
 
 
 class GroupNames(NamedTuple):
@@ -96,13 +96,13 @@ class CoordinatorGroup:
 class KafkaSide:
     """One group in Kafka. ``group`` is None where its coordinator knows none of that name.
 
-    ``untold``: the halves without an answer, and why. Where ``members_known`` or ``offsets_known`` is false, there may
-    be members or offsets that were not returned.
+    ``failures``: the halves without an answer, and why. Where ``members_known`` or ``offsets_known`` is false, there
+    may be members or offsets that were not returned.
     """
 
     group: CoordinatorGroup | None = None
     offsets: Mapping[TopicPartition, KafkaOffset] = field(default_factory=dict)
-    untold: Mapping[Half, str] = field(default_factory=dict)
+    failures: Mapping[Half, str] = field(default_factory=dict)
     members_known: bool = True
     offsets_known: bool = True
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.run_log import RECORD, Destination
+from zkgroup.export.destination.parquet_destination import RECORD, Destination
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.run_record import Pointer
 from zkgroup.export.planning.group_state import names_of

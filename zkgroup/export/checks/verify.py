@@ -14,7 +14,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.file_check import FileContent, check_file, check_times, read_file
-from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
+from zkgroup.export.destination.parquet_destination import LAYOUT, TOPICS, Destination
 from zkgroup.export.destination.topic_owners import Owner, read_owners
 from zkgroup.export.model.documents import DamagedDocumentError, damaged
 from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union

@@ -9,7 +9,7 @@ from typing import Final
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.destination.topic_owners import Owner
 from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import ExportPlan, Lost, PartitionFacts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from zkgroup.connector.start_position import parse_start
+from zkgroup.clients.kafka.start_position import parse_start
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.groups.group_model import Cluster

@@ -9,12 +9,12 @@ import contextlib
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import extend_coverage
-from zkgroup.export.destination.run_log import RECORD, Destination
-from zkgroup.export.destination.strange_files import refuse_files_in_the_way
+from zkgroup.export.destination.parquet_destination import RECORD, Destination
 from zkgroup.export.destination.topic_owners import claim_topics
 from zkgroup.export.model.documents import damaged, decode_record, digest, encode_record
 from zkgroup.export.model.plan_types import OffsetRange
@@ -23,12 +23,14 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.assembly import Written, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_conflicts import NotHeld, TakenOver
-from zkgroup.export.run.export_member import ExportMember
 from zkgroup.export.run.publication import missing_files, publish
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import are, counted, listed
+
+if TYPE_CHECKING:
+    from zkgroup.export.run.export_member import ExportMember
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +127,7 @@ class PlannedRun:
         self._claim.persist(self._refuse_changes)
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in written.parts if not part.again]
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
-        refuse_files_in_the_way(self._destination, fresh, tags, known=self._known_files)
+        refuse_conflicting_files(self._destination, fresh, tags, known=self._known_files)
         for name in sorted({lost.file for part in written.parts for lost in part.again}):
             if store.size(name) is not None:
                 raise RefusedError(

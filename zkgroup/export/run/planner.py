@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.destination.run_log import LAYOUT, LOG, TOPICS, Destination, refuse_other_cluster
-from zkgroup.export.destination.strange_files import refuse_files_in_the_way
+from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
+from zkgroup.export.destination.parquet_destination import LAYOUT, LOG, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
 from zkgroup.export.model.documents import damaged
 from zkgroup.export.model.layout import is_read
@@ -102,7 +102,7 @@ class Planner:
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
         if not request.backfill:  # nor is to be named as a gap what a file holds
             fresh += [OffsetRange(part.partition, *gap[1:]) for part in plan.partitions for gap in part.skipped]
-        refuse_files_in_the_way(destination, fresh, tags, known=known_files)
+        refuse_conflicting_files(destination, fresh, tags, known=known_files)
         known = destination.layout()
         if known is None and destination.groups():
             raise damaged(f"{destination}/{LAYOUT}", "is missing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.parallel import ask_each

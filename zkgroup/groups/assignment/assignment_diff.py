@@ -37,9 +37,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A member's number of partitions now and in the plan, how many of those are new to it (``gains``), and how many it
-    gives away (``loses``). ``idle``: how many of its ``streams`` have no partition in the plan; a stream reads one
-    topic, or all topics of a filter."""
+    """A member's number of partitions now and in the plan, those that are new to it (``gains``) and those that it gives
+    away (``loses``). ``idle``: the number of its ``streams`` without a partition in the plan; a stream reads one topic,
+    or all topics of a filter."""
 
     member: str
     streams: int
@@ -56,9 +56,9 @@ def rows_of(
     live: Mapping[TopicPartition, GroupPartition],
     hidden: Collection[TopicPartition] = (),
 ) -> list[Row]:
-    """A row for everything that is wanted, planned or owned, in order of topic and partition.
+    """A row for every partition that is subscribed to, planned or owned, in order of topic and partition.
 
-    ``hidden``: whose owner may not be read; what would change there is not known.
+    ``hidden``: partitions whose owner may not be read; their change is unknown.
     """
     ties = {pair: number for number, tie in enumerate(plan.ties) for pair in tie}
     swapped = _swapped(plan, live)
@@ -102,7 +102,7 @@ def _change(thread: ConsumerThreadId | None, now: GroupPartition | None) -> Chan
 
 
 def _swapped(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) -> set[int]:
-    """The ties within which the live owners are those of the plan, in whatever order."""
+    """The ties within which the live owners are those of the plan, in any order."""
     return {
         number
         for number, tie in enumerate(plan.ties)
@@ -118,8 +118,8 @@ def shares_of(
     hidden: Collection[TopicPartition] = (),
     filtering: Collection[str] = (),
 ) -> list[Share]:
-    """What each member has and gets: those of the plan, and those that own something now. ``streams``: member → how
-    many it has, ``filtering``: the members each of whose streams reads all topics. ``hidden`` as ``rows_of``."""
+    """The shares of all members in the plan, and of those that own something now. ``streams``: member → its number;
+    ``filtering``: the members each of whose streams reads all topics. ``hidden`` as for ``rows_of``."""
     now: Counter[str] = Counter()
     planned: Counter[str] = Counter()
     gains: Counter[str] = Counter()
@@ -184,4 +184,4 @@ def _left_out(member: GroupMember) -> str:
         return "it is left out here, and whether the others get past it is not known"
     if not stops_everyone(member):
         return "it is left out here"
-    return "no Scala member can rebalance beside it: the plan leaves it out, and takes it to be mended first"
+    return "no Scala member can rebalance until it is corrected: the plan leaves it out"

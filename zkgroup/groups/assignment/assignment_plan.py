@@ -83,7 +83,7 @@ def _is_in_kafka(registry: Registry, group: str, kafka: Brokers) -> bool:
 
 
 def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[str]) -> tuple[Scenario, list[str]]:
-    """Learn the partitions of these topics, where they are not known; also what could not be learnt, a line each."""
+    """Read the partitions of these topics, where they are unknown; also returns the failures, a line each."""
     wanted = sorted({topic for topic in topics if topic in scenario.names and topic not in scenario.partitions})
     ops = [Get(znodes.topic(topic)) for topic in wanted]
     found = dict(scenario.partitions)
@@ -100,7 +100,8 @@ def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[st
 
 
 def choice_of(strategy: Strategy, release: str | None) -> Choice:
-    """A strategy as a release computes it; without one, as 1.1 does. UsageError where the release does not know it."""
+    """A strategy as a release computes it, by default 1.1. Raises ``UsageError`` where the release has no such
+    strategy."""
     if release is None:
         return Choice(Variant(strategy, "1.1"))
     compat = compat_of(release)
@@ -110,9 +111,9 @@ def choice_of(strategy: Strategy, release: str | None) -> Choice:
 
 
 def choose(inference: StrategyInference, strategy: Strategy | None, release: str | None) -> Choice:
-    """The strategy that a group plans with, where it is not given: the one that its live owners come from.
+    """The strategy to plan with where none is given: the one that explains the live owners.
 
-    Where none fits: range, or roundrobin of 1.0 and 1.1.
+    Where none does: range, or roundrobin of 1.0 and 1.1.
     """
     following = inference.best is not None and bool(inference.exact or inference.following)
     for variant in inference.ranked if following else ():
@@ -127,7 +128,7 @@ def choose(inference: StrategyInference, strategy: Strategy | None, release: str
 
 
 def accepted(inference: StrategyInference, strategy: Strategy | None, release: str | None) -> list[Choice]:
-    """The strategies that the owners of a group may come from, the likeliest first."""
+    """The strategies that may have made a group's owners, the likeliest first."""
     likely = choose(inference, strategy, release)
     if release is not None:
         return [likely] if strategy is not None else [choice_of(each, release) for each in _first(likely, release)]
@@ -149,13 +150,11 @@ def nearest(plan: Plan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
 
 
 def find_misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str]:
-    """Why the owners of a group are the plan of none of these, a line each; empty if they are.
-
-    The differences are those from the first that its members would come to.
-    """
+    """Why no plan of these choices explains the owners, a line each; empty if one does. The differences are those from
+    the first outcome."""
     scenario = scenario_of(snapshot)
     found = [conflict.message for conflict in present_conflicts(snapshot) if conflict.kind == "registration"]
-    told: list[str] | None = None
+    differences: list[str] | None = None
     for choice in choices:
         plan = plan_all(scenario, choice)
         if any(conflict.kind == "refused" for conflict in plan.conflicts):
@@ -165,12 +164,12 @@ def find_misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str
             lines = _folded([row for row in rows if row.change not in (None, "tied")])
             if not lines:
                 return found
-        told = told or lines
-    return [*found, *(told or [])]
+        differences = differences or lines
+    return [*found, *(differences or [])]
 
 
 def _folded(rows: Iterable[Row]) -> list[str]:
-    """What is wrong, a line for partitions of one topic that go the same way; in order of the first of each."""
+    """A line for all partitions of one topic with the same difference, in the order of the first of each."""
     alike: dict[tuple[str, str | None, str | None, str | None], list[Row]] = {}
     for row in rows:
         alike.setdefault((row.topic, row.change, row.current, row.member), []).append(row)

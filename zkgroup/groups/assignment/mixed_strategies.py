@@ -1,21 +1,22 @@
-"""Who can hold its share at the same time as whom, where the members of a group do not agree on the plan. Pure."""
+"""The members that can own their shares at the same time, where the members of a group use different strategies.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-# Looking for sets may take far more steps than there are sets; this many take about a second.
+# The search may take far more steps than there are sets; this many take about a second.
 _MAX_STEPS: Final = 100_000
 
 
 def holder_sets(
     members: Collection[str], clashes: Iterable[tuple[str, str]], limit: int
 ) -> tuple[list[frozenset[str]], bool]:
-    """The maximal sets of members of whom no two clash, at most ``limit``, and whether there are more of them.
+    """The maximal sets of members without a clash, at most ``limit``, and whether there are more.
 
     Seen on real members (Kafka 0.8.2.2, 0.11.0.3, 1.1.1): a member claims its whole share or nothing, and tries again
-    at each rebalance, so that a group comes to rest in one of these sets; which one is a race.
+    at each rebalance. So a group comes to rest in one of these sets; which one is a race.
     """
     order = sorted(members)
     position = {member: number for number, member in enumerate(order)}
@@ -33,7 +34,7 @@ def holder_sets(
 
 
 def _cliques(friends: list[int], everybody: int) -> Iterator[int | None]:
-    """The maximal cliques of a graph as bit masks, after Bron and Kerbosch with a pivot; None where it gives up."""
+    """The maximal cliques of a graph as bit masks (Bron and Kerbosch with a pivot); None where it gives up."""
     steps = 0
     waiting = [(0, everybody, 0)]  # chosen; who may join; who may too, but was had before
     while waiting:

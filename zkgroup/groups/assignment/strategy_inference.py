@@ -28,14 +28,14 @@ _OLDER_FILTERS: Final = ("0.8.2", "0.8.1")
 
 
 class Variant(NamedTuple):
-    """A strategy as a range of releases computes it. ``range`` is the same in all, and stands here with ``1.1``."""
+    """A strategy as a range of releases computes it. ``range`` is the same in all releases, and has ``1.1`` here."""
 
     strategy: Strategy
     compat: Compat
 
     @property
     def text(self) -> str:
-        """For people: ``range``, ``roundrobin of 0.8.2 to 0.10.1``."""
+        """``range``, ``roundrobin of 0.8.2 to 0.10.1``."""
         return "range" if self.strategy == "range" else f"roundrobin of {_RELEASES[self.compat]}"
 
 
@@ -58,10 +58,10 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the live owners compare with one plan.
+    """The differences between the live owners and one plan.
 
-    ``differences``: partitions, planned or owned, whose owner is not the planned one. ``apart``: members that do not
-    hold exactly their share. ``blocked``: members of whose share another owner holds a part.
+    ``differences``: the number of partitions, planned or owned, with another owner than planned. ``apart``: members
+    that do not own exactly their share. ``blocked``: members of whose share another owner has a part.
     """
 
     differences: int
@@ -73,15 +73,15 @@ class Fit:
 class StrategyInference:
     """The strategies that the live owners fit.
 
-    ``exact``: the variants whose plan they are, to the last partition. ``best``: the first of those, else the variant
-    that most of the members that own anything follow, then the one with the fewest ``differences`` (in partitions;
-    counted for ``best``); None where nothing is owned, or no variant has a plan. ``ranked``: all variants that have a
-    plan, best first. ``deviating``: members that cannot be following ``best``: they hold something other than their
-    share of it, or nothing although their share is free. ``blocked``: members that hold nothing, because somebody else
-    holds a part of their share of ``best``. ``refused``: variants whose members would refuse this group, and why.
-    ``may_run``: member → the variants that account for what it holds (its share, or, for one that holds nothing, a
-    share that it could not get). ``following``: the members that own something, and exactly their share of ``best``.
-    ``internal``: the topics that their filters leave out.
+    ``exact``: the variants whose plan equals the owners. ``best``: the first of those, else the variant that most
+    members with partitions follow, then the one with the fewest ``differences`` (in partitions; counted for ``best``);
+    None where nothing is owned, or no variant has a plan. ``ranked``: all variants that have a plan, best first.
+    ``deviating``: members that cannot be following ``best``: they own something other than their share of it, or
+    nothing although their share is free. ``blocked``: members without partitions, of whose share of ``best`` another
+    owner has a part. ``refused``: variants whose members would refuse this group, and why. ``may_run``: member → the
+    variants that explain what it owns (its share, or, for one that owns nothing, a share that it could not get).
+    ``following``: the members that own something, and exactly their share of ``best``. ``internal``: the topics that
+    their filters leave out.
     """
 
     exact: tuple[Variant, ...] = ()
@@ -128,7 +128,7 @@ def planned_partitions(snapshot: GroupSnapshot) -> dict[str, list[int]]:
 
 
 def known_partitions(snapshot: GroupSnapshot) -> dict[str, tuple[int, ...]]:
-    """The same, and for all other topics that concern the group: another release may see them as subscribed to."""
+    """The same, and for all other topics that concern the group: in another release some may be subscribed to."""
     found = {name: topic.partitions for name, topic in snapshot.topics.items() if topic.exists and not topic.error}
     return found | {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}
 
@@ -190,8 +190,8 @@ def infer_strategy_from_claims(
     )
 
 
-def _accounts(fit: Fit, member: str, holds: bool) -> bool:
-    return member not in fit.apart or (not holds and member in fit.blocked)
+def _accounts(fit: Fit, member: str, owns_any: bool) -> bool:
+    return member not in fit.apart or (not owns_any and member in fit.blocked)
 
 
 def compare(plan: Assignment, live: Mapping[TopicPartition, Claim]) -> Fit:
@@ -216,10 +216,10 @@ def compare(plan: Assignment, live: Mapping[TopicPartition, Claim]) -> Fit:
     for group in plan.ties:
         wanted = Counter(plan.owners[pair].consumer_id for pair in group)
         owned = Counter(live[pair].member for pair in group if pair in live)
-        held = Counter({member: count for member, count in owned.items() if member is not None})
-        differences += len(group) - (wanted & held).total()
-        short = wanted - held
-        apart |= short.keys() | (held - wanted).keys()
+        owners = Counter({member: count for member, count in owned.items() if member is not None})
+        differences += len(group) - (wanted & owners).total()
+        short = wanted - owners
+        apart |= short.keys() | (owners - wanted).keys()
         # In which order a member deals these is not known, so that any of them may be in its share.
         blocked |= {member for member in short if owned.total() > owned[member]}
     return Fit(

@@ -63,9 +63,9 @@ class _Settled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """The outcome. ``defects``: in what the owners differ from the plan. ``still``: members that own partitions and
-    made new claims neither when the node was created nor when it was deleted. ``seconds``: until the group was settled
-    again. ``answered``: whether owner nodes were created or deleted meanwhile; without that no member rebalanced."""
+    """The outcome. ``defects``: the differences between the owners and the plan. ``still``: members that own partitions
+    and made new claims neither when the node was created nor when it was deleted. ``seconds``: until the group was
+    settled again. ``answered``: whether owner nodes were created or deleted; without that no member rebalanced."""
 
     snapshot: GroupSnapshot
     defects: tuple[str, ...]
@@ -226,7 +226,7 @@ def _stale(before: Ownership, now: Ownership) -> frozenset[str]:
 
 
 def _node_of_ours(group: str) -> str:
-    """The path of the node; its name tells its purpose and its process."""
+    """The path of the node; its name has its purpose and its process."""
     host = re.sub(r"[^A-Za-z0-9._-]", "_", socket.gethostname())
     return znodes.member_id(group, f"{group}_{_MARK}-{host}-{os.getpid()}-{secrets.token_hex(4)}")
 

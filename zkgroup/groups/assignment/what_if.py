@@ -19,7 +19,7 @@ from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_th
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, span_list
 from zkgroup.protocol.znodes import Registration
 
-#: How many outcomes of a mix are worked out, unless somebody asks for more.
+#: The default number of outcomes of a mix.
 MAX_OUTCOMES: Final = 50
 #: More partitions than this in one topic are a slip of the finger.
 MAX_PARTITIONS: Final = 1_000_000
@@ -47,7 +47,7 @@ class Scenario:
         return resolve_all(self.registrations, sorted(self.names), internal=internal)
 
     def subscribed(self, choices: Iterable[Choice] = (Choice(Variant("range", "1.1")),)) -> set[str]:
-        """The topics that somebody subscribes to, as any of these would see it."""
+        """The topics that have a subscriber, under any of these choices."""
         internals = {choice.internal for choice in choices}
         return {topic for internal in internals for topics in self.streams(internal).values() for topic in topics}
 
@@ -63,7 +63,7 @@ def scenario_of(snapshot: GroupSnapshot) -> Scenario:
 
 
 def with_member(scenario: Scenario, member: str, registration: Registration) -> Scenario:
-    """The scenario with one more member, or with another registration of one."""
+    """The scenario with another member, or another registration of one."""
     return replace(scenario, registrations={**scenario.registrations, member: registration})
 
 
@@ -83,7 +83,7 @@ def with_streams(scenario: Scenario, member: str, streams: int) -> Scenario:
 
 
 def with_partitions(scenario: Scenario, topic: str, count: int) -> Scenario:
-    """A topic with partitions 0 to ``count`` − 1; it is made if there is none. UsageError where it has more already."""
+    """A topic with partitions 0 to ``count`` − 1, created if it is missing. UsageError where it has more already."""
     have = scenario.partitions.get(topic, ())
     if not 0 < count <= MAX_PARTITIONS:
         raise UsageError(f"topic {topic} with {count} partitions", f"give a number from 1 to {MAX_PARTITIONS}")
@@ -107,14 +107,14 @@ def find_member(name: str, group: str, members: Collection[str]) -> str:
 
 
 def check_size(scenario: Scenario, choices: Iterable[Choice]) -> None:
-    """Raise UsageError where somebody would go round more threads than are planned for: no plan is not their plan."""
+    """Raise UsageError where a member would compute with more threads than zkgroup plans for."""
     for choice in choices:
         total = count_threads(scenario.streams(choice.internal))
         if choice.variant.strategy != "range" and total > MAX_THREADS:
             raise UsageError(
                 f"the group's members ask for {total} streams, and {choice.variant.text} is planned for at most"
                 f" {MAX_THREADS}",
-                "look for a member with a wrong number, or plan with --strategy range",
+                "correct the member with the wrong number, or plan with --strategy range",
             )
 
 
@@ -174,10 +174,8 @@ def plan_all(
     *,
     max_outcomes: int = MAX_OUTCOMES,
 ) -> Plan:
-    """Plan a scenario. Members plan with ``base``, those in ``mix`` with what it says of them.
-
-    Where a strategy refuses, its members hold nothing, and ``conflicts`` says why.
-    """
+    """Plan a scenario. Members plan with ``base``, those in ``mix`` with their own choice. Where a strategy refuses,
+    its members own nothing, and ``conflicts`` has the reason."""
     mix = mix or {}
     choices = {member: mix.get(member, base) for member in scenario.registrations}
     distinct = list(dict.fromkeys(choices.values())) or [base]
@@ -226,7 +224,7 @@ def _shares(
 
 
 def _clashes(shares: Mapping[str, Iterable[TopicPartition]]) -> dict[tuple[str, str], list[TopicPartition]]:
-    """Pairs of members → what both would take."""
+    """Pairs of members → the partitions that both would claim."""
     claimants: dict[TopicPartition, list[str]] = {}
     for member in sorted(shares):
         for partition in shares[member]:
@@ -260,7 +258,7 @@ def _outcome(
 
 
 def brief(partitions: Collection[TopicPartition]) -> str:
-    """Partitions for a message: neighbours together, and not too many."""
+    """Partitions for a message: neighbours together, a limited number."""
     parts = span_list(partitions)
     if len(parts) <= _LISTED:
         return ", ".join(parts)

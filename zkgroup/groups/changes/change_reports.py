@@ -31,8 +31,8 @@ from zkgroup.text import are, counted, listed
 
 def check_complete(group: str, side: KafkaSide) -> None:
     """Raise ``UnreachableError`` where Kafka has not answered all questions about a group."""
-    if side.untold:
-        raise UnreachableError("; ".join(words_of(f"group {group}", side.untold)), "check the brokers and their logs")
+    if side.failures:
+        raise UnreachableError("; ".join(words_of(f"group {group}", side.failures)), "check the brokers and their logs")
 
 
 def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:

@@ -116,8 +116,8 @@ def _check_readable(snapshot: GroupSnapshot, selection: Selection, refusal: type
 
 def _kafka_failure(snapshot: GroupSnapshot, failure: ZkgroupError | None) -> ZkgroupError | None:
     """Why it is unknown what Kafka has of the group; None where it is known, or was not asked."""
-    if snapshot.kafka_untold:
-        why = "; ".join(words_of(f"group {snapshot.group}", snapshot.kafka_untold))
+    if snapshot.kafka_failures:
+        why = "; ".join(words_of(f"group {snapshot.group}", snapshot.kafka_failures))
         return UnreachableError(why, "check the brokers and their logs")
     if not snapshot.kafka_offsets_unknown:
         return None

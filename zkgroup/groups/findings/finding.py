@@ -1,9 +1,4 @@
-"""Findings: what is wrong with a group, how bad it is, and what mends it.
-
-Pure: a snapshot and what explains its owners in, findings out. Each kind has a code, a severity and a page
-(``finding_kinds``); how old things are, and so whether a group is at rest, is told by the times of its nodes
-(``scene``).
-"""
+"""``judge``: all findings of a group, from a snapshot. Pure. Ages come from the times of nodes (``group_facts``)."""
 
 from __future__ import annotations
 
@@ -12,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from zkgroup.groups.findings.cluster_findings import judge_cluster
 from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding, Kind, Severity
+from zkgroup.groups.findings.group_facts import GroupFacts
 from zkgroup.groups.findings.member_findings import judge_members
 from zkgroup.groups.findings.offset_findings import judge_offsets
 from zkgroup.groups.findings.owner_findings import judge_owners
-from zkgroup.groups.findings.scene import Scene
 from zkgroup.groups.group_model import GroupSnapshot
 
 if TYPE_CHECKING:
@@ -30,15 +25,17 @@ _ORDER = {code: place for place, code in enumerate(KINDS)}
 def judge(
     snapshot: GroupSnapshot, inference: StrategyInference | None, earlier: GroupSnapshot | None = None
 ) -> list[Finding]:
-    """Everything that is to be said of a group, worst first; the same look gives the same list.
+    """All findings of a group, worst first; equal snapshots give equal lists.
 
-    Without ``inference`` nothing is said of strategies. ``earlier`` is a look at the same group before: it shows
-    lag that grows, and whether what is not settled now was not settled then.
+    Without ``inference`` there are none about strategies. ``earlier``, a snapshot of the same group, shows growing lag,
+    and what has not settled since.
     """
-    scene = Scene(snapshot, inference, earlier if earlier is not None and earlier.group == snapshot.group else None)
+    facts = GroupFacts(
+        snapshot, inference, earlier if earlier is not None and earlier.group == snapshot.group else None
+    )
     found: list[Finding] = []
     for part in (judge_cluster, judge_members, judge_owners, judge_offsets):
-        found.extend(part(scene))
+        found.extend(part(facts))
     return sorted(found, key=_rank)
 
 

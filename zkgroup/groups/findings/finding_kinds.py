@@ -1,5 +1,5 @@
-"""Findings, and every kind of finding. Each has a page of its code's name in ``docs/reference/findings``, which is
-installed as ``zkgroup/pages``."""
+"""The kinds of findings. Each has a page of its code's name in ``docs/reference/findings``, installed as
+``zkgroup/pages``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "warning", "info")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about a group that somebody should know.
+    """A fact about a group that needs attention.
 
     ``critical``: messages are not read, are lost, or will be as soon as a member starts; ``warning``: it may come to
-    that, or could not be judged; ``info``: good to know. ``subject`` is what it is about: the group, a member, a topic,
-    a node (its path), or partitions of one topic (``orders-3``, ``orders-0..2, orders-5``); ``message`` is said of it,
-    and does not name it again. ``remedy``: None where the finding follows from another one, which names it.
+    that, or could not be judged; ``info``: good to know. ``subject``: the group, a member, a topic, a node (its path),
+    or partitions of one topic (``orders-3``, ``orders-0..2, orders-5``). ``message`` is a predicate of the subject.
+    ``remedy``: None where another finding, which this one follows from, has it.
     """
 
     code: str
@@ -48,8 +48,8 @@ class Finding:
 
 
 def page_text(code: str) -> str:
-    """The page that explains a kind of finding; where it refers to another page it says how that is printed.
-    ``UsageError`` for what is no kind."""
+    """The page of a kind of finding; links become the commands that print those pages. Raises ``UsageError`` for an
+    unknown code."""
     if code not in KINDS:
         raise UsageError(f"{code!r} is the code of no finding", did_you_mean(code, KINDS, f"one of {', '.join(KINDS)}"))
     text = resources.files("zkgroup").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def page_text(code: str) -> str:
 
 
 class Kind(NamedTuple):
-    """The severities that a kind may have, and in one line what it means."""
+    """The possible severities of a kind, and its meaning in one line."""
 
     severities: tuple[Severity, ...]
     meaning: str
@@ -87,7 +87,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "unresponsive-member": Kind(_CW, "a member that has not rebalanced since the group changed"),
     "partition-without-owner": Kind(_C, "a subscribed partition that nobody owns"),
     "member-without-partitions": Kind(_C, "a member that owns nothing while partitions are unread"),
-    "owner-without-registration": Kind(_C, "a partition owned by somebody who is no member"),
+    "owner-without-registration": Kind(_C, "a partition owned by an unregistered member"),
     "owner-without-subscription": Kind(_C, "a partition owned by a member that does not subscribe to it"),
     "owner-beyond-streams": Kind(_C, "a partition owned by a stream that its member does not have"),
     "unreadable-owner": Kind(_C, "an owner node that is empty"),
@@ -98,7 +98,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "owner-of-former-session": Kind(_W, "a partition owned by another session than its member's"),
     "unregistered-commits": Kind(_I, "offsets that are committed while no member is registered"),
     "growing-lag": Kind(_WI, "lag grows while nothing is committed"),
-    "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka hold different offsets"),
+    "contradicting-offsets": Kind(_WI, "ZooKeeper and Kafka have different offsets"),
     "partition-without-offset": Kind(_WI, "a partition for which nothing is committed"),
     "doubly-escaped-filter": Kind(_W, "a topic filter whose backslashes are doubled, so that they match nothing"),
     "topic-marked-for-deletion": Kind(_WI, "a topic that is to be deleted"),
@@ -106,7 +106,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "offset-of-missing-topic": Kind(_WI, "an offset of a topic that does not exist"),
     "offset-of-missing-partition": Kind(_WI, "an offset of a partition that its topic does not have"),
     "unreadable-node": Kind(_WI, "a node that cannot be read, or should not be there"),
-    "incomplete-look": Kind(_W, "servers did not answer: not everything could be judged"),
+    "incomplete-snapshot": Kind(_W, "servers did not answer: not everything could be judged"),
     "registration-defect": Kind(_WI, "a registration that is not as it should be, but is read by everyone"),
     "rebalance-in-progress": Kind(_I, "members or owners have just changed, or members have yet to claim anew"),
     "surplus-streams": Kind(_WI, "more streams than partitions: some will never get one"),
@@ -114,5 +114,5 @@ KINDS: Final[Mapping[str, Kind]] = {
     "missing-topic": Kind(_I, "a member subscribes to a topic that does not exist"),
     "offset-without-subscriber": Kind(_I, "offsets of a topic that no member reads any more"),
     "foreign-client": Kind(_I, "members, or nodes, of another client than the Scala consumer's"),
-    "group-debris": Kind(_I, "what a group that is gone has left behind"),
+    "leftover-group": Kind(_I, "the nodes of a group without members that has not changed for long"),
 }

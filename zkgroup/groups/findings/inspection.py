@@ -1,4 +1,4 @@
-"""A group looked at, explained and judged; pure."""
+"""A snapshot of a group with its strategy and its findings. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zkgroup.groups.snapshot.tables import (
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A look at a group with what follows from it. ``store``: whose offsets are shown."""
+    """A snapshot of a group and what follows from it. ``store``: the store of the shown offsets."""
 
     snapshot: GroupSnapshot
     inference: StrategyInference
@@ -32,7 +32,8 @@ class Inspection:
 
     @property
     def strategy(self) -> str | None:
-        """The strategy that explains the live owners best, or the one that Kafka tells; None where nothing is owned."""
+        """The strategy that explains the live owners best, or that of Kafka's coordinator; None where nothing is
+        owned."""
         if self.inference.best is not None:
             return self.inference.best.strategy
         return self.snapshot.coordinator.strategy if self.snapshot.coordinator is not None else None
@@ -43,24 +44,25 @@ class Inspection:
         return group_row(self.snapshot, self.store)
 
     def count(self, severity: str) -> int:
-        """How many findings are so severe."""
+        """The number of findings of this severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
     def rows(
         self, section: Literal["members", "partitions", "findings"]
     ) -> Sequence[MemberRow] | Sequence[PartitionRow] | Sequence[Finding]:
-        """The rows of a part."""
+        """The rows of a section."""
         if section == "members":
             return member_rows(self.snapshot)
         return partition_rows(self.snapshot, self.store) if section == "partitions" else self.findings
 
     def only_topics(self, topics: Iterable[str]) -> Inspection:
-        """The same, but for partitions of other topics; findings are those of the whole group."""
+        """The same without the partitions of other topics; the findings stay those of the whole group."""
         return replace(self, snapshot=only_topics(self.snapshot, topics))
 
 
 def inspect(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None, store: Store | None = None) -> Inspection:
-    """Explain and judge a look. ``earlier``: a look at the same group before; ``store``: whose offsets to show."""
+    """Infer the strategy and find what is wrong. ``earlier``: an earlier snapshot; ``store``: that of the shown
+    offsets."""
     inference = infer_strategy(snapshot)
     findings = judge(snapshot, inference, earlier)
     return Inspection(snapshot, inference, tuple(findings), store or snapshot.store)

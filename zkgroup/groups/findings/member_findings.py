@@ -1,7 +1,7 @@
-"""What is wrong with a group's registrations: pure judgements of its id nodes.
+"""Findings about registrations (id nodes). Pure.
 
-Which defects stop which releases was seen on running members of 0.8.2.2, 0.10.2.2 and 1.1.1; the phrases of
-``protocol.znodes.registration_defects`` are sorted into kinds here.
+The defects and the releases that they stop were seen on running members of 0.8.2.2, 0.10.2.2 and 1.1.1; see
+``protocol.znodes.registration_defects``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from zkgroup.errors import FilterSyntaxError, Remedy, UsageError
 from zkgroup.groups.assignment.strategy_inference import Variant
 from zkgroup.groups.findings.finding_kinds import Finding
-from zkgroup.groups.findings.scene import Scene, few, finding
+from zkgroup.groups.findings.group_facts import GroupFacts, few, finding
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.registrations import stops_everyone
 from zkgroup.protocol import znodes
@@ -20,51 +20,51 @@ from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.text import counted, listed
 
 
-def _stop_client(scene: Scene, member: GroupMember) -> Remedy:
-    """How to be rid of a registration: a node that is not ephemeral outlives its client."""
+def _stop_client(facts: GroupFacts, member: GroupMember) -> Remedy:
+    """How to remove a registration: a persistent node outlives its client."""
     if member.session_id:
         return Remedy("stop the client that wrote it: its node goes with its session")
-    return _release(scene, member)
+    return _release(facts, member)
 
 
-def judge_members(scene: Scene) -> Iterator[Finding]:
-    """All about registrations."""
-    for member in scene.snapshot.members:
-        yield from _readable(scene, member)
-        yield from _defects(scene, member)
-        yield from _subscription(scene, member)
+def judge_members(facts: GroupFacts) -> Iterator[Finding]:
+    """Findings about registrations."""
+    for member in facts.snapshot.members:
+        yield from _readable(facts, member)
+        yield from _defects(facts, member)
+        yield from _subscription(facts, member)
         if member.session_id == 0 and (member.registration is not None or member.data):
             yield finding(
                 "persistent-member",
                 member.member,
                 "the registration is no ephemeral node: it stays when its client goes, and keeps its share from others",
-                _release(scene, member).after("make sure that its client is gone, then "),
+                _release(facts, member).after("make sure that its client is gone, then "),
             )
-    yield from _foreign(scene)
-    yield from _disagreement(scene)
-    yield from _surplus(scene)
+    yield from _foreign(facts)
+    yield from _disagreement(facts)
+    yield from _surplus(facts)
 
 
-def _release(scene: Scene, member: GroupMember) -> Remedy:
-    releasing = scene.command("release-owners", "--member", member.member, "--execute")
+def _release(facts: GroupFacts, member: GroupMember) -> Remedy:
+    releasing = facts.command("release-owners", "--member", member.member, "--execute")
     return Remedy("remove the registration", releasing)
 
 
-def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
+def _readable(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
     if member.error is None:
         return
     if member.registration is not None:
-        yield _unreadable_filter(scene, member, member.error)
+        yield _unreadable_filter(facts, member, member.error)
     elif stops_everyone(member):
         yield finding(
             "stopping-registration",
             member.member,
             f"the registration {member.error}; every Scala member gives its partitions up at its next rebalance"
             " and cannot finish it while this node is there",
-            _stop_client(scene, member).then(
+            _stop_client(facts, member).then(
                 Remedy(
                     "the members rebalance by themselves when it goes: verify that they have",
-                    scene.command("owners", "--verify"),
+                    facts.command("owners", "--verify"),
                 ),
                 "; ",
             ),
@@ -79,7 +79,7 @@ def _readable(scene: Scene, member: GroupMember) -> Iterator[Finding]:
         )
 
 
-def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding:
+def _unreadable_filter(facts: GroupFacts, member: GroupMember, error: str) -> Finding:
     from zkgroup.protocol.topic_filter import TopicFilter  # brings ``regex``
 
     expression = next(iter(member.registration.subscription), "") if member.registration is not None else ""
@@ -94,7 +94,7 @@ def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding
     except UsageError:
         why = None
     if why is not None:
-        remedy = _stop_client(scene, member).after("correct the expression; ")
+        remedy = _stop_client(facts, member).after("correct the expression; ")
         return finding("unreadable-filter", member.member, f"{error}; {why}", remedy)
     return finding(
         "unreadable-filter",
@@ -105,7 +105,7 @@ def _unreadable_filter(scene: Scene, member: GroupMember, error: str) -> Finding
     )
 
 
-def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
+def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
     if member.registration is None:
         return
     doubled = znodes.ESCAPED_TWICE in member.defects
@@ -113,20 +113,20 @@ def _defects(scene: Scene, member: GroupMember) -> Iterator[Finding]:
     rest = [defect for defect in member.defects if defect != znodes.ESCAPED_TWICE and defect not in some]
     if some:
         rest = [defect for defect in rest if defect != znodes.NUMERIC_TIMESTAMP]  # a large one stops members
-        stuck = bool(scene.gaps)
+        stuck = bool(facts.gaps)
         yield finding(
             "unportable-registration",
             member.member,
             f"{few([defect.text for defect in some], '; ')}"
-            + (f"; {counted(len(scene.gaps), 'partition')} of the group unread" if stuck else ""),
-            _stop_client(scene, member).then(
+            + (f"; {counted(len(facts.gaps), 'partition')} of the group unread" if stuck else ""),
+            _stop_client(facts, member).then(
                 Remedy("let it write what the Scala consumer writes (the timestamp as a string)"), "; "
             ),
             "critical" if stuck else "warning",
         )
     if doubled and member.error is None:
         if member.registration.pattern == "black_list":
-            kept_out = [name for name in scene.snapshot.known_topics if name not in member.streams]
+            kept_out = [name for name in facts.snapshot.known_topics if name not in member.streams]
             kept_out = [name for name in kept_out if name not in INTERNAL_TOPICS]
             effect = f"excludes {counted(len(kept_out), 'topic')}" if kept_out else "excludes no topic"
         else:
@@ -153,23 +153,23 @@ def _shown(member: GroupMember) -> str:
     return f"'{expression}'" if len(expression) <= 60 else f"'{expression[:57]}...'"
 
 
-def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
+def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
     registration = member.registration
     if registration is None or member.error is not None:
         return
-    if scene.snapshot.topics_hidden:
+    if facts.snapshot.topics_hidden:
         return  # what exists is not known
     if registration.pattern != "static":
         if not member.streams and znodes.ESCAPED_TWICE not in member.defects:
             yield finding(
                 "filter-without-topics",
                 member.member,
-                f"the filter {_shown(member)} matches none of {counted(len(scene.snapshot.known_topics), 'topic')}",
+                f"the filter {_shown(member)} matches none of {counted(len(facts.snapshot.known_topics), 'topic')}",
                 "nothing, if the topics are still to come: the member joins in when they do; else correct the filter",
             )
         return
-    known = set(scene.snapshot.known_topics)
-    if not known and scene.snapshot.problems:
+    known = set(facts.snapshot.known_topics)
+    if not known and facts.snapshot.problems:
         return  # the list of topics may be what could not be read
     missing = sorted(name for name in registration.subscription if name not in known)
     if missing:
@@ -184,12 +184,12 @@ def _subscription(scene: Scene, member: GroupMember) -> Iterator[Finding]:
 _LEAVE: Final = "leave the nodes to the client that wrote them: only delete-group and rename-group remove them"
 
 
-def _foreign(scene: Scene) -> Iterator[Finding]:
+def _foreign(facts: GroupFacts) -> Iterator[Finding]:
     stopping: dict[str, list[str]] = {}
-    for member in scene.snapshot.members:
+    for member in facts.snapshot.members:
         if member.foreign is not None:
             stopping.setdefault(member.foreign, []).append(member.member)
-    names = [name for name in scene.members if name in scene.foreign and scene.members[name].foreign is None]
+    names = [name for name in facts.members if name in facts.foreign and facts.members[name].foreign is None]
     said = []
     if names:
         said.append(
@@ -200,8 +200,8 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
         f"the registration of {few(them)}, which stops members of the Scala consumer, {why}"
         for why, them in stopping.items()
     ]
-    if scene.snapshot.foreign:
-        nodes, paths = counted(len(scene.snapshot.foreign), "node"), few(scene.snapshot.foreign)
+    if facts.snapshot.foreign:
+        nodes, paths = counted(len(facts.snapshot.foreign), "node"), few(facts.snapshot.foreign)
         said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
     if said:
         remedy = (
@@ -211,35 +211,35 @@ def _foreign(scene: Scene) -> Iterator[Finding]:
             if stopping
             else Remedy(
                 "do not mix them with Scala members in one group unless they compute the same plan: compare",
-                scene.command("assign"),
+                facts.command("assign"),
             )
         )
-        yield finding("foreign-client", scene.snapshot.group, "; ".join(said), remedy)
+        yield finding("foreign-client", facts.snapshot.group, "; ".join(said), remedy)
 
 
-def _disagreement(scene: Scene) -> Iterator[Finding]:
-    inference = scene.inference
-    if inference is None or scene.settling:
+def _disagreement(facts: GroupFacts) -> Iterator[Finding]:
+    inference = facts.inference
+    if inference is None or facts.settling:
         return
     why = next((text for (name, compat), text in inference.refused.items() if (name, compat) == _STRICT), None)
     if why is None or _LENIENT in inference.refused:
         return
-    held = any(partition.member is not None for partition in scene.partitions)
+    is_owned = any(partition.member is not None for partition in facts.partitions)
     running = inference.best is not None and inference.best[0] == "roundrobin"
-    if scene.gaps and (running or not held):
-        effect, severity = f"{counted(len(scene.gaps), 'partition')} unread", "critical"
-    elif running or (scene.gaps and inference.deviating):
+    if facts.gaps and (running or not is_owned):
+        effect, severity = f"{counted(len(facts.gaps), 'partition')} unread", "critical"
+    elif running or (facts.gaps and inference.deviating):
         effect, severity = "members of 0.8.2 to 0.10.1 would not rebalance", "warning"
     else:
         return
     yield finding(
         "subscription-disagreement",
-        scene.snapshot.group,
+        facts.snapshot.group,
         f"{why}; {effect}",
         Remedy(
             "subscribe all members to the same topics, with one number of streams for each, or set"
             " partition.assignment.strategy=range for all; see that plan",
-            scene.command("assign", "--strategy", "range"),
+            facts.command("assign", "--strategy", "range"),
         ),
         "critical" if severity == "critical" else "warning",
     )
@@ -250,31 +250,31 @@ _STRICT: Final = ("roundrobin", "0.8.2")
 _LENIENT: Final = Variant("roundrobin", "1.1")
 
 
-def _surplus(scene: Scene) -> Iterator[Finding]:
-    """Streams that no plan can give anything to. For roundrobin all topics count together."""
+def _surplus(facts: GroupFacts) -> Iterator[Finding]:
+    """Streams that no plan can assign a partition to. For roundrobin all topics count together."""
     streams: dict[str, int] = {}
-    for member in scene.snapshot.members:
+    for member in facts.snapshot.members:
         for topic, number in member.streams.items():
             streams[topic] = streams.get(topic, 0) + number
     partitions: dict[str, int] = dict.fromkeys(streams, 0)
-    for partition in scene.partitions:
+    for partition in facts.partitions:
         if partition.exists and partition.topic in partitions:
             partitions[partition.topic] += 1
     beyond = {topic: (streams[topic], there) for topic, there in partitions.items() if streams[topic] > there > 0}
     if not beyond:
         return
-    refused = scene.inference.refused if scene.inference is not None else {}
+    refused = facts.inference.refused if facts.inference is not None else {}
     too_many = refused.get(_LENIENT)
     if too_many is not None:
         yield finding(
-            "surplus-streams", scene.snapshot.group, too_many, "correct the registration with so many streams"
+            "surplus-streams", facts.snapshot.group, too_many, "correct the registration with so many streams"
         )
         return
     remedy = "nothing, where spare members stand by on purpose; else fewer streams, or more partitions"
     if len(beyond) > MANY_TOPICS:
         topics = few(sorted(beyond))
         message = f"{len(beyond)} topics have fewer partitions than the group has streams for them: {topics}"
-        yield finding("surplus-streams", scene.snapshot.group, message, remedy, "info")
+        yield finding("surplus-streams", facts.snapshot.group, message, remedy, "info")
         return
     for topic, (wanted, there) in sorted(beyond.items()):
         message = f"{wanted} streams for {counted(there, 'partition')}: {wanted - there} will get none of it"

@@ -1,7 +1,7 @@
-"""Where a group stands in its logs, and whether that can be: pure judgements of committed offsets.
+"""Findings about committed offsets and lag. Pure.
 
-Offsets of groups without members are judged as those of others: a member that starts will go by them. What nobody has
-touched for a week, and what a console consumer left, is told of more quietly.
+Offsets of groups without members count as well: a member that starts will use them. Those that are unchanged for a
+week, and those of console consumers, have a lower severity.
 """
 
 from __future__ import annotations
@@ -13,6 +13,18 @@ from typing import Final
 from zkgroup.errors import Remedy
 from zkgroup.groups.changes.unregistered_committers import find_unregistered_commits
 from zkgroup.groups.findings.finding_kinds import Finding, Severity
+from zkgroup.groups.findings.group_facts import (
+    COMMITTED_BY_THEN,
+    GroupFacts,
+    ago,
+    few,
+    finding,
+    per_topic,
+    rid_of,
+    stopped,
+    topic_option,
+    unsubscribe,
+)
 from zkgroup.groups.findings.remedies import (
     IN_KAFKA,
     IN_ZOOKEEPER,
@@ -24,18 +36,6 @@ from zkgroup.groups.findings.remedies import (
     offsets_of,
     reset,
 )
-from zkgroup.groups.findings.scene import (
-    COMMITTED_BY_THEN,
-    Scene,
-    ago,
-    few,
-    finding,
-    per_topic,
-    rid_of,
-    stopped,
-    topic_option,
-    unsubscribe,
-)
 from zkgroup.groups.group_model import GroupPartition
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
@@ -44,55 +44,55 @@ _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "
 Said = list[tuple[TopicPartition, str]]
 
 
-def judge_offsets(scene: Scene) -> Iterator[Finding]:
-    """All about offsets."""
-    for found in _judge(scene):
-        if scene.debris:
+def judge_offsets(facts: GroupFacts) -> Iterator[Finding]:
+    """Findings about offsets."""
+    for found in _judge(facts):
+        if facts.is_leftover:
             yield replace(found, severity="info")
-        elif scene.abandoned:
+        elif facts.abandoned:
             yield replace(found, severity=_QUIETER[found.severity])
         else:
             yield found
 
 
-def _judge(scene: Scene) -> Iterator[Finding]:
-    yield from _unreadable(scene)
-    yield from _out_of_range(scene)
-    yield from _recreated(scene)
-    yield from _missing(scene)
-    yield from _without(scene)
-    yield from _without_subscriber(scene)
-    yield from _unregistered(scene)
-    yield from _contradicting(scene)
-    yield from _growing(scene)
+def _judge(facts: GroupFacts) -> Iterator[Finding]:
+    yield from _unreadable(facts)
+    yield from _out_of_range(facts)
+    yield from _recreated(facts)
+    yield from _missing(facts)
+    yield from _without(facts)
+    yield from _without_subscriber(facts)
+    yield from _unregistered(facts)
+    yield from _contradicting(facts)
+    yield from _growing(facts)
 
 
-def _unregistered(scene: Scene) -> Iterator[Finding]:
+def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
     """Members in Kafka may commit to both stores."""
-    if scene.active or any(p.session_id for p in scene.partitions):
+    if facts.active or any(p.session_id for p in facts.partitions):
         return
-    before = scene.earlier
-    stored = {p.key: p.stored for p in scene.partitions if p.stored is not None and not p.stored.hidden}
+    before = facts.earlier
+    stored = {p.key: p.stored for p in facts.partitions if p.stored is not None and not p.stored.hidden}
     earlier = None
     if before is not None and not before.members:
         earlier = {p.key: p.stored for p in before.partitions if p.stored is not None}
-    found = find_unregistered_commits(stored, scene.snapshot.ids_changed, scene.now, earlier)
+    found = find_unregistered_commits(stored, facts.snapshot.ids_changed, facts.now, earlier)
     if found is not None:
         yield finding(
             "unregistered-commits",
-            scene.snapshot.group,
+            facts.snapshot.group,
             f"{found.text}: kafka-node's Consumer, Flink 0.8, Spark and commits of version 0 to brokers leave no other"
             " trace",
-            "stop that consumer before the group is changed: its commits alone tell whether it runs",
+            "stop that consumer before the group is changed: only its commits show whether it runs",
         )
 
 
-def _unreadable(scene: Scene) -> Iterator[Finding]:
+def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
     said: Said = []
-    spoilt: dict[TopicPartition, int] = {}
+    defective: dict[TopicPartition, int] = {}
     blanks: Said = []
-    for p in scene.partitions:
-        if p.stored is None or p.stored.hidden or is_gone(scene, p):
+    for p in facts.partitions:
+        if p.stored is None or p.stored.hidden or is_gone(facts, p):
             continue
         if p.stored.error is not None:
             said.append((p.key, p.stored.error))
@@ -100,34 +100,34 @@ def _unreadable(scene: Scene) -> Iterator[Finding]:
             if p.stored.offset is None:
                 said.append((p.key, p.stored.defect))
             else:
-                spoilt[p.key] = p.stored.offset
+                defective[p.key] = p.stored.offset
                 blanks.append((p.key, p.stored.defect))
     fails = "every member that is given it fails"
     wrong = {key: {IN_ZOOKEEPER} for key, _ in (*said, *blanks)}
 
     def anew(keys: Sequence[TopicPartition]) -> Remedy:
-        return mend(scene, keys, wrong).after(f"{fails}; ")
+        return mend(facts, keys, wrong).after(f"{fails}; ")
 
     yield from per_topic("unreadable-offset", said, anew)
 
     def rewrite(keys: Sequence[TopicPartition]) -> Remedy:
-        numbers = {spoilt[key] for key in keys}
+        numbers = {defective[key] for key in keys}
         target = ("--to-offset", str(numbers.pop())) if len(numbers) == 1 else ("--to-current",)
-        return reset(scene, keys, "write the number alone", *target, wrong=wrong).after(f"{fails}; ")
+        return reset(facts, keys, "write the number alone", *target, wrong=wrong).after(f"{fails}; ")
 
     yield from per_topic("unreadable-offset", blanks, rewrite)
 
 
-def _out_of_range(scene: Scene) -> Iterator[Finding]:
+def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
     before: Said = []
     beyond: Said = []
     lost_in: dict[TopicPartition, set[str]] = {}
     over_in: dict[TopicPartition, set[str]] = {}
-    for p in scene.partitions:
-        of_former_log = is_stale(scene, p)
+    for p in facts.partitions:
+        of_former_log = is_stale(facts, p)
         for where, offset in offsets_of(p):
             if of_former_log and where != IN_KAFKA:
-                continue  # that it is out of range comes from what is told of the topic
+                continue  # the recreated topic has a finding
             if p.log_start is not None and offset < p.log_start:
                 lost = counted(p.log_start - offset, "message")
                 lost_in.setdefault(p.key, set()).add(where)
@@ -139,23 +139,23 @@ def _out_of_range(scene: Scene) -> Iterator[Finding]:
     yield from per_topic(
         "offset-before-start",
         before,
-        lambda keys: reset(scene, keys, "read on from the log's start", "--to-earliest", wrong=lost_in).after(
+        lambda keys: reset(facts, keys, "read on from the log's start", "--to-earliest", wrong=lost_in).after(
             "a member starts here where auto.offset.reset says (largest, by default, skips all that is left); "
         ),
     )
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: mend(scene, keys, over_in).after("was the topic recreated, or its log cut? "),
+        lambda keys: mend(facts, keys, over_in).after("was the topic recreated, or its log cut? "),
     )
 
 
-def _recreated(scene: Scene) -> Iterator[Finding]:
-    """An offset of 0 does no harm: it is where the new topic begins as well. Kafka's cannot be dated, but one that is
-    the same was written with it."""
+def _recreated(facts: GroupFacts) -> Iterator[Finding]:
+    """An offset of 0 does no harm: the new topic begins there, too. An offset in Kafka has no date; one that equals
+    ZooKeeper's was written with it."""
     topics: dict[str, list[GroupPartition]] = {}
-    for p in scene.partitions:
-        if is_stale(scene, p) and not is_gone(scene, p):
+    for p in facts.partitions:
+        if is_stale(facts, p) and not is_gone(facts, p):
             topics.setdefault(p.topic, []).append(p)
     for name, stale in topics.items():
         keys = [p.key for p in stale]
@@ -166,7 +166,7 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
             f"was recreated after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
             reset(
-                scene,
+                facts,
                 keys,
                 "begin at the start of the new one",
                 "--to-earliest",
@@ -175,51 +175,51 @@ def _recreated(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def _missing(scene: Scene) -> Iterator[Finding]:
+def _missing(facts: GroupFacts) -> Iterator[Finding]:
     topics: dict[str, list[TopicPartition]] = {}
-    for p in scene.partitions:
+    for p in facts.partitions:
         kept = (p.stored is not None and not p.stored.hidden) or (p.kafka is not None and p.kafka.offset is not None)
-        if kept and is_gone(scene, p):
+        if kept and is_gone(facts, p):
             topics.setdefault(p.topic, []).append(p.key)
     for name, keys in topics.items():
-        topic = scene.snapshot.topics.get(name)
+        topic = facts.snapshot.topics.get(name)
         if topic is None or not topic.exists:
             yield finding(
                 "offset-of-missing-topic",
                 name,
                 f"does not exist, and has offsets of {counted(len(keys), 'partition')}: if it comes back, members start"
                 " at them",
-                unsubscribe(scene, name),
+                unsubscribe(facts, name),
             )
         else:
             said = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
-            yield from per_topic("offset-of-missing-partition", said, lambda keys: _of_former_topic(scene, keys))
+            yield from per_topic("offset-of-missing-partition", said, lambda keys: _of_former_topic(facts, keys))
 
 
-def _of_former_topic(scene: Scene, gone: Sequence[TopicPartition]) -> Remedy:
-    """The other offsets stay: those in ZooKeeper tell by themselves if they are of the former topic (``_recreated``),
-    and nobody can tell it of Kafka's."""
-    others = [p for p in scene.partitions if p.topic == gone[0].topic and not is_gone(scene, p)]
+def _of_former_topic(facts: GroupFacts, gone: Sequence[TopicPartition]) -> Remedy:
+    """The other offsets stay. In ZooKeeper those of the former topic are known (``_recreated``), in Kafka they are
+    not."""
+    others = [p for p in facts.partitions if p.topic == gone[0].topic and not is_gone(facts, p)]
     doubt = any(p.kafka is not None and p.kafka.offset for p in others)
     undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
-    return rid_of(scene, gone).after(f"was the topic recreated with fewer partitions{undated}? {stopped(scene.active)}")
+    return rid_of(facts, gone).after(f"was the topic recreated with fewer partitions{undated}? {stopped(facts.active)}")
 
 
-def _without(scene: Scene) -> Iterator[Finding]:
-    """A group that was never there has none; one that has just begun has not committed yet. Where Kafka did not tell,
-    it may have one."""
+def _without(facts: GroupFacts) -> Iterator[Finding]:
+    """A group that never ran has none; a member that has just started has not committed yet. Where Kafka did not
+    answer, there may be one."""
     quiet: Said = []
     loud: Said = []
-    held = {p.topic for p in scene.partitions if p.stored is not None or p.kafka is not None}
-    for p in scene.partitions:
+    with_offsets = {p.topic for p in facts.partitions if p.stored is not None or p.kafka is not None}
+    for p in facts.partitions:
         if not p.exists or p.committed("both") is not None or p.kafka_unknown:
             continue
-        if (p.stored is not None and p.stored.error is not None) or _is_unread(scene, p):
+        if (p.stored is not None and p.stored.error is not None) or _is_unread(facts, p):
             continue
         empty = p.log_end is None or p.log_start == p.log_end
-        young = _young(scene, p)
+        young = _young(facts, p)
         there = counted((p.log_end or 0) - (p.log_start or 0), "message")
-        if not scene.active and p.topic in held:
+        if not facts.active and p.topic in with_offsets:
             more = "" if empty else f", and {there}"
             loud.append((p.key, f"has no committed offset, others of its topic have{more}"))
         elif empty or young:
@@ -233,36 +233,36 @@ def _without(scene: Scene) -> Iterator[Finding]:
         why = (
             "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose, "
         )
-        return reset(scene, keys, TO_EARLIEST, "--to-earliest").after(why)
+        return reset(facts, keys, TO_EARLIEST, "--to-earliest").after(why)
 
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
     yield from per_topic("partition-without-offset", quiet, remedy, "info")
 
 
-def _is_unread(scene: Scene, p: GroupPartition) -> bool:
-    """Whether nobody reads the topic any more: see ``_without_subscriber``."""
-    group = scene.snapshot.coordinator
-    readers = scene.snapshot.members and not (group is not None and group.members)
-    return bool(readers) and p.owner is None and p.topic not in scene.snapshot.subscribed
+def _is_unread(facts: GroupFacts, p: GroupPartition) -> bool:
+    """Whether no member reads the topic any more: see ``_without_subscriber``."""
+    group = facts.snapshot.coordinator
+    readers = facts.snapshot.members and not (group is not None and group.members)
+    return bool(readers) and p.owner is None and p.topic not in facts.snapshot.subscribed
 
 
-def _young(scene: Scene, p: GroupPartition) -> bool:
-    """Whether its reader may not have committed yet. When a member in Kafka was given a partition is not known."""
-    if scene.settling or p.hidden or (scene.active and p.owner is None and scene.snapshot.coordinator is not None):
+def _young(facts: GroupFacts, p: GroupPartition) -> bool:
+    """Whether its reader may not have committed yet. The time of an assignment in Kafka is unknown."""
+    if facts.settling or p.hidden or (facts.active and p.owner is None and facts.snapshot.coordinator is not None):
         return True
-    return p.since is not None and scene.now - p.since < COMMITTED_BY_THEN
+    return p.since is not None and facts.now - p.since < COMMITTED_BY_THEN
 
 
-def _without_subscriber(scene: Scene) -> Iterator[Finding]:
-    members, group = scene.snapshot.members, scene.snapshot.coordinator
+def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
+    members, group = facts.snapshot.members, facts.snapshot.coordinator
     if not members or any(member.error is not None for member in members) or (group is not None and group.members):
         return
-    if scene.snapshot.topics_hidden or scene.snapshot.kafka_members_unknown:
+    if facts.snapshot.topics_hidden or facts.snapshot.kafka_members_unknown:
         return  # a filter may take it, or a member in Kafka
     topics: dict[str, int] = {}
-    for p in scene.partitions:
+    for p in facts.partitions:
         kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
-        if kept and p.exists and p.owner is None and not p.hidden and p.topic not in scene.snapshot.subscribed:
+        if kept and p.exists and p.owner is None and not p.hidden and p.topic not in facts.snapshot.subscribed:
             topics[p.topic] = topics.get(p.topic, 0) + 1
     for name, number in topics.items():
         yield finding(
@@ -270,62 +270,63 @@ def _without_subscriber(scene: Scene) -> Iterator[Finding]:
             name,
             f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
             " grows",
-            unsubscribe(scene, name).after("where it is not to be read again, "),
+            unsubscribe(facts, name).after("where it is not to be read again, "),
         )
 
 
-def _contradicting(scene: Scene) -> Iterator[Finding]:
-    """Who commits to both writes one just after the other: for some seconds they may be one commit apart.
+def _contradicting(facts: GroupFacts) -> Iterator[Finding]:
+    """Offsets that differ between the stores. A member that commits to both writes one after the other: for some
+    seconds they may be one commit apart.
 
-    They contradict each other where nobody commits any more, or where ZooKeeper's offset has stood still for longer
-    than two commits are apart, or where one moved and the other did not between two looks as far apart.
+    They contradict each other where no member commits, where ZooKeeper's offset has not changed for two commit
+    intervals, or where only one has moved between two snapshots that are as far apart.
     """
-    before = scene.earlier
-    long_ago = before is not None and scene.now - before.taken_at >= COMMITTED_BY_THEN
+    before = facts.earlier
+    long_ago = before is not None and facts.now - before.taken_at >= COMMITTED_BY_THEN
     former = {p.key: p for p in before.partitions} if before is not None and long_ago else {}
     loud: Said = []
     quiet: Said = []
-    for p in scene.partitions:
+    for p in facts.partitions:
         stored, kafka = p.stored, p.kafka
-        if stored is None or kafka is None or stored.offset is None or kafka.offset is None or is_gone(scene, p):
+        if stored is None or kafka is None or stored.offset is None or kafka.offset is None or is_gone(facts, p):
             continue
-        if stored.defect or is_stale(scene, p) or is_outside(p, stored.offset) or is_outside(p, kafka.offset):
-            continue  # one of them is wrong: that is what is to be mended, with the other if that is right
+        if stored.defect or is_stale(facts, p) or is_outside(p, stored.offset) or is_outside(p, kafka.offset):
+            continue  # the wrong one has a finding
         ahead = kafka.offset - stored.offset
         if ahead == 0:
             continue
         text = (
-            f"is at {stored.offset} in ZooKeeper (written {ago(scene.now - stored.changed_at)} ago) and at"
+            f"is at {stored.offset} in ZooKeeper (written {ago(facts.now - stored.changed_at)} ago) and at"
             f" {kafka.offset} in Kafka, {abs(ahead)} {'ahead' if ahead > 0 else 'behind'}"
         )
-        still = scene.now - stored.changed_at >= COMMITTED_BY_THEN
-        certain = not scene.active or still or _one_moved(former.get(p.key), p)
+        still = facts.now - stored.changed_at >= COMMITTED_BY_THEN
+        certain = not facts.active or still or _one_moved(former.get(p.key), p)
         (loud if certain else quiet).append((p.key, text))
     remedy = Remedy(
-        "members that keep offsets in both start at the larger one, all others at that of their own store; look at them"
-        " side by side",
-        scene.command("offsets", "--store", "both"),
+        "members that keep offsets in both start at the larger one, all others at that of their own store; compare"
+        " them",
+        facts.command("offsets", "--store", "both"),
     )
     yield from per_topic(
         "contradicting-offsets",
         loud,
-        lambda keys: remedy.then(_unite(scene, keys)),
+        lambda keys: remedy.then(_unite(facts, keys)),
         "warning",
     )
     yield from per_topic(
         "contradicting-offsets",
         quiet,
-        remedy.after(f"one commit apart is normal while members are running: look again in {ago(COMMITTED_BY_THEN)}; "),
+        remedy.after(f"one commit apart is normal while members run: inspect again in {ago(COMMITTED_BY_THEN)}; "),
         "info",
     )
 
 
-def _unite(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
-    """How offsets in both stores become one; whose are right only the operator knows."""
+def _unite(facts: GroupFacts, keys: Sequence[TopicPartition]) -> Remedy:
+    """How offsets in both stores become equal; only the operator knows which are right."""
     options = ("--prefer", "source", *topic_option(keys), "--execute")
     return Remedy(
-        f"{stopped(scene.active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
-        *(scene.command("migrate-group", "--to", store, *options) for store in ("zookeeper", "kafka")),
+        f"{stopped(facts.active)}make them one, with Kafka's (--to zookeeper) or with ZooKeeper's (--to kafka)",
+        *(facts.command("migrate-group", "--to", store, *options) for store in ("zookeeper", "kafka")),
     )
 
 
@@ -335,15 +336,16 @@ def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
     return (before.stored.offset != now.stored.offset) != (before.kafka.offset != now.kafka.offset)
 
 
-def _growing(scene: Scene) -> Iterator[Finding]:
-    """Two looks: messages came, none was committed. Within two intervals between commits that proves nothing."""
-    before = scene.earlier
+def _growing(facts: GroupFacts) -> Iterator[Finding]:
+    """Messages came between two snapshots, and nothing was committed. Within two commit intervals that proves
+    nothing."""
+    before = facts.earlier
     if before is None:
         return
-    apart = scene.now - before.taken_at
+    apart = facts.now - before.taken_at
     former = {p.key: p for p in before.partitions}
     said: Said = []
-    for p in scene.partitions:
+    for p in facts.partitions:
         then = former.get(p.key)
         if then is None or p.log_end is None or then.log_end is None or p.committed("both") is None:
             continue
@@ -351,21 +353,21 @@ def _growing(scene: Scene) -> Iterator[Finding]:
             continue  # it may have been committed there
         grown = p.log_end - then.log_end
         if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
-            last = f" (last progress {ago(scene.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
+            last = f" (last progress {ago(facts.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
             said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
     if not said:
         return
-    if not scene.active:
+    if not facts.active:
         what = f"in {ago(apart)}; the group has no members"
         remedy = Remedy("start a member, if the group is still wanted")
     elif apart < COMMITTED_BY_THEN:
         what = f"in {ago(apart)}"
-        remedy = Remedy(f"look again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute")
+        remedy = Remedy(f"inspect again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute")
     else:
         what = f"in {ago(apart)}"
         remedy = Remedy(
             "is the owner's process stuck, or failing over and over? find its host, and restart it",
-            scene.command("owners"),
+            facts.command("owners"),
         )
-    severity: Severity = "warning" if scene.active and apart >= COMMITTED_BY_THEN else "info"
+    severity: Severity = "warning" if facts.active and apart >= COMMITTED_BY_THEN else "info"
     yield from per_topic("growing-lag", [(key, f"{text}, {what}") for key, text in said], remedy, severity)

@@ -1,7 +1,6 @@
-"""What may not be read, and what is not known therefore; pure.
+"""Findings about nodes that may not be read. Pure.
 
-An access list that keeps this connection out says nothing about the group: whatever depends on such a node is left
-unjudged everywhere, and said here once.
+An access list says nothing about the group: whatever depends on such a node is not judged elsewhere.
 """
 
 from __future__ import annotations
@@ -9,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zkgroup.groups.findings.finding_kinds import Finding, Severity
-from zkgroup.groups.findings.scene import Scene, few, finding
+from zkgroup.groups.findings.group_facts import GroupFacts, few, finding
 from zkgroup.protocol import znodes
 
-_REMEDY = "connect with credentials that the access list of {} admits: until then what it holds is not known from here"
+_REMEDY = "connect with credentials that the access list of {} admits: until then its content is unknown"
 
 
-def judge_hidden(scene: Scene) -> Iterator[Finding]:
-    """A finding for each part of the group that may not be read; members are told of by themselves."""
+def judge_hidden(facts: GroupFacts) -> Iterator[Finding]:
+    """A finding for each unreadable part of the group; members have findings of their own."""
     alike: dict[tuple[str, bool], list[str]] = {}
-    for path, why in scene.snapshot.hidden.items():
-        effect, matters = _effect(scene.snapshot.group, path)
+    for path, why in facts.snapshot.hidden.items():
+        effect, matters = _effect(facts.snapshot.group, path)
         if effect is not None:
             alike.setdefault((f"cannot be read: {why}; {effect}", matters), []).append(path)
     for (message, matters), paths in alike.items():
@@ -28,11 +27,11 @@ def judge_hidden(scene: Scene) -> Iterator[Finding]:
             yield finding("unreadable-node", paths[0], message, _REMEDY.format("this node"), severity)
         else:
             text = f"{len(paths)} nodes, of which each {message}: {few(paths)}"
-            yield finding("unreadable-node", scene.snapshot.group, text, _REMEDY.format("these nodes"), severity)
+            yield finding("unreadable-node", facts.snapshot.group, text, _REMEDY.format("these nodes"), severity)
 
 
 def _effect(group: str, path: str) -> tuple[str | None, bool]:
-    """What is not known without a node, and whether that matters; None for what is told elsewhere."""
+    """What is unknown without a node, and whether that matters; None for a member, which has a finding of its own."""
     root = f"/consumers/{group}"
     part, _, rest = path.removeprefix(f"{root}/").partition("/")
     if path == root:
@@ -48,8 +47,8 @@ def _effect(group: str, path: str) -> tuple[str | None, bool]:
             return f"who owns {whose} is not known, and was not judged", True
         case _:
             where = "of it" if not rest else "in the topic" if "/" not in rest else "in the partition"
-            where = "the group stands" if not rest else f"the group stands {where}"
-            return f"where {where} is not known, and was not judged", True
+            where = "" if not rest else f" {where}"
+            return f"the group's offset{where} is not known, and was not judged", True
 
 
 def _effect_of_cluster(path: str) -> tuple[str, bool]:

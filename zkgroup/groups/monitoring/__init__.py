@@ -1,1 +1,1 @@
-"""What monitoring systems read of groups: Burrow's status, lag history, Nagios checks, Prometheus metrics."""
+"""For monitoring systems: Burrow's status, lag history, Nagios checks, Prometheus metrics."""

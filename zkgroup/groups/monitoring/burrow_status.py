@@ -1,9 +1,8 @@
-"""How a group gets on, by the rules of Burrow, over a window of looks; pure.
+"""The status of partitions and groups by Burrow's rules, over a window of samples. Pure.
 
-Burrow (1.9.5, ``core/internal/evaluator/caching.go``) is told of every commit; here commits are what looks have seen
-of them: an offset with the time at which it was written, which ZooKeeper tells, or, of offsets in Kafka, with the time
-of the look that saw it first. Scala members and zkgroup's do not write an offset again that has not changed,
-so that a member which hangs shows as STOP rather than as STALL.
+Burrow (1.9.5, ``core/internal/evaluator/caching.go``) sees every commit. Here a commit is a changed offset with the
+time of its write, in Kafka with the time of the first snapshot that has it. Members do not write an unchanged offset
+again: a member that hangs is STOP, not STALL.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from zkgroup.groups.group_model import lag_between
 Status: TypeAlias = Literal["OK", "WARN", "STOP", "STALL", "REWIND"]
 GroupStatus: TypeAlias = Literal["OK", "WARN", "ERR"]
 
-#: Fewer looks show no trend.
+#: Fewer samples show no trend.
 FEWEST: Final = 3
-#: Nor does a shorter time, in milliseconds: twice the Scala consumer's auto.commit.interval.ms, within which lag grows
-#: and nothing is committed, as it should be.
+#: Nor does a shorter window, in milliseconds: twice the Scala consumer's auto.commit.interval.ms, within which lag
+#: grows and nothing is committed, as it should be.
 SHORTEST: Final = 2 * 60_000
 MEANINGS: Final[dict[Status, str]] = {
     "OK": "it keeps up, or catches up",
@@ -34,8 +33,8 @@ MEANINGS: Final[dict[Status, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A partition in one look. Times are milliseconds since 1970; ``committed`` and ``log_end`` are None where there is
-    none, or nobody told; ``changed_at`` is when the offset was written, where that is known."""
+    """A partition in one snapshot. Times are milliseconds since 1970; ``committed`` and ``log_end`` are None where
+    there is none, or it is unknown; ``changed_at``: when the offset was written, where that is known."""
 
     taken_at: int
     committed: int | None
@@ -44,12 +43,12 @@ class Sample:
 
     @property
     def lag(self) -> int | None:
-        """How far it is from the end."""
+        """High watermark less committed."""
         return lag_between(self.committed, self.log_end)
 
 
 def evaluate(samples: Sequence[Sample]) -> Status:
-    """The status of a partition; ``samples`` in the order of time, the last is now. OK where nothing can be told."""
+    """The status of a partition; ``samples`` in the order of time, the last is now. OK where it is unknown."""
     known = [sample for sample in samples if sample.committed is not None]
     if len(known) < FEWEST or not (known[-1].lag or 0) > 0 or known[-1] is not samples[-1]:
         return "OK"
@@ -70,7 +69,7 @@ def evaluate(samples: Sequence[Sample]) -> Status:
 
 
 def status_of_group(statuses: Iterable[Status]) -> GroupStatus:
-    """The worst of its partitions': what is neither OK nor WARN is an error."""
+    """The worst of the partitions' statuses: all but OK and WARN are errors."""
     worst: GroupStatus = "OK"
     for status in statuses:
         if status not in ("OK", "WARN"):
@@ -81,8 +80,8 @@ def status_of_group(statuses: Iterable[Status]) -> GroupStatus:
 
 
 def seconds_to_catch_up(samples: Sequence[Sample]) -> float | None:
-    """How long until the lag is gone, at the rates of this window: what is consumed less what is produced. Infinity
-    where it does not shrink; None where that cannot be told."""
+    """Seconds until the lag is zero, at the rates of this window (consumed less produced). Infinity where it does not
+    shrink; None where that is unknown."""
     known = [sample for sample in samples if sample.lag is not None]
     if not known or known[-1] is not samples[-1]:
         return None
@@ -99,7 +98,7 @@ def seconds_to_catch_up(samples: Sequence[Sample]) -> float | None:
 
 
 def _commits(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """When what was committed, as far as the looks have seen it."""
+    """The commits in the samples: time and offset."""
     commits: list[tuple[int, int]] = []
     for before, sample in zip((None, *samples), samples, strict=False):
         assert sample.committed is not None
@@ -109,8 +108,8 @@ def _commits(samples: Sequence[Sample]) -> list[tuple[int, int]]:
 
 
 def _stopped(samples: Sequence[Sample], commits: Sequence[tuple[int, int]]) -> bool:
-    """Whether it is longer ago that something was committed than commits are seen to reach back. Until the last look
-    since then that saw no lag there was nothing to commit: what counts is how long messages have been seen to wait."""
+    """Whether the last commit is longer ago than the commits before it reach back. Without lag there was nothing to
+    commit: the time counts from the last sample without lag."""
     begun = commits[-1][0]
     seen = begun - max(commits[0][0], samples[0].taken_at)
     since = [sample for sample in samples if sample.taken_at > begun and sample.lag is not None]
@@ -121,7 +120,7 @@ def _stopped(samples: Sequence[Sample], commits: Sequence[tuple[int, int]]) -> b
 
 
 def _rewound(offsets: Sequence[int]) -> bool:
-    """Whether the first step back has not been made up for."""
+    """Whether the offset is still behind its first step back."""
     for index, (before, after) in enumerate(pairwise(offsets), 1):
         if after < before:
             return max(offsets[index:]) < before

@@ -1,4 +1,4 @@
-"""Looks at groups, kept in a local SQLite file: what a trend is seen in. Filled by whoever looks regularly."""
+"""The lag of groups over time, in a local SQLite file. Each check adds a snapshot."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.monitoring.burrow_status import Sample
 from zkgroup.protocol.names import TopicPartition
 
-#: How long looks are kept, in milliseconds.
+#: How long snapshots are kept, in milliseconds.
 KEPT: Final = 7 * 24 * 3600 * 1000
-#: How far apart looks are that are judged together, at least, in milliseconds.
+#: The least distance of two snapshots in a window, in milliseconds.
 APART: Final = 15_000
 #: How long to wait for another process that writes, in seconds.
 PATIENCE: Final = 5.0
-_VERSION: Final = 1
+_VERSION: Final = 2
 _SCHEMA: Final = """
-CREATE TABLE look (
+CREATE TABLE snapshot (
     id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, store TEXT NOT NULL, taken_at INTEGER NOT NULL
 );
-CREATE INDEX looks_of_group ON look (cluster, name, store, taken_at);
-CREATE INDEX looks_by_time ON look (taken_at);
-CREATE TABLE seen (
-    look INTEGER NOT NULL REFERENCES look (id) ON DELETE CASCADE, topic TEXT NOT NULL, partition INTEGER NOT NULL,
-    committed INTEGER, log_end INTEGER, changed_at INTEGER, PRIMARY KEY (look, topic, partition)
+CREATE INDEX snapshots_of_group ON snapshot (cluster, name, store, taken_at);
+CREATE INDEX snapshots_by_time ON snapshot (taken_at);
+CREATE TABLE sample (
+    snapshot INTEGER NOT NULL REFERENCES snapshot (id) ON DELETE CASCADE,
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, committed INTEGER, log_end INTEGER, changed_at INTEGER,
+    PRIMARY KEY (snapshot, topic, partition)
 ) WITHOUT ROWID;
 """
 
 
-class History:
-    """The looks in one file, which is made by the first that is kept. A context manager; several processes may use the
-    file at once. Raises ``ZkgroupError`` where the file cannot be used, ``UsageError`` where it is something else."""
+class LagHistory:
+    """The snapshots in one file, created with the first. A context manager; several processes may use the file at once.
+    Raises ``ZkgroupError`` where the file cannot be used, ``UsageError`` where it is another kind of file."""
 
     def __init__(self, path: Path, kept: int = KEPT) -> None:
         self._path = path
@@ -44,7 +45,7 @@ class History:
         self._opened: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
-        with self._told():
+        with self._translated_errors():
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._opened = sqlite3.connect(self._path, timeout=PATIENCE, isolation_level=None)
             self._opened.execute("PRAGMA foreign_keys = ON")
@@ -59,44 +60,47 @@ class History:
             self._opened = None
 
     def keep(self, cluster: str, snapshots: Iterable[GroupSnapshot]) -> None:
-        """Add looks, and drop those that are too old; all of it or nothing."""
-        with self._told(), self._transaction() as connection:
+        """Add snapshots and delete those that are too old, in one transaction."""
+        with self._translated_errors(), self._transaction() as connection:
             newest = 0
             for snapshot in snapshots:
                 newest = max(newest, snapshot.taken_at)
                 row = (cluster, snapshot.group, snapshot.store, snapshot.taken_at)
-                look = connection.execute("INSERT INTO look (cluster, name, store, taken_at) VALUES (?, ?, ?, ?)", row)
+                inserted = connection.execute(
+                    "INSERT INTO snapshot (cluster, name, store, taken_at) VALUES (?, ?, ?, ?)", row
+                )
                 connection.executemany(
-                    "INSERT INTO seen VALUES (?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?)",
                     (
-                        (look.lastrowid, *partition, sample.committed, sample.log_end, sample.changed_at)
+                        (inserted.lastrowid, *partition, sample.committed, sample.log_end, sample.changed_at)
                         for partition, sample in samples_of(snapshot).items()
                     ),
                 )
-            connection.execute("DELETE FROM look WHERE taken_at < ?", (newest - self._kept,))
+            connection.execute("DELETE FROM snapshot WHERE taken_at < ?", (newest - self._kept,))
 
     def window(
-        self, cluster: str, group: str, store: Store, looks: int, until: int
+        self, cluster: str, group: str, store: Store, snapshots: int, until: int
     ) -> dict[TopicPartition, list[Sample]]:
-        """What the last looks before ``until`` saw of each partition, in the order of time. Looks that came sooner than
-        ``APART`` after each other do not all count: a window of them would be too short to show anything."""
-        with self._told():
+        """Each partition in the last snapshots before ``until``, in the order of time. Snapshots closer together than
+        ``APART`` do not all count: their window would be too short for a trend."""
+        with self._translated_errors():
             times = self._connection.execute(
-                "SELECT taken_at, id FROM look WHERE cluster = ? AND name = ? AND store = ? AND taken_at < ?"
+                "SELECT taken_at, id FROM snapshot WHERE cluster = ? AND name = ? AND store = ? AND taken_at < ?"
                 " ORDER BY taken_at DESC",
                 (cluster, group, store, until),
             )
             chosen: list[tuple[int, int]] = []
-            for taken_at, look in times:
+            for taken_at, snapshot_id in times:
                 if (chosen[-1][0] if chosen else until) - taken_at >= APART:
-                    chosen.append((taken_at, look))
-                if len(chosen) == looks:
+                    chosen.append((taken_at, snapshot_id))
+                if len(chosen) == snapshots:
                     break
             rows = [
                 (taken_at, *row)
-                for taken_at, look in reversed(chosen)
+                for taken_at, snapshot_id in reversed(chosen)
                 for row in self._connection.execute(
-                    "SELECT topic, partition, committed, log_end, changed_at FROM seen WHERE look = ?", (look,)
+                    "SELECT topic, partition, committed, log_end, changed_at FROM sample WHERE snapshot = ?",
+                    (snapshot_id,),
                 )
             ]
         found: dict[TopicPartition, list[Sample]] = {}
@@ -143,14 +147,14 @@ class History:
         connection.execute("COMMIT")
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise SQLite's errors as zkgroup's."""
         try:
             yield
         except UnicodeDecodeError:  # in the schema; in rows it is one of SQLite's errors
             raise self._damaged() from None
         except sqlite3.DatabaseError as error:
-            why = " ".join(str(error).split())  # it quotes what a damaged schema holds
+            why = " ".join(str(error).split())  # it quotes a damaged schema
             code = getattr(error, "sqlite_errorcode", None)  # errors that sqlite3 raises by itself have none
             if code == sqlite3.SQLITE_NOTADB:
                 raise UsageError(f"{self._path} is no history: {why}", "choose another file") from None
@@ -165,7 +169,7 @@ class History:
 
 
 def samples_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, Sample]:
-    """Each partition as this look has it."""
+    """Each partition of the snapshot."""
     store = snapshot.store
     return {
         one.key: Sample(

@@ -1,4 +1,4 @@
-"""Groups as a monitoring system wants them judged: a state, why, and figures; pure."""
+"""The state of groups for a monitoring system: the reasons, and figures. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_SEVERITY: Final[Mapping[str, State]] = {"critical": "CRITICAL", "warning": "
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From which lag on, of all partitions of a group together, it is a warning and critical; None: never."""
+    """The lag of all partitions of a group from which on it is a warning, and critical; None: never."""
 
     warn_lag: int | None = None
     crit_lag: int | None = None
@@ -39,11 +39,11 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """A group judged. ``row``: its totals, the lag as far as it is known; ``max_lag``: the largest of one partition,
-    None where it is not known of all. ``unowned`` counts partitions of subscribed topics. ``progress`` and ``statuses``
-    are by Burrow's rules over ``looks`` looks, this one included; ``complete``: none is missing of a partition with an
-    offset. ``catch_up``: seconds until the lag is gone, infinity where it does not shrink, None where that is not
-    known. ``reasons``: why it is not OK, worst first."""
+    """The state of a group. ``row``: its totals, the lag as far as it is known; ``max_lag``: the largest of one
+    partition, None where one is unknown. ``unowned``: the number of such partitions of subscribed topics. ``progress``
+    and ``statuses`` are by Burrow's rules over ``snapshots`` snapshots, this one included; ``complete``: every
+    partition with an offset has one. ``catch_up``: seconds until the lag is zero, infinity where it does not shrink,
+    None where that is unknown. ``reasons``: why it is not OK, worst first."""
 
     group: str
     state: State
@@ -53,7 +53,7 @@ class GroupCheck:
     unowned: int
     progress: GroupStatus
     statuses: Mapping[TopicPartition, Status]
-    looks: int
+    snapshots: int
     catch_up: float | None
     complete: bool = True
 
@@ -61,7 +61,7 @@ class GroupCheck:
 def check_group(
     one: Inspection, windows: Mapping[TopicPartition, Sequence[Sample]], thresholds: Thresholds
 ) -> GroupCheck:
-    """Judge a look. ``windows``: what looks before and this one saw of each partition, in the order of time."""
+    """The state of a group. ``windows``: each partition in earlier snapshots and this one, in the order of time."""
     snapshot = one.snapshot
     lags = {p.key: lag for p in snapshot.partitions if (lag := p.known_lag(one.store)) is not None}
     row = one.summary
@@ -102,7 +102,7 @@ def check_group(
 
 
 def worst_state(states: Iterable[State]) -> State:
-    """The worst of them; OK without any."""
+    """The worst state; OK without any."""
     return max(states, key=_RANKS.index, default="OK")
 
 

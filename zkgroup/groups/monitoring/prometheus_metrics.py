@@ -1,7 +1,7 @@
-"""Groups as metrics for Prometheus, in its text format 0.0.4; pure.
+"""Groups as metrics for Prometheus, in its text format 0.0.4. Pure.
 
-Names and labels are those of kafka_exporter (danielqsj, 1.9), so that its dashboards and alerts serve; what it does not
-have begins with ``zkgroup_``. A series that has no value is left out.
+Names and labels are those of kafka_exporter (danielqsj, 1.9), for its dashboards and alerts; others begin with
+``zkgroup_``. A series without a value is left out.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _HELP: Final = {
     "zkgroup_consumergroup_commit_timestamp_seconds": "When an offset was written last, where it is in ZooKeeper",
     "zkgroup_consumergroup_partition_owned": "Whether a partition of a subscribed topic has an owner",
     "zkgroup_consumergroup_findings": "What is wrong with a group, counted by severity",
-    "zkgroup_consumergroup_status": "By the rules of Burrow over the looks kept: 1 OK, 2 WARN, 3 ERR",
+    "zkgroup_consumergroup_status": "By the rules of Burrow over the snapshots kept: 1 OK, 2 WARN, 3 ERR",
     "zkgroup_consumergroup_partition_status": "By the rules of Burrow: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
-    "zkgroup_consumergroup_catch_up_seconds": "How long until the lag is gone, at the rates of the looks kept",
-    "zkgroup_look_timestamp_seconds": "When a group was looked at",
+    "zkgroup_consumergroup_catch_up_seconds": "How long until the lag is gone, at the rates of the snapshots kept",
+    "zkgroup_snapshot_timestamp_seconds": "When the snapshot of a group was taken",
 }
 # As Burrow numbers them (1.9.5, core/protocol/evaluator.go).
 _STATUS: Final[Mapping[Status, int]] = {"OK": 1, "WARN": 2, "STOP": 4, "STALL": 5, "REWIND": 6}
@@ -53,8 +53,7 @@ class _Series:
 
 
 def format_metrics(inspections: Iterable[Inspection], checks: Mapping[str, GroupCheck] | None = None) -> str:
-    """The text of a file for node_exporter's textfile collector. ``checks``: group → how it gets on, where that was
-    judged."""
+    """A file for node_exporter's textfile collector. ``checks``: group → its state, where it was checked."""
     series = _Series()
     for one in inspections:
         _of_group(series, one)
@@ -69,7 +68,7 @@ def _of_group(series: _Series, one: Inspection) -> None:
     coordinator = snapshot.coordinator
     members = len(snapshot.members) + (len(coordinator.members) if coordinator is not None else 0)
     series.set("kafka_consumergroup_members", members, consumergroup=group)
-    series.set("zkgroup_look_timestamp_seconds", snapshot.taken_at / 1000, consumergroup=group)
+    series.set("zkgroup_snapshot_timestamp_seconds", snapshot.taken_at / 1000, consumergroup=group)
     for severity in SEVERITIES:
         series.set("zkgroup_consumergroup_findings", one.count(severity), consumergroup=group, severity=severity)
     partial = {p.topic for p in snapshot.partitions if p.is_lag_unknown(one.store)}  # a part is not given as the whole

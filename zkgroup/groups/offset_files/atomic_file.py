@@ -1,4 +1,4 @@
-"""Files that are whole or not there: what cron reads, and what an operator may need to go back."""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from zkgroup.errors import ZkgroupError
 
 
 def write_whole(path: str, text: str) -> None:
-    """Write a file whole or not at all: another one appears in its place only when everything is on the disk.
+    """Write a file whole or not at all: it replaces another one only when everything is on the disk.
 
-    A file that is there keeps its mode; pipes and devices are written to as they are. Raises ``ZkgroupError``.
+    An existing file keeps its mode; pipes and devices are written to directly. Raises ``ZkgroupError``.
     """
     target = Path(path)
     try:
@@ -30,8 +30,8 @@ def write_whole(path: str, text: str) -> None:
 
 
 def write_new(target: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, whole and on the disk, where there is none yet. Raises ``OSError``:
-    ``FileExistsError`` where there is one."""
+    """Write a new file that only its owner may read, whole and on the disk. Raises ``OSError``, ``FileExistsError``
+    where there is one."""
     with _temporary(target.absolute(), data, 0o600) as temporary:
         try:
             os.link(temporary, target)
@@ -49,7 +49,8 @@ def _replace(target: Path, data: bytes, mode: int | None) -> None:
 
 @contextlib.contextmanager
 def _temporary(target: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """A file beside ``target``, on the disk, to be put in its place; gone in the end. ``mode`` None: by the umask."""
+    """A temporary file in ``target``'s folder, on the disk, to be renamed; removed in the end. ``mode`` None: by the
+    umask."""
     # Without the target's own name: that may be as long as a name can be.
     temporary = target.with_name(f".zkgroup-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:

@@ -28,8 +28,8 @@ PATIENCE: Final = 10.0
 
 
 class Series:
-    """The files of a group in ``folder``. A lock beside them keeps runs that overlap from removing each other's files:
-    it goes with the process that holds it."""
+    """The files of a group in ``folder``. A lock file keeps runs that overlap from removing each other's files; it ends
+    with its process."""
 
     def __init__(self, folder: Path, group: str, form: str | None) -> None:
         self._folder = folder
@@ -59,11 +59,11 @@ class Series:
         return path
 
     def files(self) -> list[Path]:
-        """The group's files, oldest first; files with other names are nobody's business here."""
+        """The group's files, oldest first; files with other names are ignored."""
         return [path for *_, path in self._dated()]
 
     def _dated(self) -> list[tuple[datetime, int, Path]]:
-        """The earliest time for a file that comes after it, number, file."""
+        """The earliest time for a file that comes after it, its number, the file."""
         pattern = re.compile(re.escape(self._stem) + _NAME, re.ASCII)
         found = []
         for path in self._folder.iterdir():
@@ -74,7 +74,7 @@ class Series:
         return sorted(found)
 
     def _next_name(self) -> Path:
-        """A name that stands behind those of all files there are, even if the clock went back."""
+        """A name that sorts behind those of all files, even if the clock went back."""
         moment = max([datetime.now(UTC), *(after for after, *_ in self._dated()[-1:])])
         return self._folder / f"{self._stem}.{moment.strftime(_STAMP)[:-3]}Z.{self._ending}"
 
@@ -90,7 +90,7 @@ class Series:
                 except BlockingIOError:
                     if time.monotonic() > until:
                         raise RefusedError(
-                            f"another run has been writing to {self._folder} for {PATIENCE:g} s", "look what it does"
+                            f"another run has been writing to {self._folder} for {PATIENCE:g} s", "check that process"
                         ) from None
                     time.sleep(0.05)
             yield

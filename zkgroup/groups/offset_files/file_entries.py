@@ -1,4 +1,4 @@
-"""What offset files of every format hold, and how whatever is wrong with one is told."""
+"""The entries of an offset file of any format, and the errors of a malformed one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
 #: An offset, one of Spark's two places, or None where the file says that there is none.
 Wanted: TypeAlias = int | Literal["earliest", "latest"] | None
 
-#: Where something stands: a line's number, or which child of which child of a JSON document it is.
+#: The place of an entry: a line's number, or which child of which child of a JSON document it is.
 Place: TypeAlias = int | tuple[int, ...]
 
 _NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
@@ -33,8 +33,8 @@ MAX_ENTRIES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetFile:
-    """Offsets by group; the group is None where the file names none: then they are anybody's. ``clusters``: of which it
-    says that it is."""
+    """Offsets by group; the group is None where the file names none: they fit any group. ``clusters``: those that the
+    file names."""
 
     name: str
     format: FileFormat
@@ -42,7 +42,7 @@ class OffsetFile:
     clusters: tuple[Cluster, ...] = ()
 
     def offsets_of(self, group: str) -> Mapping[TopicPartition, Wanted]:
-        """The offsets for ``group``. Raises ``UsageError`` where the file names groups, and this is none of them."""
+        """The offsets for ``group``. Raises ``UsageError`` where the file has only other groups."""
         found = self.groups.get(group, self.groups.get(None))
         if found is None:
             named = sorted(str(name) for name in self.groups)
@@ -55,14 +55,14 @@ class OffsetFile:
 
 
 class Entry(NamedTuple):
-    """One offset, and where it stands."""
+    """One offset and its place."""
 
     offset: Wanted
     place: Place
 
 
 class Entries:
-    """The entries of one file while it is read. ``name`` is the file's; ``line_of`` tells the line of a place."""
+    """The entries of one file while it is read. ``name`` is the file's; ``line_of`` returns the line of a place."""
 
     def __init__(self, name: str, line_of: Callable[[Place], object] = lambda place: place) -> None:
         self.name = name
@@ -74,14 +74,14 @@ class Entries:
 
     def refuse_many(self, most: int, what: str) -> NoReturn:
         """Refuse the file for its size."""
-        raise UsageError(f"{self.name} holds more than {most:,} {what}", ELSEWHERE)
+        raise UsageError(f"{self.name} has more than {most:,} {what}", ELSEWHERE)
 
     def fail(self, place: Place, why: str, remedy: str | None = None) -> NoReturn:
-        """Refuse the file for what stands there."""
+        """Refuse the file for an entry."""
         raise UsageError(f"{self.name}, line {self._line_of(place)}: {why}", remedy)
 
     def add(self, place: Place, group: str | None, topic: str, partition: int, offset: Wanted) -> None:
-        """Take an entry; the same one twice is let pass, another offset for the same partition is not."""
+        """Add an entry. An equal one is accepted twice, another offset for the same partition is not."""
         self._count += 1
         if self._count > MAX_ENTRIES:
             self.refuse_many(MAX_ENTRIES, "offsets")
@@ -96,7 +96,7 @@ class Entries:
             )
 
     def topic(self, place: Place, name: str) -> str:
-        """A topic's name as far as it can be checked here: one that a znode can have."""
+        """Check a topic's name: one that a znode can have."""
         if name not in self._topics:
             try:
                 znodes.offset_topic("group", name)
@@ -106,13 +106,13 @@ class Entries:
         return name
 
     def partition(self, place: Place, text: str) -> int:
-        """A partition's number."""
+        """Parse a partition's number."""
         if not _NUMBER.fullmatch(text) or int(text) > INT32_MAX:
             self.fail(place, f"{excerpt(text)} is no partition", "partitions are numbers from 0")
         return int(text)
 
     def offset(self, place: Place, text: str, *, none: bool) -> int | None:
-        """An offset's number; with ``none``, nothing, ``-``, ``null``, ``unknown`` and -1 say that there is none."""
+        """Parse an offset; with ``none``, an empty text, ``-``, ``null``, ``unknown`` and -1 are no offset."""
         if none and (text in _NONE or text == "-1"):
             return None
         if not _NUMBER.fullmatch(text) or int(text) > _MOST:
@@ -120,9 +120,9 @@ class Entries:
         return int(text)
 
     def finished(self, form: FileFormat) -> OffsetFile:
-        """What was read. Raises ``UsageError`` where that is nothing."""
+        """All entries. Raises ``UsageError`` where there are none."""
         if not any(self.groups.values()):
-            raise UsageError(f"{self.name} holds no offsets", ELSEWHERE)
+            raise UsageError(f"{self.name} has no offsets", ELSEWHERE)
         groups = {
             group: {key: entry.offset for key, entry in found.items()} for group, found in self.groups.items() if found
         }

@@ -30,15 +30,15 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+', re.D
 
 
 class _Object(list[tuple[str, Any]]):
-    """A JSON object as its pairs, also those whose names come twice."""
+    """A JSON object as its pairs, repeated names included."""
 
     def find(self, name: str) -> tuple[int, Any]:
-        """Which pair has that name, and its value; (−1, None) where none has."""
+        """The number of the pair with that name, and its value; (−1, None) without one."""
         return next(((index, value) for index, (key, value) in enumerate(self) if key == name), (-1, None))
 
 
 class _Other(str):
-    """A number that is no integer, as it is written."""
+    """A number that is no integer, as written."""
 
     __slots__ = ()
 
@@ -93,13 +93,13 @@ def read_json(text: str, entries: Entries, forced: FileFormat | None) -> FileFor
                 _read_cluster(entries, value)
                 return "json"
     if not isinstance(value, _Object):
-        entries.fail((), "is JSON, but holds no offsets", ELSEWHERE)
+        entries.fail((), "is JSON without offsets", ELSEWHERE)
     _read_topics(entries, value, None, (), _SPARK_PLACES)
     return "spark"
 
 
 def read_cluster(text: str, entries: Entries) -> None:
-    """Read which cluster the file says that it is of, in the one object that is ``text``."""
+    """Read the cluster that the file names in the one object that is ``text``."""
     value = _parse(text, entries)
     if isinstance(value, _Object):
         _read_cluster(entries, value)
@@ -121,7 +121,7 @@ def _is_burrow(value: _Object) -> bool:
 
 
 def _read_burrow(entries: Entries, value: _Object) -> None:
-    """The newest commit of each partition that it has seen."""
+    """Read the newest commit of each partition."""
     above, status = value.find("status")
     if isinstance(status, _Object):
         index, rows = status.find("partitions")
@@ -170,7 +170,7 @@ def _parse(text: str, entries: Entries) -> Any:
         except orjson.JSONDecodeError as error:
             entries.fail(error.lineno, f"is no JSON, or ends too early (character {error.colno})")
         except UnicodeEncodeError:
-            pass  # half a character: no name can have it, which is told below
+            pass  # half a character: no name can have it: refused below
     try:
         # As written: neither bounds of numbers nor their digits are the parser's business.
         return json.loads(
@@ -247,7 +247,7 @@ def _offset(entries: Entries, place: Place, value: Any) -> int | None:
 
 
 def _shown(value: Any) -> str:
-    """A foreign value for people."""
+    """A foreign value for messages."""
     if isinstance(value, _Integer | _Other):
         return str(value)[:40]
     if isinstance(value, str):

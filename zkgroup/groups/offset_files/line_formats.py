@@ -1,6 +1,6 @@
 """Offset files with one offset a line: ExportZkOffsets, KIP-122's CSV, rpk's columns, tables with a head.
 
-Blank lines, lines that begin with ``#``, and what Kafka's tools print around their tables are let pass.
+Blank lines, lines that begin with ``#``, and the lines that Kafka's tools print around their tables are skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ZK_REMEDY: Final = "lines are /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """In which fields of a line things stand. ``group`` is None where lines name no group."""
+    """The fields of a line by their meaning. ``group`` is None where lines name no group."""
 
     width: int
     group: int | None
@@ -50,7 +50,7 @@ class _Layout:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something, as far as a line of offsets can go; empty where none does."""
+    """The first line with content, up to the longest line of offsets; empty without one."""
     for start, end in islice(_lines(text), MAX_LINES):
         if said := _said(text[start : min(end, start + MAX_LINE)]):
             return said
@@ -81,10 +81,8 @@ def _said(line: str) -> str:
 
 
 def read_zk(text: str, entries: Entries) -> None:
-    """``/consumers/G/offsets/T/P:123``, as kafka.tools.ExportZkOffsets (0.8.0 to 0.10.2) writes, below any chroot.
-
-    A node that was empty, or held -1, has no offset.
-    """
+    """``/consumers/G/offsets/T/P:123``, as kafka.tools.ExportZkOffsets (0.8.0 to 0.10.2) writes, below any chroot. An
+    empty node, or -1, is no offset."""
     for number, line in _lines_of(text, entries):
         path, colon, value = line.rpartition(":")
         parts = path.split("/")
@@ -113,7 +111,7 @@ def read_csv(text: str, entries: Entries) -> None:
             fields = next(csv.reader([line], strict=True, skipinitialspace=True))
             return [with_formula(field.strip()) for field in fields]
         except csv.Error as error:
-            why = "a quote in it does not end, or something stands behind it" if '"' in line else str(error)
+            why = "a quote in it does not end, or text follows it" if '"' in line else str(error)
             entries.fail(number, f"{excerpt(line)} is no CSV: {why}")
 
     _read_fields(text, entries, split, "topic,partition,offset", {3, 4})
@@ -152,7 +150,7 @@ def _headed(number: int, fields: Sequence[str], entries: Entries) -> _Layout | N
         return None
     offset = next((names.index(name) for name in OFFSET_COLUMNS if name in names), None)
     if offset is None:
-        entries.fail(number, "no column holds offsets", f"name one of them {' or '.join(OFFSET_COLUMNS)}")
+        entries.fail(number, "no column has offsets", f"name one of them {' or '.join(OFFSET_COLUMNS)}")
     group = next((names.index(name) for name in _GROUP_COLUMNS if name in names), None)
     return _Layout(len(names), group, names.index("topic"), partition, offset, names)
 

@@ -42,7 +42,7 @@ _PACKED: Final = (
     (re.compile(rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18"), "lz4", "lz4 -dc"),  # today's frames, and those of "-l"
     (re.compile(rb"\xfd7zXZ\x00"), "xz", "xz -dc"),
     (re.compile(rb"\x5d\x00\x00"), "lzma", "xz -dc"),  # properties by default, and a dictionary of 64 KiB or more
-    (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), "zip", "unzip -p"),  # a file, or the end of what holds none
+    (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), "zip", "unzip -p"),  # a file, or the end of an empty archive
     (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), "bzip2", "bunzip2 -c"),  # a block, or the end without any
 )
 #: The line of a ``zk`` file that says of which cluster it is, below a blank one, at which Kafka's own tool stops.
@@ -53,9 +53,9 @@ _MOST_SKIPPED: Final = 100
 
 
 def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> OffsetFile:
-    """Read the content of a file called ``name``; ``form`` forces a format.
+    """Parse the content of a file called ``name``; ``form`` forces a format.
 
-    Raises ``UsageError``, which names the file and the line, for whatever cannot be read as it was meant.
+    Raises ``UsageError``, which names the file and the line, for anything malformed.
     """
     return _parse(_decode(data, name), name, form)
 
@@ -79,7 +79,7 @@ def _parse(text: str, name: str, form: FileFormat | None) -> OffsetFile:
 
 
 def read_offsets(path: str, form: FileFormat | None = None) -> OffsetFile:
-    """Read a file, or stdin for ``-``. Raises ``UsageError`` where it cannot be opened, or read as offsets."""
+    """Read a file, or stdin for ``-``. Raises ``UsageError`` where it cannot be opened or parsed."""
     name = "standard input" if path == STDIO else path
     try:
         if path == STDIO:
@@ -118,7 +118,7 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _packed(data: bytes) -> tuple[str, str] | None:
-    """What has packed this, and what unpacks it; None where that is not known."""
+    """The compression of this data, and the command that decompresses it; None where it is unknown."""
     at = 0
     for _ in range(_MOST_SKIPPED):
         frame = _SKIPPABLE.match(data, at)
@@ -130,7 +130,7 @@ def _packed(data: bytes) -> tuple[str, str] | None:
 
 
 def format_for(path: str) -> FileFormat:
-    """The format to write a file of that name in, where none was chosen: by its ending, else ``zk``."""
+    """The format to write to a file of that name: by its ending, else ``zk``."""
     ending = Path(path).suffix.lower()
     return "csv" if ending == ".csv" else "json" if ending == ".json" else "zk"
 
@@ -138,8 +138,8 @@ def format_for(path: str) -> FileFormat:
 def format_offsets(
     form: FileFormat, group: str, offsets: Mapping[TopicPartition, int], cluster: Cluster | None = None
 ) -> str:
-    """A file's text, partitions in order; which ``cluster`` it is of is said where the format has a place for that.
-    Raises ``UsageError`` for a name that the format cannot hold."""
+    """A file's text, partitions in order, with the ``cluster`` where the format has a place for it. Raises
+    ``UsageError`` for a name that the format cannot express."""
     made = None if cluster is None or cluster.made is None else dict(zip(("czxid", "ctime"), cluster.made, strict=True))
     origin = {} if cluster is None else dict(zip(CLUSTER_KEYS, (cluster.id, made), strict=True))
     ordered = [(key, offsets[key]) for key in sorted(offsets)]
@@ -163,7 +163,7 @@ def format_offsets(
 
 
 def _plain(topic: str, form: FileFormat) -> str:
-    """A topic's name as Kafka takes it; foreign ones, which only ZooKeeper holds, could be taken for something else."""
+    """Check a topic's name by Kafka's rules; foreign ones, which only ZooKeeper has, could be misread."""
     try:
         return validate_topic(topic)
     except UsageError as error:

@@ -63,7 +63,7 @@ def read_group(
         znodes.group(group)
         if reader.failure is not None:
             raise reader.failure  # it may be there
-        if untold := reader.sides[group].untold:
+        if untold := reader.sides[group].failures:
             where = "ZooKeeper has no such group, and " if registry is not None else ""
             raise UnreachableError(
                 f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of('it', untold))}",

@@ -100,7 +100,7 @@ def foreign_members(snapshot: GroupSnapshot) -> frozenset[str]:
     )
 
 
-def failing_beside(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str]:
+def members_failed_by(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str]:
     """The members that a broker's registration makes fail, without those that show that they do not: by a claim since
     the broker registered, or a commit where rebalances succeed. Members of zkgroup have ids of the same form."""
     coping = set()
@@ -117,4 +117,4 @@ def failing_beside(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str]:
 def stops_rebalances(snapshot: GroupSnapshot, broker: FaultyBroker) -> bool:
     """Whether members of the group would release their partitions in a rebalance, and not finish it."""
     fault = broker.fault
-    return not fault.rebalances and fault.releases is None and bool(failing_beside(snapshot, broker))
+    return not fault.rebalances and fault.releases is None and bool(members_failed_by(snapshot, broker))

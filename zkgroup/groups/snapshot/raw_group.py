@@ -165,7 +165,7 @@ def build_snapshot(
         last_change=raw.last_change,
         coordinator=side.group,
         broker_ids=cluster.broker_ids,
-        kafka_untold=side.untold,
+        kafka_failures=side.failures,
         ids_changed=ids.stat.pzxid if ids is not None else 0,
         hidden=hidden,
         kafka_members_unknown=not side.members_known,

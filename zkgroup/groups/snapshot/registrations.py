@@ -94,7 +94,7 @@ def _is_scala(group: str, member: GroupMember) -> bool:
 
 def _as_its_client_reads(member: GroupMember, selections: TopicSelections) -> GroupMember:
     if not member.session_id:
-        return member  # no session holds it
+        return member  # no session owns it
     if not stops_everyone(member):
         if znodes.OTHER_NUMBERS in member.defects:
             member = replace(member, defects=(), foreign=znodes.OTHER_NUMBERS.text)

@@ -1,8 +1,8 @@
 """Committed offsets in ZooKeeper, as all members of the group read them.
 
 The Scala consumer parses the whole text (``Long.parseLong``, through Scala's ``toLong``; seen with 0.8.2.2 and 1.1.1):
-a blank or a line break beside the number fails every attempt of its rebalance, while decimal digits of any script are
-numbers.
+a blank or a line break before or behind the number fails every attempt of its rebalance, while decimal digits of any
+script are numbers.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     alike: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
         lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted])
-        for why in dict.fromkeys(snapshot.kafka_untold.values()):
-            what = " and ".join(half for half, reason in snapshot.kafka_untold.items() if reason == why)
+        for why in dict.fromkeys(snapshot.kafka_failures.values()):
+            what = " and ".join(half for half, reason in snapshot.kafka_failures.items() if reason == why)
             alike.setdefault((what, why), []).append(snapshot.group)
     for (what, why), names in alike.items():
         whose = f"group {names[0]} in Kafka" if len(names) == 1 else f"{len(names)} groups in Kafka ({listed(names)})"
@@ -226,9 +226,9 @@ def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
     rows = []
     for partition in snapshot.partitions:
         holder = in_kafka.get(partition.key)
-        held = partition.owner is not None or partition.error is not None
+        has_owner_node = partition.owner is not None or partition.error is not None
         wanted = partition.exists and partition.topic in snapshot.subscribed
-        if held or (wanted and (holder is None or snapshot.members)):
+        if has_owner_node or (wanted and (holder is None or snapshot.members)):
             unknown = partition.hidden or (snapshot.members_hidden and partition.member is None)
             rows.append(
                 OwnerRow(
@@ -268,7 +268,7 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     if store != "zookeeper":
         lines += alike([(p, p.kafka.error) for p in snapshot.partitions if p.kafka and p.kafka.error], "in Kafka: ")
     unknown = [(p, p.log_error) for p in snapshot.partitions if p.log_error]
-    lines += alike([(p, why) for p, why in unknown if why not in snapshot.reasons_told])
+    lines += alike([(p, why) for p, why in unknown if why not in snapshot.reported_reasons])
     return lines
 
 

@@ -127,7 +127,7 @@ class BrokerPoller:
             self._ask_side(question)
             wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
             return Answer(
-                self._side, self._logs(wanted), "; ".join(words_of(f"group {self._group}", self._side.untold)) or None
+                self._side, self._logs(wanted), "; ".join(words_of(f"group {self._group}", self._side.failures)) or None
             )
         except ZkgroupError as error:
             if is_wrong_setting(error) and self._brokers is None:  # what is registered later ends no watch
@@ -154,7 +154,7 @@ class BrokerPoller:
         coordinators = self._connect(self._settings)
         side = coordinators.side(self._group, by_partition=question.by_partition)
         self._side = side
-        nothing = side.group is None and not side.offsets and not side.untold
+        nothing = side.group is None and not side.offsets and not side.failures
         self._unknown_since = time.monotonic() if nothing else None
 
     def _connect(self, settings: KafkaSettings) -> Coordinators:

@@ -1,8 +1,9 @@
 """A watch in a file of JSON lines; ``docs/reference/watching.md`` describes the format.
 
-The first line is the header. A state of the group is written whole now and then (``look``), else as its changes since
-the one before (``next``); an event (``event``) follows its state. Each line is written at once and whole: a file whose
-writer was killed lacks its last line at most. Writer and reader hold one state in memory, and the places of whole ones.
+The first line is the header. A state of the group is written whole now and then (``snapshot``), else as its changes
+since the one before (``next``); an event (``event``) follows its state. Each line is written at once and whole: a file
+whose writer was killed lacks its last line at most. Writer and reader hold one state in memory, and the places of whole
+ones.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ class Recorder:
             self._file = None
 
     def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
-        """Write a state and what was told with it."""
+        """Write a state and its events."""
         if self._last is None or self._count % WHOLE == 0:
-            self._write({"look": _whole(state)})
+            self._write({"snapshot": _whole(state)})
         else:
             self._write({"next": _changes(self._last, state)})
         self._last = state
@@ -181,11 +182,11 @@ class Recording:
         begin = end = None
         for value in lines:
             try:
-                if "look" in value:
+                if "snapshot" in value:
                     self._whole.append((self.states, self._place))
                 elif "next" not in value:
                     continue
-                end = int(value["look" if "look" in value else "next"]["at"])
+                end = int(value["snapshot" if "snapshot" in value else "next"]["at"])
             except (KeyError, TypeError, ValueError):
                 raise self._broken() from None
             if not self._whole:
@@ -193,7 +194,7 @@ class Recording:
             begin = end if begin is None else begin
             self.states += 1
         if begin is None or end is None:
-            raise UsageError(f"the recording {self.path} holds no state", "it ended before the first one")
+            raise UsageError(f"the recording {self.path} has no state", "it ended before the first one")
         self.times = (begin, end)
 
     def _lines(self, place: int) -> Iterator[dict[str, Any]]:
@@ -224,8 +225,8 @@ class Recording:
 
     def _state(self, value: dict[str, Any], last: WatchedGroup | None, offsets: bool) -> WatchedGroup:
         try:
-            if "look" in value:
-                return _applied(WatchedGroup(0), value["look"], self.header.group, offsets=True)
+            if "snapshot" in value:
+                return _applied(WatchedGroup(0), value["snapshot"], self.header.group, offsets=True)
             if last is None:
                 raise ValueError
             return _applied(last, value["next"], self.header.group, offsets=offsets)
@@ -318,8 +319,8 @@ def _applied(last: WatchedGroup, changes: dict[str, Any], group: str, *, offsets
     for topic, numbers in changes.get("owners", {}).items():
         for number, (owner, member, claimed, judged, leader) in numbers.items():
             key = TopicPartition(topic, int(number))
-            held = (_text(owner), _text(member), int(claimed), bool(judged))
-            partitions[key] = WatchedPartition(*held, *partitions[key][4:7], _number(leader))
+            claim = (_text(owner), _text(member), int(claimed), bool(judged))
+            partitions[key] = WatchedPartition(*claim, *partitions[key][4:7], _number(leader))
             changed = True
     members = dict(last.members)
     for name, value in changes.get("members", {}).items():

@@ -126,7 +126,7 @@ def lag_text(partitions: Collection[WatchedPartition], unknown: str = "unknown")
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event. ``before`` and ``after``: owners, subscriptions, offsets, counts, by ``kind``; ``seconds``: its
-    duration. ``message`` tells it all."""
+    duration. ``message`` is the whole text."""
 
     at: int
     kind: Kind

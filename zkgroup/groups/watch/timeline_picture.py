@@ -49,8 +49,8 @@ text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.dim{fill:#656d76
 .mark{fill:#ff7b72;fill-opacity:.35}.flag{fill:#ff7b72}}"""
 
 
-class _Held(NamedTuple):
-    """Who holds a partition (by number, 0 is nobody), and from which column on."""
+class _Claim(NamedTuple):
+    """The owner of a partition (by number, 0 is none), and its first column."""
 
     owner: int
     column: int
@@ -70,7 +70,7 @@ class _Canvas:
         self._members: dict[str, int] = {}  # their numbers, from 1 on
         self._present: dict[str, list[int]] = {}  # first and last time
         self._rows: dict[TopicPartition, array[int]] = {}
-        self._held: dict[TopicPartition, _Held] = {}
+        self._claims: dict[TopicPartition, _Claim] = {}
         self._last: Mapping[TopicPartition, WatchedPartition] | None = None
         self._marks = bytearray(COLUMNS)
         self._since: int | None = None
@@ -87,7 +87,7 @@ class _Canvas:
             self._present.setdefault(name, [state.at, state.at])[1] = state.at
             self._number(name)
         if state.partitions is not self._last:
-            for key in self._held.keys() - state.partitions.keys():
+            for key in self._claims.keys() - state.partitions.keys():
                 self._hold(key, 0, column)
             for key, p in state.partitions.items():
                 owner = p.member or p.owner
@@ -106,18 +106,18 @@ class _Canvas:
         return self._members.setdefault(owner, min(len(self._members) + 1, _MIXED - 1))
 
     def _hold(self, key: TopicPartition, owner: int, column: int) -> None:
-        held = self._held.get(key)
-        if held is None:
+        claim = self._claims.get(key)
+        if claim is None:
             self._rows[key] = array("H", bytes(2 * COLUMNS))
-        elif held.owner == owner:
+        elif claim.owner == owner:
             return
         else:
-            self._fill(key, held, column)
-        self._held[key] = _Held(owner, column)
+            self._fill(key, claim, column)
+        self._claims[key] = _Claim(owner, column)
 
-    def _fill(self, key: TopicPartition, held: _Held, end: int) -> None:
-        if held.owner and end > held.column:
-            self._rows[key][held.column : end] = array("H", [held.owner]) * (end - held.column)
+    def _fill(self, key: TopicPartition, claim: _Claim, end: int) -> None:
+        if claim.owner and end > claim.column:
+            self._rows[key][claim.column : end] = array("H", [claim.owner]) * (end - claim.column)
 
     def _mark(self, start: int, end: int) -> None:
         self._rebalances += 1
@@ -126,8 +126,8 @@ class _Canvas:
 
     def document(self) -> Iterator[str]:
         """The picture, piece by piece."""
-        for key, held in self._held.items():
-            self._fill(key, held, COLUMNS)
+        for key, claim in self._claims.items():
+            self._fill(key, claim, COLUMNS)
         if self._since is not None:
             self._mark(self._since, self._end)
         keys, grid = self._shared_rows()

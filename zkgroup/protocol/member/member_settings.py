@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from zkgroup.config.settings_table import DEFAULTS
 from zkgroup.protocol.assignors import Compat, Strategy
 from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.protocol.znodes import Registration
@@ -21,24 +22,24 @@ class MemberSettings:
     group: str
     consumer_id: str
     registration: Registration
-    strategy: Strategy = "range"
+    strategy: Strategy = DEFAULTS["partition_assignment_strategy"]
     compat: Compat = "1.1"
-    exclude_internal: bool = True
+    exclude_internal: bool = DEFAULTS["exclude_internal_topics"]
     internal: frozenset[str] = INTERNAL_TOPICS
-    auto_commit: bool = True
-    auto_commit_interval: float = 60.0
+    auto_commit: bool = DEFAULTS["auto_commit_enable"]
+    auto_commit_interval: float = DEFAULTS["auto_commit_interval_ms"] / 1000
     storage: Literal["zookeeper", "kafka"] = "zookeeper"
     dual_commit: bool = False
     reset: Literal["smallest", "largest"] = "largest"
-    max_retries: int = 4
+    max_retries: int = DEFAULTS["rebalance_max_retries"]
     backoff: float = 2.0
     keep_trying: bool = False
-    session_timeout: float = 6.0
-    connect_timeout: float = 6.0
-    quiesce_timeout: float = 2.0
+    session_timeout: float = DEFAULTS["zookeeper_session_timeout_ms"] / 1000
+    connect_timeout: float = DEFAULTS["zookeeper_session_timeout_ms"] / 1000
+    quiesce_timeout: float = DEFAULTS["quiesce_timeout_ms"] / 1000
     leave_timeout: float = 10.0
-    commit_retries: int = 5
-    commit_backoff: float = 1.0
+    commit_retries: int = DEFAULTS["offsets_commit_max_retries"]
+    commit_backoff: float = DEFAULTS["offsets_channel_backoff_ms"] / 1000
 
     @property
     def uses_zookeeper(self) -> bool:

@@ -13,50 +13,50 @@ import pytest
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.monitoring.burrow_status import Sample
-from zkgroup.groups.monitoring.lag_history import APART, KEPT, History
+from zkgroup.groups.monitoring.lag_history import APART, KEPT, LagHistory
 from zkgroup.groups.offset_files.checkpoint_series import Series
 from zkgroup.protocol.names import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
 
-def look(taken_at: int, offset: int | None = 5, end: int | None = 9, group: str = "g") -> GroupSnapshot:
+def snapshot_at(taken_at: int, offset: int | None = 5, end: int | None = 9, group: str = "g") -> GroupSnapshot:
     """A group with one partition."""
     stored = None if offset is None else StoredOffset(offset, 0, 0, 0, 77)
     partition = GroupPartition("orders", 0, stored=stored, log_start=0, log_end=end)
     return GroupSnapshot(group, (), (partition,), frozenset(), taken_at=taken_at)
 
 
-def test_a_window_has_the_last_looks_in_their_order(tmp_path: Path) -> None:
+def test_a_window_has_the_last_snapshots_in_their_order(tmp_path: Path) -> None:
     """Of this cluster, group and store alone; not from the moment on that is asked for."""
-    with History(tmp_path / "made" / "h.sqlite3") as history:
+    with LagHistory(tmp_path / "made" / "h.sqlite3") as history:
         for number in range(6):
-            history.keep("zk:1", [look(number * APART, number), look(number * APART, 50, group="other")])
-        history.keep("zk:2", [look(3 * APART, 99)])
+            history.keep("zk:1", [snapshot_at(number * APART, number), snapshot_at(number * APART, 50, group="other")])
+        history.keep("zk:2", [snapshot_at(3 * APART, 99)])
         assert history.window("zk:1", "g", "zookeeper", 3, 5 * APART) == {
             ORDERS: [Sample(number * APART, number, 9, 77) for number in (2, 3, 4)]
         }
         assert history.window("zk:1", "g", "kafka", 3, 5 * APART) == {}
 
 
-def test_looks_that_follow_each_other_closely_count_once(tmp_path: Path) -> None:
+def test_snapshots_that_follow_each_other_closely_count_once(tmp_path: Path) -> None:
     """Ten looks within a second are no window."""
-    with History(tmp_path / "h.sqlite3") as history:
+    with LagHistory(tmp_path / "h.sqlite3") as history:
         for number in range(20):
-            history.keep("zk:1", [look(number * APART // 5, number)])
+            history.keep("zk:1", [snapshot_at(number * APART // 5, number)])
         (samples,) = history.window("zk:1", "g", "zookeeper", 9, 4 * APART).values()
         assert [sample.taken_at for sample in samples] == [0, APART, 2 * APART, 3 * APART]
 
 
-def test_old_looks_go(tmp_path: Path) -> None:
+def test_old_snapshots_go(tmp_path: Path) -> None:
     """The file does not grow for ever."""
     path = tmp_path / "h.sqlite3"
-    with History(path) as history:
-        history.keep("zk:1", [look(0)])
-        history.keep("zk:1", [look(KEPT + 1)])
+    with LagHistory(path) as history:
+        history.keep("zk:1", [snapshot_at(0)])
+        history.keep("zk:1", [snapshot_at(KEPT + 1)])
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM look").fetchone() == (1,)
-        assert connection.execute("SELECT count(*) FROM seen").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM snapshot").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM sample").fetchone() == (1,)
     connection.close()
 
 
@@ -66,7 +66,7 @@ def test_many_processes_use_one_file(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from test_history import look
+from test_lag_history import look
 from zkgroup.groups.monitoring.lag_history import History
 for number in range(20):
     with History(Path(sys.argv[1])) as history:
@@ -80,7 +80,7 @@ for number in range(20):
     ]
     assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 4
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT name, count(*) FROM look GROUP BY name").fetchall() == [
+        assert connection.execute("SELECT name, count(*) FROM snapshot GROUP BY name").fetchall() == [
             (f"g{number}", 20) for number in range(4)
         ]
     connection.close()
@@ -98,9 +98,9 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     before = [path.read_bytes() for path in (text, other, newer)]
     for path, why in ((text, "no history"), (other, "something else"), (newer, "another release")):
-        with pytest.raises(UsageError, match=why), History(path):
+        with pytest.raises(UsageError, match=why), LagHistory(path):
             pass
-    with pytest.raises(ZkgroupError, match="cannot be"), History(text / "h.sqlite3"):
+    with pytest.raises(ZkgroupError, match="cannot be"), LagHistory(text / "h.sqlite3"):
         pass
     assert [path.read_bytes() for path in (text, other, newer)] == before
 

@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, out_of_range
 from zkgroup.clients.kafka.timestamp_search import offsets_since
-from zkgroup.connector.stream_reader import out_of_range
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition
 

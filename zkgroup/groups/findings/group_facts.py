@@ -1,4 +1,4 @@
-"""What all judgements of a group share: how old everything is, whether it is at rest, and how findings are worded."""
+"""What all findings share: ages, whether the group is at rest, and the wording of findings."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ if TYPE_CHECKING:
 SECOND: Final = 1000
 DAY: Final = 86_400 * SECOND
 
-#: A healthy group settled within 2.3 s of a join; what is not settled by then is no rebalance.
+#: A rebalance of a healthy group took 2.3 s: what has not settled by then is no rebalance.
 REST: Final = 10 * SECOND
-#: Two of the Scala consumer's default intervals between commits: after that, who makes progress has committed.
+#: Two of the Scala consumer's default intervals between commits: after that, a member that makes progress has
+#: committed.
 COMMITTED_BY_THEN: Final = 120 * SECOND
-#: A group without members that has not changed for so long is nobody's concern at night.
+#: After that, the findings of an unchanged group without members are less severe.
 ABANDONED: Final = 7 * DAY
 
 #: How many examples a message names, and how long a subject may get.
 EXAMPLES: Final = 3
 SUBJECT_LENGTH: Final = 120
-#: What is read is anybody's: a message is for people even so, and a field of CSV that others' readers take.
+#: Names come from ZooKeeper and may be long: a message stays readable, also as a field of CSV.
 MESSAGE_LENGTH: Final = 4000
 
-# The Scala consumer's console consumer makes such a name up, and never uses it again.
+# The console consumer generates such a name, and never uses it again.
 _CONSOLE: Final = re.compile(r"console-consumer-[0-9]+", re.ASCII)
-DEBRIS_AFTER: Final = 3600 * SECOND
+LEFTOVER_AFTER: Final = 3600 * SECOND
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A group to be judged. Times are milliseconds since 1970."""
+class GroupFacts:
+    """A group under inspection. Times are milliseconds since 1970."""
 
     snapshot: GroupSnapshot
     inference: StrategyInference | None = None
@@ -62,13 +63,13 @@ class Scene:
 
     @cached_property
     def now(self) -> int:
-        """The time of the look; where this machine's clock is behind ZooKeeper's, the newest time seen there."""
-        looked = self.snapshot.taken_at + round(self.snapshot.took * SECOND)
-        return max(looked, self._newest or 0, self.snapshot.last_change or 0)
+        """The time of the snapshot; ZooKeeper's newest time where this machine's clock is behind it."""
+        taken = self.snapshot.taken_at + round(self.snapshot.took * SECOND)
+        return max(taken, self._newest or 0, self.snapshot.last_change or 0)
 
     @cached_property
     def _newest(self) -> int | None:
-        """When members, owners, or partitions to be owned were last seen to change, by ZooKeeper's clock."""
+        """The last known change of members, owners, or partitions, by ZooKeeper's clock."""
         times: list[int | None] = [member.created_at for member in self.snapshot.members]
         times += [partition.since for partition in self.snapshot.partitions]
         for name in self.snapshot.subscribed:
@@ -80,10 +81,10 @@ class Scene:
 
     @cached_property
     def settling(self) -> bool:
-        """Whether something has changed so lately that members may not have settled yet.
+        """Whether something changed so recently that members may not have settled yet.
 
-        Nodes that went leave no time behind: that a member left shows by its last commits, by what others claimed after
-        it, or beside an earlier look.
+        Deleted nodes leave no time. A member's departure shows in its last commits, in later claims of others, or in an
+        earlier snapshot.
         """
         if self.rebalancing_in_kafka:
             return True
@@ -94,15 +95,15 @@ class Scene:
 
     @property
     def rebalancing_in_kafka(self) -> str | None:
-        """The coordinator's word for it; None where the group's members there are at rest, or there are none."""
+        """The coordinator's state of the group; None where its members there are at rest, or there are none."""
         group = self.snapshot.coordinator
         if group is None or not group.members or group.state.lower() in ("stable", "unknown"):
             return None
         return group.state
 
     @cached_property
-    def strangers(self) -> frozenset[TopicPartition]:
-        """What is owned by nobody who is registered, or by a node that says nothing: members cannot claim it."""
+    def unregistered_owners(self) -> frozenset[TopicPartition]:
+        """Partitions that no registered member owns, or whose owner node is empty: members cannot claim them."""
         unknown = self.snapshot.members_hidden
         return frozenset(
             p.key
@@ -111,56 +112,56 @@ class Scene:
         )
 
     @cached_property
-    def persisted(self) -> frozenset[TopicPartition]:
-        """Partitions that an earlier look, longer ago than any rebalance takes, found unowned as well."""
+    def unowned_before(self) -> frozenset[TopicPartition]:
+        """Partitions without an owner in an earlier snapshot, too, from longer ago than a rebalance takes."""
         if self.earlier is None or self.now - self.earlier.taken_at < REST:
             return frozenset()
         return frozenset(partition.key for partition in unowned(self.earlier))
 
     @cached_property
     def gaps(self) -> tuple[GroupPartition, ...]:
-        """Partitions that should be owned and are not, and for longer than a rebalance takes."""
+        """Partitions that should be owned and are not, for longer than a rebalance takes."""
         missing = unowned(self.snapshot)
-        return tuple(p for p in missing if p.key in self.persisted) if self.settling else missing
+        return tuple(p for p in missing if p.key in self.unowned_before) if self.settling else missing
 
     @cached_property
     def unread(self) -> frozenset[TopicPartition]:
-        """The gaps, and what is owned by nobody who is registered."""
+        """The gaps, and the partitions that no registered member owns."""
         gaps = frozenset(partition.key for partition in self.gaps)
-        return gaps if self.settling else gaps | self.strangers
+        return gaps if self.settling else gaps | self.unregistered_owners
 
     @cached_property
     def active(self) -> bool:
-        """Whether somebody works for the group, or may: who may not be seen may be at work."""
+        """Whether the group has members, or may have: hidden ones may be active."""
         group = self.snapshot.coordinator
         alive = bool(self.snapshot.members) or (group is not None and bool(group.members))
         return alive or self.snapshot.members_hidden or self.snapshot.kafka_members_unknown
 
     @cached_property
     def stopping(self) -> tuple[str, ...]:
-        """The members whose registration nobody gets past: to be mended before anything else is tried."""
+        """The members whose registration stops every rebalance: they are corrected before anything else."""
         return tuple(m.member for m in self.snapshot.members if m.error is not None and not m.hidden)
 
     @property
     def obstacle(self) -> str | None:
-        """What is to be done before any rebalance can come to anything; None where nothing stands against it."""
+        """What must be done before any rebalance can succeed; None without an obstacle."""
         if self.stopping:
             names = few(self.stopping)
-            return f"mend the registration of {names} first: no Scala member can rebalance beside it"
+            return f"mend the registration of {names} first: until then no Scala member can rebalance"
         for broker in self.snapshot.faulty_brokers:
             if stops_rebalances(self.snapshot, broker):
-                return f"mend {broker.path} first: no member of the Scala consumer can rebalance beside it"
+                return f"mend {broker.path} first: until then no member of the Scala consumer can rebalance"
         if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.hidden:
             return "start the brokers first: members keep what they own, and claim nothing, while none is registered"
         return None
 
     @cached_property
     def unresponsive(self) -> frozenset[str]:
-        """The members that have not rebalanced since the group changed: each of their owner nodes is older than that
-        change (ZooKeeper numbers both), while others have claimed anew since, or have had the time to.
+        """The members that have not rebalanced since the group changed: all their owner nodes are older than that
+        change (ZooKeeper numbers both), while others have claimed since, or have had the time to.
 
-        Scala members, and those of zkgroup, release and claim whatever they own in every rebalance; those of other
-        kinds may keep what does not change, so that nothing is said of them.
+        Scala members and zkgroup's release and claim everything in each rebalance. Those of other clients may keep what
+        does not change: they are never reported.
         """
         changed = self.snapshot.ids_changed
         if not changed or self.settling or not self.snapshot.broker_ids:  # without brokers nobody rebalances
@@ -187,7 +188,7 @@ class Scene:
 
     @cached_property
     def at_rest_for(self) -> int | None:
-        """How long no node of the group has changed; None where that is not known."""
+        """How long no node of the group has changed, in milliseconds; None where that is unknown."""
         changed = self.snapshot.last_change
         return None if changed is None else self.now - changed
 
@@ -196,12 +197,12 @@ class Scene:
         return not self.active and self.at_rest_for is not None and self.at_rest_for >= ABANDONED
 
     @cached_property
-    def debris(self) -> bool:
-        """Whether the group is only what is left of one: without members, and a console consumer's or empty."""
+    def is_leftover(self) -> bool:
+        """Whether the group has no members, and is a console consumer's or empty."""
         if self.active or self.at_rest_for is None or self.snapshot.kafka_offsets_unknown or self.snapshot.foreign:
             return False
         if _CONSOLE.fullmatch(self.snapshot.group):
-            return self.at_rest_for >= DEBRIS_AFTER
+            return self.at_rest_for >= LEFTOVER_AFTER
         return self.at_rest_for >= ABANDONED and not any(p.owner or p.stored or p.kafka for p in self.partitions)
 
     @property
@@ -213,8 +214,7 @@ class Scene:
         return group_command(name, self.snapshot.group, *options)
 
     def rebalance(self) -> Remedy:
-        """How a remedy goes on that ends in a rebalance. Nothing where nobody is there to rebalance; where something
-        stands against it, that."""
+        """The end of a remedy that needs a rebalance: nothing without members, the obstacle where there is one."""
         if not self.snapshot.members:
             return Remedy("")
         if self.obstacle is not None:
@@ -222,7 +222,7 @@ class Scene:
         return Remedy("make the group rebalance", self.command("assign", "--execute"))
 
     def concerns_readers(self, partition: GroupPartition) -> bool:
-        """Whether a member reads the partition, or would on its own account, in ZooKeeper or in Kafka."""
+        """Whether a member reads the partition, or would by its subscription, in ZooKeeper or in Kafka."""
         if partition.topic in self.snapshot.subscribed or partition.owner is not None:
             return True
         return partition.key in self._assigned_in_kafka
@@ -265,7 +265,7 @@ def per_topic(
     remedy: str | Remedy | Callable[[Sequence[TopicPartition]], Remedy],
     severity: Severity | None = None,
 ) -> list[Finding]:
-    """One finding for each topic, out of partitions and what is said of each (a predicate: ``has no owner``).
+    """One finding for each topic, from partitions and the predicate of each (``has no owner``).
 
     ``remedy``: one for all, or made for the partitions of each topic.
     """
@@ -298,7 +298,7 @@ def subject_of(keys: Sequence[TopicPartition]) -> str:
 
 
 def few(names: Sequence[str], between: str = ", ") -> str:
-    """The first few of many, as a finding names them."""
+    """The first few of many names."""
     return listed(names, between, EXAMPLES)
 
 
@@ -312,32 +312,31 @@ def ago(millis: int) -> str:
 
 
 def topic_option(keys: Sequence[TopicPartition]) -> tuple[str, str]:
-    """``--topic orders:0,3-5``: these and no others, however many, as what is right is to stay as it is."""
+    """``--topic orders:0,3-5``: exactly these partitions, however many."""
     return "--topic", f"{keys[0].topic}:{ranges(key.partition for key in keys)}"
 
 
 def stopped(active: bool) -> str:
-    """How a remedy begins that needs the members to be gone."""
+    """The beginning of a remedy that needs all members stopped."""
     return "stop the members, then " if active else ""
 
 
-def unsubscribe(scene: Scene, topic: str) -> Remedy:
-    """How to be rid of a topic's offsets in either store: others of the group may be at work, but nobody on that
-    topic."""
-    read = topic in scene.snapshot.subscribed or any(p.owner is not None for p in scene.partitions if p.topic == topic)
-    those = [p for p in scene.partitions if p.topic == topic]
-    removing = scene.command("unsubscribe", "--topic", whole(topic), "--execute")
+def unsubscribe(facts: GroupFacts, topic: str) -> Remedy:
+    """How to remove a topic's offsets from both stores; other members may stay active, but none on this topic."""
+    read = topic in facts.snapshot.subscribed or any(p.owner is not None for p in facts.partitions if p.topic == topic)
+    those = [p for p in facts.partitions if p.topic == topic]
+    removing = facts.command("unsubscribe", "--topic", whole(topic), "--execute")
     return _rid(those, removing).after("stop the members that read it, then " if read else "")
 
 
-def rid_of(scene: Scene, keys: Sequence[TopicPartition]) -> Remedy:
-    """How to be rid of the offsets of these partitions of one topic, and of no others."""
-    removing = scene.command("delete-group", *topic_option(keys), "--execute")
-    return _rid([scene.by_key[key] for key in keys], removing)
+def rid_of(facts: GroupFacts, keys: Sequence[TopicPartition]) -> Remedy:
+    """How to remove the offsets of exactly these partitions of one topic."""
+    removing = facts.command("delete-group", *topic_option(keys), "--execute")
+    return _rid([facts.by_key[key] for key in keys], removing)
 
 
 def _rid(those: Sequence[GroupPartition], removing: Command) -> Remedy:
-    """``removing`` for offsets in ZooKeeper; those in Kafka nothing here removes."""
+    """``removing`` for offsets in ZooKeeper; zkgroup cannot remove single ones from Kafka."""
     here = Remedy("remove its offsets", removing)
     if not any(p.kafka is not None and p.kafka.offset is not None for p in those):
         return here

@@ -14,7 +14,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.planning.mismatch import MismatchError
@@ -299,16 +299,16 @@ def test_of_what_the_same_export_reads_again_nothing_is_said(
     assert len(messages_in(tmp_path / "out")) == 40
 
 
-def test_a_strange_file_is_in_the_way(
+def test_an_unrecorded_file_is_in_the_way(
     three: tuple[str, str], in_process: Export, destination: Destination, tmp_path: Path
 ) -> None:
     """A name of an export, and no record: refused before anything is read, and nothing is written over it."""
     topic, group = three
     path = tmp_path / "out" / f"topic={topic}/partition=0/35-50.parquet"
-    path.write_bytes(b"strange")
+    path.write_bytes(b"odd")
     with pytest.raises(RefusedError, match=r"35-50.parquet is in the way: .* holds offsets 35 to 39"):
         in_process(group, topic)
-    assert path.read_bytes() == b"strange"
+    assert path.read_bytes() == b"odd"
     assert any("35-50.parquet is in no record" in why for _, _, why in problems(destination))
     path.unlink()
     assert [row.rows for row in in_process(group, topic)] == [10]
