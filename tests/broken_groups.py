@@ -24,7 +24,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 STAMP: Final = 1411294187842
-#: How many messages each partition of ``orders`` holds.
+#: How many messages each partition of ``orders`` has.
 MESSAGES: Final = 10
 _numbers = itertools.count(1)
 
@@ -58,7 +58,7 @@ def filtering(expression: str) -> bytes:
 
 
 class Maker:
-    """Writes groups. ``@`` in the names of members and owners stands for the group's name. ``sessions`` hold its
+    """Writes groups. ``@`` in the names of members and owners is the group's name. ``sessions`` hold its
     ephemeral nodes: the first those of members, and of owners unless they are to be another's."""
 
     def __init__(self, sandbox: Sandbox, registry: Registry, sessions: tuple[Registry, Registry]) -> None:

@@ -62,7 +62,7 @@ ALONE = group([member("g_a", {"orders": 1})], [owned("orders", n) for n in range
 UNREAD = having(ALONE, 1, owner=None, member=None, stream=None, since=None, session_id=None)
 GONE = having(inactive(), 1, exists=False, log_start=None, log_end=None, leader=None)
 
-# g_c holds a share of another plan, so that g_b cannot have its own.
+# g_c has a share of another plan, so that g_b cannot have its own.
 MIXED = group(
     [member(name, {"orders": 1}) for name in ("g_a", "g_b", "g_c")],
     [owned("orders", n, owner, member=owner and owner[:3]) for n, owner in enumerate(

@@ -93,7 +93,7 @@ def kafka(cluster: Sandbox) -> KafkaSettings:
 
 
 class LastingRegistry(Registry):
-    """One that opens a session anew when its last is over: a test that holds the interpreter for longer than the
+    """One that opens a session anew when its last is over: a test that has the interpreter for longer than the
     time-out, on a busy machine, is not to fail all that come after it."""
 
     def _round(self, ops: Sequence[Op], deadline: float) -> list[Result]:
@@ -104,7 +104,7 @@ class LastingRegistry(Registry):
         except UnreachableError:
             if not self.lost or not all(isinstance(op, Get | GetAcl | Children | Exists | Sync) for op in ops):
                 raise
-        self._begin_anew()  # it was over before anybody had noticed: what only looks may look again
+        self._begin_anew()  # it was over before anybody had noticed: what only looks may read again
         return super()._round(ops, deadline)
 
     def _begin_anew(self) -> None:
@@ -173,7 +173,7 @@ def make_group(registry: Registry, unique: Callable[[str], str]) -> Callable[...
 
 @pytest.fixture
 def second(registry: Registry) -> Iterator[Registry]:
-    """Another session on the shared cluster, for what somebody else does; what it holds goes with the test."""
+    """Another session on the shared cluster, for what somebody else does; what it has goes with the test."""
     with Registry(registry.settings, 30.0) as other:
         yield other
 

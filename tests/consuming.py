@@ -19,7 +19,7 @@ from zkgroup.protocol.operations import Children, Get, Node
 
 
 class Consuming:
-    """A ``zkgroup consume`` at work. Its output goes to a file, so that it never waits for us."""
+    """A ``zkgroup consume`` active. Its output goes to a file, so that it never waits for us."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path, errors: Path) -> None:
         self.process = process

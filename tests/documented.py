@@ -41,7 +41,7 @@ class Example:
     source: str
     shown: str | None = None
     code: int = 0
-    typed: str = ""  # as it stands in the page, prompt included
+    typed: str = ""  # as it is in the page, prompt included
 
 
 def examples(page: str) -> Iterator[Example]:

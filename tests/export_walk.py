@@ -77,7 +77,7 @@ Outcome = tuple[str, str]  # the error's class, or "done" or "killed"; its messa
 
 @dataclass(frozen=True)
 class Wish:
-    """An export, as its process is told of it; ``at``: the point at which it does ``harm`` to itself."""
+    """An export, as its process is reported; ``at``: the point at which it does ``harm`` to itself."""
 
     connect: str
     bootstrap: str
@@ -409,7 +409,7 @@ class Walk:
         self.journal.append(f"  {dict(more or {})} {outcome}")
 
     def end_session(self, group: str | None = None) -> None:
-        """End the session that holds the group's lock, and those of members."""
+        """End the session that has the group's lock, and those of members."""
         name = group or self.group
         (children,) = self.registry.read([Children(znodes.ids(name))])
         members = [znodes.member_id(name, child) for child in children] if isinstance(children, tuple) else []
@@ -430,7 +430,7 @@ class Walk:
         nodes = self.registry.read([Get(path) for path in self.offset_paths()])
         return files, [node.data if isinstance(node, Node) else None for node in nodes]
 
-    # --- what holds -------------------------------------------------------------------------------------------------
+    # --- what has -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """No message is there twice; none that the log of runs covers is missing without being named."""

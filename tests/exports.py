@@ -33,7 +33,7 @@ from zkgroup.protocol.operations import Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
 
-#: What a reader is told where topics look like numbers: see ``zkgroup.export.destination.parquet_destination``.
+#: What a reader is reported where topics look like numbers: see ``zkgroup.export.destination.parquet_destination``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")
 
 

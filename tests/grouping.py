@@ -34,7 +34,7 @@ def white_list(expression: str, streams: int = 1) -> bytes:
 
 
 class Groups:
-    """Writes groups whose members live as long as this is open. ``@`` in names stands for the group's name."""
+    """Writes groups whose members live as long as this is open. ``@`` in names is the group's name."""
 
     def __init__(self, session: Registry, unique: Callable[[str], str]) -> None:
         self.session = session
@@ -79,7 +79,7 @@ def groups_on(registry: Registry, unique: Callable[[str], str]) -> Iterator[Grou
 
 
 def commit_in_kafka(kafka: KafkaSettings, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit as the reference does that keeps its offsets in Kafka."""
+    """Commit as the Scala consumer does that keeps its offsets in Kafka."""
     client = GroupOffsets(kafka, group)
     try:
         client.commit(offsets, 30)

@@ -13,7 +13,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl, Create, Ensure, Failure
 
-#: What may be closed of a group, and what it holds.
+#: What may be closed of a group, and what it has.
 PARTS: Final = (
     *("group", "ids", "member", "owners", "owners of a topic", "owner"),
     *("offsets", "offsets of a topic", "offset"),
@@ -26,7 +26,7 @@ CLOSED: Final = (Acl("digest", f"app:{_HASH}", 31),)
 def make_hiding(session: Registry, group: str, topic: str, part: str | None) -> str:
     """A healthy group: two members that read two partitions of ``topic``, with offsets; ``part`` of it is closed.
 
-    Returns the path of that. ``session`` is the application's, and holds what is ephemeral.
+    Returns the path of that. ``session`` is the application's, and has what is ephemeral.
     """
     first = TopicPartition(topic, 0)
     paths = {

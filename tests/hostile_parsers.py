@@ -72,7 +72,7 @@ def of_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], obje
 
 
 def of_text(read: Callable[[str], object]) -> Callable[[bytes], object]:
-    """A parser that takes what stands on a command line: any bytes but zero, as Python tells them."""
+    """A parser that takes what is on a command line: any bytes but zero, as Python shows them."""
     return lambda data: read(data.replace(b"\0", b"").decode("utf-8", "surrogateescape"))
 
 
@@ -122,7 +122,7 @@ def state(folder: Path) -> object:
 
 
 def answers(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
-    """A parser of a broker's answer, which tells by struct.error what is none."""
+    """A parser of a broker's answer, which shows by struct.error what is none."""
 
     def parse(data: bytes) -> object:
         try:

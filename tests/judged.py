@@ -36,7 +36,7 @@ def lines(finding: Finding) -> tuple[str, ...]:
 
 
 def member(name: str, streams: Mapping[str, int], **changes: Any) -> GroupMember:
-    """A member of the reference's kind, registered statically long ago."""
+    """A member of the Scala consumer's kind, registered statically long ago."""
     data = encode_registration(Registration("static", streams, THEN))
     made = GroupMember(
         name, None, SESSION, THEN, decode_registration("", data), dict(streams), data=data, created_at=THEN

@@ -1,6 +1,6 @@
-"""Java virtual machines that tests ask what the reference itself would do.
+"""Java virtual machines that tests ask what the Scala consumer itself would do.
 
-They are driven through py4j, which comes with pyspark: the reference's classes are called where they are, no Java
+They are driven through py4j, which comes with pyspark: the Scala consumer's classes are called where they are, no Java
 source has to be compiled, and a Java runtime without a compiler is enough.
 """
 

@@ -2,7 +2,7 @@
 
 The server is built at its first use from its sources (``kubernetes/``, with Go: some minutes, into the cache folder).
 Where a cluster has a kubelet and containers, a thread here starts an executor pod's process, as the entry point of
-Spark's image does, tells what became of it, and ends it when the pod is deleted. Nothing schedules, and nothing
+Spark's image does, shows what became of it, and ends it when the pod is deleted. Nothing schedules, and nothing
 else of a cluster is here.
 """
 

@@ -1,4 +1,4 @@
-"""A group of reference members and zkgroup members that join and leave while messages come in."""
+"""A group of Scala members and zkgroup members that join and leave while messages come in."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.scala_member import ReferenceMember
 
 Strategy = Literal["range", "roundrobin"]
-#: Members that can share a group: the strategy, the variant that all of them compute, the releases of the reference.
-#: Range is the same in all; roundrobin of 1.0 and later hashes other texts than that of 0.8.2 to 0.11.
+#: Members that can share a group: the strategy, the variant that all of them compute, the releases of the Scala
+#: consumer. Range is the same in all; roundrobin of 1.0 and later hashes other texts than that of 0.8.2 to 0.11.
 MIXES: dict[str, tuple[Strategy, Compat, tuple[str, ...]]] = {
     "range": ("range", "1.1", ("0.8.2.2", "0.10.2.2", "1.1.1")),
     "roundrobin of 1.1": ("roundrobin", "1.1", ("1.1.1",)),
@@ -220,7 +220,7 @@ class MixedGroup:
         self.wait_for_rest()
 
     def wait_for_rest(self, timeout: float = 60.0) -> None:
-        """Until the owners are exactly the plan that the reference's assignor computes for those who are there."""
+        """Until the owners are exactly the plan that the Scala consumer's assignor computes for those who are there."""
         wait_until(self._at_rest, timeout, f"group {self.group} at rest with {[m.id for m in self.members]}")
         partitions = range(self._partitions)
         nodes = self._registry.read([Get(znodes.offset(self.group, TopicPartition(self.topic, p))) for p in partitions])
@@ -261,7 +261,7 @@ class MixedGroup:
     def committed_again(self) -> Counter[str]:
         """Messages that were printed although they had been committed at a rest before, by the kind of the printer.
 
-        What zkgroup commits it has printed. The reference commits what it has returned, and prints it after that.
+        What zkgroup commits it has printed. The Scala consumer commits what it has returned, and prints it after that.
         """
         found: Counter[str] = Counter()
         for output in self.outputs:
@@ -281,7 +281,7 @@ class MixedGroup:
     def read_again(self) -> Counter[tuple[str, str]]:
         """Messages that two members read, by the kinds of the one that came from further back and of the other.
 
-        What the reference reads again (it looks up offsets before it claims) is told apart from what we do.
+        What the Scala consumer reads again (it looks up offsets before it claims) is distinguished from what we do.
         """
         stretches: dict[bytes, list[tuple[int, int, str]]] = {}
         for output in self.outputs:

@@ -35,7 +35,7 @@ class Held:
         self._go_on = threading.Event()
 
     def hold(self, where: Literal["before_releasing", "before_starting"]) -> None:
-        """The next such call returns only after ``go_on``; ``reached`` tells when it has come."""
+        """The next such call returns only after ``go_on``; ``reached`` shows when it has come."""
         self._go_on.clear()
         self._where = where
 
@@ -60,7 +60,7 @@ class Held:
 class Observed:
     """The group ``group``, reading ``topic``, to which records come in steadily.
 
-    Leaving the block waits until everything is read and committed, closes the members and holds what was seen against
+    Leaving the block waits until everything is read and committed, closes the members and has what was seen against
     the guarantees. ``excused`` names members (and how often) that had an early end of their session, or stood still.
     """
 

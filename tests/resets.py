@@ -1,4 +1,4 @@
-"""What tests of resets share: a group's offsets in either store, set and read beside zkgroup's back, and members."""
+"""What tests of resets share: a group's offsets in either store, set and read without zkgroup, and members."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Kept:
         return Resetter(registry or self.registry, lambda: self.kafka, self.group, TIMEOUT)
 
     def put(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit as a member would, one of the reference's: over whatever is there."""
+        """Commit as a member would, one of the Scala consumer's: over whatever is there."""
         if self.store == "kafka":
             client = GroupOffsets(self.kafka, self.group)
             client.commit(offsets, TIMEOUT)

@@ -45,7 +45,7 @@ class Scene:
         return TopicPartition(self.topic, 0)
 
     def run(self, **options: Any) -> tuple[list[str], list[int]]:
-        """What an export says, and the partitions of its rows; unless told, it begins nowhere but at offsets."""
+        """What an export says, and the partitions of its rows; unless reported, it begins nowhere but at offsets."""
         lines: list[str] = []
         rows = self.export(self.group, self.topic, warn=lines.append, **{"begin": None, **options})
         return lines, [row.partition for row in rows]

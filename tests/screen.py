@@ -35,7 +35,7 @@ class Screen:
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self.master, theirs = pty.openpty()
-        self._theirs = theirs  # kept open: what the terminal is like afterwards is looked at
+        self._theirs = theirs  # kept open: what the terminal is like afterwards is read
         self.modes = termios.tcgetattr(theirs)
         self._set_size(columns, lines)
         self.process = subprocess.Popen(

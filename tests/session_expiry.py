@@ -2,8 +2,8 @@
 
 A session belongs to whoever knows its id and its password, and the password follows from the id: ZooKeeper (3.4 to 3.9,
 ``ZooKeeperServer.generatePasswd``) takes it from ``java.util.Random``, seeded with the id and a constant. So any
-member's session can be ended, a reference member's too. The server drops the owner's connection when the session is
-taken over; the owner reconnects and is told that its session has expired.
+member's session can be ended, a Scala member's too. The server drops the owner's connection when the session is
+taken over; the owner reconnects and is reported that its session has expired.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Scenes:
         self.living.make(members, {}, self._offsets(), name="billing")
 
     def half_claimed(self) -> None:
-        """A member that is registered, beside claims of one that is gone, which no session will ever end."""
+        """A registered member, and claims of one that is gone, which no session will ever end."""
         self.living.make({"@_new": static({TOPIC: 1})}, {(TOPIC, 0): "@_new-0"}, self._offsets(), name="shipping")
         for number in (1, 2):
             self.registry.write(Create(f"{znodes.owner_topic('shipping', TOPIC)}/{number}", b"shipping_old-0"))
@@ -120,7 +120,7 @@ def test_what_is_typed_now_works(
     made, is only parsed, elsewhere."""
     topic = make_topic(8)
     group = groups.make({}, {}, {(topic, number): 0 for number in range(8)}, name=unique("typed"))
-    registry.write(Ensure(znodes.owner(group, TopicPartition(topic, 0))))  # that no session holds
+    registry.write(Ensure(znodes.owner(group, TopicPartition(topic, 0))))  # that no session owns
     saved = work / "saved.txt"
     names = {"G": group, "T": topic, "U": topic, "F": str(saved), "FILE": str(work / "metrics"), "TIME": "2024-05-01"}
     names |= {"G1": group, "G2": unique("other")}

@@ -61,7 +61,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def advised_by_pages() -> Iterator[str]:
-    """The command lines of the pages: blocks, and what stands in the text by itself."""
+    """The command lines of the pages: blocks, and what is in the text by itself."""
     for path in FOLDER.iterdir():
         yield from re.findall(r"^    (zkgroup .+)$", path.read_text("utf-8"), re.MULTILINE)
         yield from re.findall(r"`(zkgroup [a-z]+-?[a-z]* [^`]+)`", path.read_text("utf-8"))

@@ -155,7 +155,7 @@ FOUND: list[tuple[str, bytes]] = [
     ("properties", b"\\\n" * 500_000),
     ("connect string", b"h/" + b"," * 100_000),
     ("connect string", b"h/" + b",a" * 50_000 + b":"),
-    # What always was told in a line.
+    # What always was reported in a line.
     ("any file", b"\xff\xfe" + "t 0 1\n".encode("utf-16-le")[:-1]),
     ("any file", b"t 0 1\n\0"),
     ("any file", "tøpic 0 1\n".encode("latin-1")),

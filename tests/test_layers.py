@@ -35,7 +35,7 @@ ALLOWED = {
     "sandbox": {"sandbox", *BELOW_EXPORT},
 }
 
-#: The folders within a layer, each with those that it may import from besides its own. Modules beside them: below all.
+#: The folders within a layer, each with those that it may import from besides its own. Other modules: below all.
 WITHIN = {
     "export": {
         "model": set[str](),
@@ -118,7 +118,7 @@ def all_imports() -> list[Import]:
 
 
 def layer_of(file: str) -> str:
-    """The layer a file belongs to: its folder below ``zkgroup``, or its own name; ``commands`` stands above all."""
+    """The layer a file belongs to: its folder below ``zkgroup``, or its own name; ``commands`` is above all."""
     parts = file.split("/")
     return "commands" if parts[0] == "commands" else parts[1].removesuffix(".py")
 
@@ -192,7 +192,7 @@ def test_layers_point_one_way() -> None:
 
 
 def test_folders_within_a_layer_point_one_way() -> None:
-    """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it, and no module stands beside them."""
+    """As the docstrings of ``zkgroup.export`` and ``zkgroup.groups`` draw it, and no other module is in them."""
     assert [str(entry) for entry in wrong_folders(all_imports())] == []
     beside = {path.stem for layer in WITHIN for path in (ROOT / "zkgroup" / layer).glob("*.py")}
     assert beside == {"__init__", "group_model", "partition_scope"}

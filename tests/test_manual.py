@@ -1,4 +1,5 @@
-"""What the program says of itself: the help of every command, the reference and the man pages that are made of it."""
+"""What the program says of itself: the help of every command, the Scala consumer and the man pages that are made of
+it."""
 
 from __future__ import annotations
 

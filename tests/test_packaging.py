@@ -1,4 +1,4 @@
-"""What is installed is what is in the repository, as far as it is needed at work."""
+"""What is installed is what is in the repository, as far as it is needed active."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def test_a_wheel_has_everything(tmp_path: Path) -> None:
-    """The commands, the pages that explain findings, man pages, and the reference's member for the sandbox."""
+    """The commands, the pages that explain findings, man pages, and the Scala consumer's member for the sandbox."""
     tree = tmp_path / "tree"
     for name in ("zkgroup", "commands", "docs/reference/findings", "docs/man"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -40,6 +40,6 @@ def test_a_picture_shows_its_commands(picture: Picture) -> None:
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_a_picture_fetches_nothing(picture: Picture) -> None:
-    """Whoever looks at it tells nobody: no font and no style comes from elsewhere."""
+    """Whoever reads it shows nobody: no font and no style comes from elsewhere."""
     drawn = (FOLDER / f"{picture.name}.svg").read_text(encoding="utf-8")
     assert re.findall(r"url\((?!#)|@import|href=", drawn) == []

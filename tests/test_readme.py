@@ -69,7 +69,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_library_examples(kept: Sandbox, tmp_path: Path) -> None:
-    """The program runs as it stands there, but for ZooKeeper's address."""
+    """The program runs as it is, but for ZooKeeper's address."""
     (example,) = (example for example in examples(LIBRARY) if example.kind == "python")
     assert "localhost:2181" in example.source
     done = subprocess.run(

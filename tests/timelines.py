@@ -1,4 +1,4 @@
-"""Looks at a group for tests of watching: made by hand, and drawn at random."""
+"""Reads a group for tests of watching: made by hand, and drawn at random."""
 
 from __future__ import annotations
 

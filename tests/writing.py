@@ -49,7 +49,7 @@ def values(registry: Registry, group: str, *partitions: TopicPartition) -> list[
 
 
 def register(session: Registry, group: str, name: str = "m") -> None:
-    """A member comes, as the reference does: parents made if they are missing, then the ephemeral node."""
+    """A member comes, as the Scala consumer does: parents made if they are missing, then the ephemeral node."""
     session.write(Ensure(znodes.ids(group)))
     result = session.write(Create(znodes.member_id(group, f"{group}_{name}"), REGISTRATION, ephemeral=True))
     assert not isinstance(result, Failure), result
@@ -61,7 +61,7 @@ def commit(partition: TopicPartition, offset: int, seen: int | None) -> OffsetCh
 
 
 class Meddler(Registry):
-    """A real registry that lets something happen after the last look, just before each transaction."""
+    """A real registry that lets something happen after the last snapshot, just before each transaction."""
 
     def __init__(self, settings: ZooKeeperSettings, meddle: Callable[[int], object]) -> None:
         super().__init__(settings, 30.0)

@@ -1,4 +1,4 @@
-"""Old brokers that accept connections and say nothing, beside one that answers."""
+"""Old brokers that accept connections and say nothing, next to one that answers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
 
 
 def test_a_zookeeper_is_no_broker(cluster: Sandbox) -> None:
-    """It ends the connection at the first request, as a broker does that wants a user, and is told from that."""
+    """It ends the connection at the first request, as a broker does that wants a user: the error says that."""
     zookeeper = endpoint(int(cluster.address.rpartition(":")[2]))
     assert legacy_brokers.troubles([zookeeper], plain=True)[0] == {zookeeper: "what listens there is no Kafka broker"}
     with pytest.raises(UnreachableError, match=r"what listens there is no Kafka broker: .*--zookeeper"):

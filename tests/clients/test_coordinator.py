@@ -56,7 +56,8 @@ def test_offsets_without_members(
     coordinators: Coordinators, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str],
     by_partition: bool,
 ) -> None:  # fmt: skip
-    """What the Scala consumer keeps in Kafka is there whole, however it is asked for; other groups are told apart."""
+    """What the Scala consumer keeps in Kafka is there whole, however it is asked for; other groups are
+    distinguished."""
     topic, other = make_topic(3), make_topic(1)
     one, two = unique("stored"), unique("stored")
     commit_in_kafka(kafka, one, {P(topic, 0): 5, P(topic, 2): 0, P(other, 0): 9})
@@ -104,8 +105,8 @@ def test_brokers_that_are_away(unique: Callable[[str], str]) -> None:
 @pytest.mark.parametrize("release", ["0.8.2.2", pytest.param("0.9.0.1", marks=pytest.mark.long),
                                      pytest.param("0.10.1.1", marks=pytest.mark.long)])  # fmt: skip
 def test_releases_that_tell_less(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, release: str) -> None:
-    """Offsets are told by every release, known to be old or not, of all topics or of those named; a group without
-    members is no error on any. A look at the registry tells what has to be asked for."""
+    """Offsets are reported by every release, known to be old or not, of all topics or of those named; a group without
+    members is no error on any. A snapshot of the registry shows what has to be asked for."""
     sandbox = make_sandbox(kafka=release, zookeeper=zookeeper.address, chroot=f"/coordinator-{release}")
     with sandbox.registry(timeout=30.0) as registry:
         settings = Brokers(registry.read, {}).settings()

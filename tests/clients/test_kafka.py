@@ -65,7 +65,7 @@ def test_every_partition_has_its_own_answer(
     fill: Callable[..., object],
     unique: Callable[[str], str],
 ) -> None:
-    """Beside partitions with a log those that are unknown get an error each, at once."""
+    """Unknown partitions get an error each, at once."""
     topic, missing = make_topic(2), unique("missing")
     fill(topic, 6, 2)
     started = time.monotonic()

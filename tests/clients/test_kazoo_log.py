@@ -17,7 +17,7 @@ from zkgroup.clients.zookeeper.kazoo_log import KAZOO_LOG
 @example("it's", "%s")
 @example("both \"quotes' ", "%r")
 def test_no_digest_is_logged(user: str, form: str) -> None:
-    """Of a request that sets access lists, and of an answer that tells them; all else of them is there."""
+    """Of a request that sets access lists, and of an answer that shows them; all else of them is there."""
     try:
         digest = make_digest_acl_credential(user, "secret").rpartition(":")[2]
     except UnicodeEncodeError:

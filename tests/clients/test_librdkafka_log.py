@@ -22,8 +22,8 @@ def client_log(caplog: pytest.LogCaptureFixture) -> ClientLog:
 def test_a_lost_broker_is_reported_once_and_its_return_is(
     client_log: ClientLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tries for minutes, from several of librdkafka's threads, are one line, and no error; when they end that is told,
-    once, and a later failure is news again."""
+    """Tries for minutes, from several of librdkafka's threads, are one line, and no error; when they end that is
+    reported, once, and a later failure is news again."""
     now = 1000.0
     monkeypatch.setattr(librdkafka_log.time, "monotonic", lambda: now)
     for number in range(300):

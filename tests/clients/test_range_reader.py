@@ -33,7 +33,7 @@ def open_source(request: pytest.FixtureRequest) -> Callable[[KafkaSettings], Any
 
 @pytest.fixture
 def read(kafka: KafkaSettings, open_source: Callable[[KafkaSettings], Any]) -> Iterator[Reader]:
-    """``read(topic, start, end)`` is what the range holds, as (offset, value)."""
+    """``read(topic, start, end)`` is what the range has, as (offset, value)."""
     source = open_source(kafka)
 
     def collect(topic: str, start: int, end: int, patience: float = 10.0) -> list[tuple[int, bytes | None]]:
@@ -232,7 +232,7 @@ def test_a_reader_that_is_kept_waiting_does_not_take_that_for_silence(
 def test_batches_follow_the_size_of_messages(
     kafka: KafkaSettings, make_topic: Callable[..., str], open_source: Callable[[KafkaSettings], Any]
 ) -> None:
-    """Batches of large messages stay small: what a task holds is bounded in bytes."""
+    """Batches of large messages stay small: what a task has is bounded in bytes."""
     topic = make_topic()
     produce(kafka, topic, [Record(bytes(900_000), None, 0) for _ in range(60)])
     source = open_source(kafka)
@@ -250,7 +250,7 @@ def test_batches_follow_the_size_of_messages(
 class Script:
     """A log that answers as a script says: for what a real broker cannot be brought to do within a test.
 
-    It holds messages at ``offsets``, has the watermarks ``low`` and ``high``, and is silent at offsets in ``silent``,
+    It has messages at ``offsets``, has the watermarks ``low`` and ``high``, and is silent at offsets in ``silent``,
     as librdkafka is where the broker answers empty below the high watermark. ``events`` come once, before the rest.
     """
 

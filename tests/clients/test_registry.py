@@ -77,7 +77,7 @@ def test_writes_return_their_failures(root: Registry) -> None:
 
 
 def test_a_transaction_is_all_or_nothing(root: Registry) -> None:
-    """One obstacle, and nothing of it is applied; the error tells which it was."""
+    """One obstacle, and nothing of it is applied; the error shows which it was."""
     root.write(Create("/a", b"1"))
     with pytest.raises(TransactionRefused, match="/a") as caught:
         root.transaction([Create("/b"), Delete("/a", 7), Create("/c")])
@@ -125,7 +125,7 @@ def test_a_server_that_falls_silent_is_an_error_in_time(zookeeper: Sandbox) -> N
 
 
 def test_an_expired_session_is_known(zookeeper: Sandbox) -> None:
-    """What is held by an ephemeral node must be given up then: ``lost`` tells, and reads say why they fail."""
+    """What is held by an ephemeral node must be given up then: ``lost`` shows, and reads say why they fail."""
     with Registry(ZooKeeperSettings(zookeeper.address), 20.0) as registry:
         assert not registry.lost
         expire_session(zookeeper.address, registry.session_id)

@@ -18,8 +18,8 @@ REFUSED = Failure(Code.CONNECTION_LOSS, "not connected")
 @settings(max_examples=50)
 @given(st.integers(1, 3 * WINDOW), st.integers(), st.integers(0, 3 * WINDOW))
 def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed: int, stop: int) -> None:
-    """However answers come, never more than a window is on the wire, it never runs dry, and the end is told once; what
-    was not sent when the connection went is refused, what was is not."""
+    """However answers come, never more than a window is on the wire, it never runs dry, and the end is reported once;
+    what was not sent when the connection went is refused, what was is not."""
     random = Random(seed)
     finished: list[list[Result]] = []
     batch = Batch([Get(f"/{number}") for number in range(count)], finished.append)

@@ -1,4 +1,4 @@
-"""A session on a real ZooKeeper: what it tells when connections and sessions end."""
+"""A session on a real ZooKeeper: what it shows when connections and sessions end."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_session_expires_by_itself_when_cut_off(connect: Connect, proxy: TcpPr
 
 
 def test_watches_are_reported_once(connect: Connect, zookeeper: Sandbox) -> None:
-    """A watch is for the next change; what is not watched is not told."""
+    """A watch is for the next change; what is not watched is not reported."""
     one, other = connect(), connect()
     one.wait_for(Connected)
     other.wait_for(Connected)

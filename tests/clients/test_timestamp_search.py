@@ -125,7 +125,7 @@ def test_every_command_starts_there(emptied: Sandbox) -> None:
 def test_what_may_not_be_read_to_the_end_is_an_earlier_offset(
     emptied: Sandbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where too much would have to be read, everything before the answer is older, and a doubt is told."""
+    """Where too much would have to be read, everything before the answer is older, and a doubt is reported."""
     kafka, key = KafkaSettings(emptied.bootstrap), TopicPartition("rising", 0)
     messages = kept(kafka, key)
     monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", 12)

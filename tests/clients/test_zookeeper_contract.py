@@ -90,7 +90,7 @@ class Pair:
         self.real[who] = Real(self.address)
 
     def compare_notified(self, who: int) -> None:
-        """The same nodes must have been told to have changed. (How often depends on what else watched them.)"""
+        """Changes of the same nodes must have been reported. (How often depends on what else watched them.)"""
         notified, expected = self.real[who].notified, set(self.notified[who])
         wait_until(lambda: set(notified) >= expected, 5, f"all of {expected} told")
         assert set(notified) == expected

@@ -1,4 +1,4 @@
-"""The model of ZooKeeper that the simulation stands on, held against a real one: random traces of several sessions.
+"""The simulation's model of ZooKeeper, compared with a real one: random traces of several sessions.
 
 A trace is a row of steps: one session sends a batch of operations, pipelined; or all do at once, each below a node of
 its own; or a session is closed, or killed by somebody who knows its password, and another takes its place. After each
@@ -112,7 +112,7 @@ class Traces:
             assert shape(result, ids) == expected, f"{where}: {op}: model {expected}, server {result}"
 
     def _all_at_once(self, random: Random, root: str, where: str) -> None:
-        """Sessions at work side by side, where they cannot meet: any order gives the same."""
+        """Concurrent sessions that cannot meet: any order gives the same."""
         batches = []
         for who in range(SESSIONS):
             names = tuple(name for name in NAMES if name.startswith(f"/{who}/"))
@@ -139,7 +139,7 @@ class Traces:
         self.real[who] = Real(self.address, 30.0)
 
     def _compare_notified(self, where: str) -> None:
-        """An event is told before any answer that the server gives after the change: after a sync all are there."""
+        """An event is reported before any answer that the server gives after the change: after a sync all are there."""
         for who, real in enumerate(self.real):
             real.apply(Sync())
             notified, real.notified = real.notified, []

@@ -65,7 +65,7 @@ def test_the_plan_and_the_live_owners(cluster: Sandbox, build: Build, make_topic
 
 
 def test_table_and_csv(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
-    """The same rows in both, nothing else on stdout; beside a table the sums stand on stderr."""
+    """The same rows in both, nothing else on stdout; with a table the sums are on stderr."""
     topic = make_topic(2)
     group = build({"G_a": {topic: 1}, "G_b": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
     table = run("assign", group, "--strategy", "range", "-z", cluster.connect)
@@ -101,7 +101,7 @@ def test_table_and_csv(cluster: Sandbox, build: Build, make_topic: Callable[...,
 def test_strategy_and_release_as_given(
     options: tuple[str, ...], expected: tuple[str, str], cluster: Sandbox, build: Build, make_topic: Callable[..., str]
 ) -> None:
-    """Any release is taken, and stands for the variant that it has."""
+    """Any release is taken, and means the variant that it has."""
     group = build({"G_a": {make_topic(1): 1}}, {})
     plan = assigned(cluster, group, *options)
     assert (plan["strategy"], plan["compat"]) == expected
@@ -163,7 +163,7 @@ def test_hostile_and_half_built_groups(
 def test_a_group_that_does_not_exist(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """Members alone make a plan: the reference's example of ten partitions. Nothing is made in ZooKeeper."""
+    """Members alone make a plan: the Scala consumer's example of ten partitions. Nothing is made in ZooKeeper."""
     topic, group = make_topic(10), unique("notyet")
     plan = assigned(cluster, group, "--strategy", "range", "--member", f"c1={topic}:1", "--member", f"c2={topic}:2")
     names = [f"{topic}-{n}" for n in range(10)]

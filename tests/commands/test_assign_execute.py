@@ -105,7 +105,7 @@ def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, ma
 
 
 def test_foreign_clients_are_reported(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
-    """Who is not named as the reference's members are may plan by other rules: said before anything is done."""
+    """Who is not named as the Scala consumer's members are may plan by other rules: said before anything is done."""
     topic = make_topic(1)
     group = build({"G_a": {topic: 1}, "odd": {topic: 1}}, {TopicPartition(topic, 0): "G_a-0"})
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
@@ -113,7 +113,7 @@ def test_foreign_clients_are_reported(cluster: Sandbox, build: Build, make_topic
 
 
 def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
-    """Nodes that nobody is behind, one of them garbage: it says that nothing happened, and what stands in the way."""
+    """Nodes that nobody is behind, one of them garbage: it says that nothing happened, and what is in the way."""
     topic = make_topic(4)
     group = build({"G_a": {topic: 2}, "G_bad": b"no JSON"}, {})
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
@@ -217,7 +217,7 @@ def test_scala_members_rebalance(
 def test_a_group_that_gave_up_is_mended(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """A reference member whose attempts all failed stays registered and reads nothing, even when the way is free
+    """A Scala member whose attempts all failed stays registered and reads nothing, even when the way is free
     again; made to rebalance it gets its share."""
     group, topic = unique("gaveup"), make_topic(2)
     impatient = {"rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
@@ -245,8 +245,8 @@ def test_a_group_that_gave_up_is_mended(
 def test_a_real_mix(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """A reference member of range beside ours of roundrobin: the state is one of the outcomes, and who deviates from
-    what the other holds is named; making them rebalance does not help, and says so."""
+    """A Scala member of range with ours of roundrobin: the state is one of the outcomes, and who deviates from
+    what the other has is named; making them rebalance does not help, and says so."""
     group, topic = unique("mixed"), make_topic(24)
     patient = {"rebalance.max.retries": "20", "rebalance.backoff.ms": "3000"}
     range_member, other = f"{group}_{group}-range", f"{group}_other"

@@ -126,7 +126,7 @@ def test_an_export_that_is_not_finished(
 
 
 def test_a_member_whose_node_stays(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
-    """A registration that is not ephemeral is told as such: stopping clients would not remove it."""
+    """A registration that is not ephemeral is reported as such: stopping clients would not remove it."""
     group = make_group({P("t", 0): 5})
     registry.write(Create(znodes.member_id(group, f"{group}_x"), REGISTRATION))
     refused = run("delete-group", group, "-z", cluster.connect, "--store", "zookeeper", "--execute")

@@ -65,7 +65,7 @@ def test_names_and_options() -> None:
 
 
 def test_words_of_an_option() -> None:
-    """What may be typed as it stands in the help, beside values that nobody can know; and the codes of findings."""
+    """What may be typed as it is in the help, next to values that nobody can know; and the codes of findings."""
     assert offered("zkgroup export orders --from ") == ["committed", "earliest", "latest"]
     assert offered("zkgroup consume orders --offset l") == ["latest"]
     assert offered("zkgroup export orders --compression ") == ["zstd", "snappy", "gzip", "lz4", "none"]
@@ -77,7 +77,7 @@ def test_words_of_an_option() -> None:
 
 
 def test_an_option_and_its_value_in_one_word() -> None:
-    """``--output=j``: what is offered stands for the whole word; bash takes off what it does not replace."""
+    """``--output=j``: what is offered means the whole word; bash takes off what it does not replace."""
     assert offered("zkgroup owners g --output=j") == ["--output=json"]
 
 

@@ -106,7 +106,7 @@ def test_all_profiles_are_checked(profiles: dict[str, str], cluster: Sandbox) ->
 def test_what_members_would_refuse_is_wrong(
     cluster: Sandbox, tmp_path: Path, section: str, line: str, state: str, message: str
 ) -> None:
-    """A value that no member takes is wrong, with the reason and 6; what is warned of stands in the message. The
+    """A value that no member takes is wrong, with the reason and 6; what is warned of is in the message. The
     servers are asked all the same."""
     config = tmp_path / "config.toml"
     config.write_text(f'[clusters.prod]\nzookeeper = "{cluster.connect}"\n[clusters.prod.{section}]\n{line}\n')

@@ -144,7 +144,7 @@ def test_the_other_listener_is_named(elsewhere: Registry, cluster: Sandbox) -> N
 
 
 def test_a_broker_that_sends_clients_elsewhere(make_sandbox: Callable[..., Sandbox]) -> None:
-    """What it advertises is not there: that is told, not that the broker is silent."""
+    """What it advertises is not there: that is reported, not that the broker is silent."""
     port, gone = free_port(), free_port()
     names = {"IN": port, "OUT": free_port()}
     properties = {

@@ -243,7 +243,8 @@ def test_a_wrong_chroot_is_named(cluster: Sandbox) -> None:
 def test_a_malformed_member_node_makes_it_leave_loudly(
     cluster: Sandbox, registry: Registry, topic: str, unique: Unique
 ) -> None:
-    """An id node that stops every member: it tries as long as the reference would, then leaves, and names the node."""
+    """An id node that stops every member: it tries as long as the Scala consumer would, then leaves, and names the
+    node."""
     group = unique("group")
     registry.read([Ensure(znodes.ids(group))])
     bad = znodes.member_id(group, "bad")

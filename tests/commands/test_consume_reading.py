@@ -239,7 +239,7 @@ def test_what_a_message_does_to_a_terminal(
 
 
 def test_times_that_no_calendar_has(cluster: Sandbox, kafka: KafkaSettings, make_topic: MakeTopic) -> None:
-    """JSON shows none for −1, which is Kafka's own word for it, and a number beside null for all others."""
+    """JSON shows none for −1, which is Kafka's own word for it, and a number next to null for all others."""
     topic = make_topic(1)
     produce(kafka, topic, [Record(b"v", None, 0, stamp) for stamp in (-1, 2**62, 1_700_000_000_123)])
     read = run("-z", cluster.connect, "consume", topic, "--from-beginning", "-e", "--output", "json")
@@ -329,7 +329,7 @@ def test_large_messages_take_bounded_memory(cluster: Sandbox, kafka: KafkaSettin
 def test_a_rebalance_can_be_followed(
     cluster: Sandbox, topic: str, unique: Unique, registry: Registry, tmp_path: Path
 ) -> None:
-    """With -v stderr tells in words which reader reads, who joined, what is given up and owned, and at the end how much
+    """With -v stderr names the reader that reads, who joined, what is given up and owned, and at the end how much
     was read; what the libraries below have to say comes with -vv alone."""
     group = unique("group")
     options = [topic, "-g", group, "--from-beginning", "-v"]

@@ -78,7 +78,7 @@ def is_there(session: Registry, group: str) -> bool:
 def test_a_protected_group_stays_protected(
     owner: Registry, unique: Callable[[str], str], credentials: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Renamed, every node has the list of the one that it stands for, which the plan says; undone, so it is again."""
+    """Renamed, every node has the list of the one that it means, which the plan says; undone, so it is again."""
     group, other = unique("ro"), unique("ro")
     closed = {znodes.offset_topic(group, "t"): CLOSED, znodes.ids(group): CLOSED}
     make(owner, group, closed)
@@ -356,5 +356,5 @@ def test_a_list_that_was_asked_for_needs_no_word(acl: tuple[Acl, ...], same: boo
 
 
 def test_words_show_no_digest() -> None:
-    """A digest can be tried against dictionaries: only its user is told."""
+    """A digest can be tried against dictionaries: only its user is reported."""
     assert format_acl((*MINE, Acl("sasl", "kafka", 5))) == "digest:app:cdrwa,world:anyone:r,sasl:kafka:cr"

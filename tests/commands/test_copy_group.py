@@ -58,7 +58,7 @@ def test_the_plan_in_each_format(cluster: Sandbox, registry: Registry, make_grou
 def test_a_copy_and_its_undo(
     cluster: Sandbox, registry: Registry, make_group: Build, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """The new group has the offsets, a backup tells what it had before, and takes it back there; again is nothing."""
+    """The new group has the offsets, a backup shows what it had before, and takes it back there; again is nothing."""
     group, other = make_group({P("t", 0): 5, P("u", 1): 6}), unique("copied")
     file = tmp_path / "backup.json"
     args = ("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper", "--execute")
@@ -195,7 +195,7 @@ def test_a_protected_cluster_asks(
 
 
 def test_options_that_contradict_each_other(make_group: Build, tmp_path: Path) -> None:
-    """--execute beside --dry-run is wrong usage; a backup never replaces a file. Neither needs a server."""
+    """--execute with --dry-run is wrong usage; a backup never replaces a file. Neither needs a server."""
     result = run("copy-group", "a", "b", "-z", "localhost:1", "--execute", "--dry-run")
     assert (result.returncode, "contradict" in result.stderr) == (2, True)
     file = tmp_path / "there"
@@ -212,7 +212,7 @@ def test_a_group_at_work_in_the_other_store(
     make_topic: Callable[..., str],
     unique: Callable[[str], str],
 ) -> None:
-    """Offsets are not copied to a group whose members are in Kafka, though what is copied is in ZooKeeper; nor beside
+    """Offsets are not copied to a group whose members are in Kafka, though what is copied is in ZooKeeper; nor next to
     other ones that it has there, unless that is said."""
     topic, other = make_topic(1), unique("live")
     group = make_group({P(topic, 0): 5})

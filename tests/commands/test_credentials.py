@@ -59,7 +59,7 @@ def test_credentials_open_a_group(
     auth_file: Path,
     tmp_path: Path,
 ) -> None:
-    """From a flag, the environment and a profile alike a group can be looked at, moved and consumed in; its access
+    """From a flag, the environment and a profile alike a group can be read, moved and consumed in; its access
     lists are as they were, and the password is shown nowhere."""
     topic = make_topic(1)
     fill(topic, 8)

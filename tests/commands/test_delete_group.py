@@ -307,7 +307,7 @@ def test_inactive_groups_with_members_in_kafka(
 
 
 def test_inactive_groups_without_brokers(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
-    """Where nobody tells who works for groups in Kafka, nothing is deleted, unless ZooKeeper alone is meant."""
+    """Where no server reports who works for groups in Kafka, nothing is deleted, unless ZooKeeper alone is meant."""
     sandbox = make_sandbox(brokers=0)
     with sandbox.registry(30.0) as registry:
         group = unique("debris")
@@ -337,7 +337,8 @@ def test_one_truth_about_the_last_change(registry: Registry, second: Registry, m
 
 
 def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_group: Build) -> None:
-    """A group that was written long ago is no debris if somebody left it since; what is written next dates that."""
+    """A group that was written long ago is not inactive for long if a member left it since; what is written next dates
+    that."""
     group = make_group({P("t", 0): 5})
     written = read_tree(registry, group).last_change or 0
     wait_until(lambda: time.time() * 1000 > written + 20, what="the clock")

@@ -25,7 +25,7 @@ OURS = "ours:secret"
 READABLE = Acl("world", "anyone", 1)
 #: Shown to us without its digest, so that no backup can hold it.
 HIDDEN = (*CLOSED, READABLE)
-#: Told whole, and we may do all but delete what is below.
+#: The list is shown, and we may do all but delete what is below.
 LASTING = (Acl("world", "anyone", 31 & ~8),)
 
 
@@ -62,8 +62,8 @@ def there(registry: Registry, groups: list[str]) -> list[bool]:
 def test_what_is_hidden_of_some_groups_keeps_no_other(
     owner: Registry, unique: Callable[[str], str], ours: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Lists that are not told, nodes that cannot be read, and the lack of the permission to delete: the plan names
-    each such group, --execute deletes the others and ends with 5 and the same names; the backup holds what went."""
+    """Lists that are not reported, nodes that cannot be read, and the lack of the permission to delete: the plan names
+    each such group, --execute deletes the others and ends with 5 and the same names; the backup has what went."""
     stem = unique("pat")
     groups = [f"{stem}-{number}" for number in range(6)]
     plain, listless, closed, lasting, above, last = groups
@@ -134,7 +134,7 @@ def test_what_is_kept_anyway_needs_no_permission(
 
 
 def test_a_list_that_is_hidden_after_the_plan(cluster: Sandbox, owner: Registry, unique: Callable[[str], str]) -> None:
-    """A group whose list is told no more when the backup is made is left out of it, with the reason; the others are
+    """A group whose list is reported no more when the backup is made is left out of it, with the reason; the others are
     in it."""
     groups = [unique("pat"), unique("pat")]
     for group in groups:

@@ -43,7 +43,7 @@ EXACT = {ONE: Counts(5, 5, 0, 4), TWO: Counts(2, 2, 2, 3)}
 
 @given(st.lists(st.sampled_from([*ALL, (ONE, 5), (TWO, 0), (TopicPartition("x", 0), 0)]), max_size=20))
 def test_reading_is_judged_message_by_message(printed: list[tuple[TopicPartition, int]]) -> None:
-    """Missing, repeated and unheard of messages are counted as a look at each message would."""
+    """Missing, repeated and unheard of messages are counted as reading each message would."""
     assert judge_reading(RANGES, printed) == Reading(
         expected=messages(RANGES),
         missing=sum(1 for one in ALL if one not in printed),
@@ -237,7 +237,7 @@ def test_a_killed_demo_leaves_nothing(demo: Running) -> None:
 
 
 def test_a_demo_whose_sandbox_is_stopped(demo: Running) -> None:
-    """Somebody stops all sandboxes while the demo is at work: it says that, and nothing of what broke by it."""
+    """Somebody stops all sandboxes while the demo is active: it says that, and nothing of what broke by it."""
     demo.read_until("They meet in ZooKeeper")
     stopped = run("sandbox", "stop", "--all", env={"ZKGROUP_STATE_DIR": str(demo.home)})
     assert (stopped.returncode, stopped.stderr) == (0, f"zkgroup: sandbox {demo.name} is stopped\n")

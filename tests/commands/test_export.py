@@ -34,7 +34,7 @@ COLUMNS = ["topic", "partition", "start", "end", "rows", "bytes", "files", "unde
 
 @pytest.fixture(scope="module")
 def topic(registry: Registry, kafka: KafkaSettings) -> str:
-    """A topic with enough messages that an export can be caught at work."""
+    """A topic with enough messages that an export can be caught active."""
     name = fresh_name("export-command")
     create_topic(registry, name, 2)
     produce(kafka, name, numbered(MESSAGES, 2))
@@ -103,7 +103,7 @@ def test_modules_of_the_working_directory_are_not_sparks(
 
 
 def test_progress_is_for_terminals(env: dict[str, str], at_end: str, tmp_path: Path) -> None:
-    """On a terminal a line tells what is going on, and is wiped before the table."""
+    """On a terminal a line shows what is going on, and is wiped before the table."""
     code, shown = run_on_terminal("export", "--group", at_end, "--to", str(tmp_path / "out"), env=env)
     assert code == 0
     assert "planning" in shown
@@ -141,7 +141,7 @@ def test_a_live_group_is_refused(env: dict[str, str], at_end: str, registry: Reg
 def test_a_live_group_is_joined_when_asked_to(
     env: dict[str, str], topic: str, unique: Callable[[str], str], cluster: Sandbox, registry: Registry, tmp_path: Path
 ) -> None:
-    """Beside a member that has the other partition: one of the two is exported and committed, the member stays, and
+    """With a member that has the other partition: one of the two is exported and committed, the member stays, and
     the export is gone."""
     group, out = unique("group"), tmp_path / "out"
     member = connector(cluster.connect, group, auto_commit_enable=False, rebalance_max_retries=20)
@@ -361,7 +361,7 @@ def test_the_same_command_goes_on(
     env: dict[str, str], topic: str, registry: Registry, unique: Callable[[str], str], tmp_path: Path, point: str
 ) -> None:
     """SIGKILL of the real thing, Spark and all, before and after its decision: the command, run again, ends it, and
-    after the decision it needs no Java for that. What the looks tell before and after, and that it verifies."""
+    after the decision it needs no Java for that. What the snapshots tell before and after, and that it verifies."""
     group, out = unique("group"), tmp_path / "out"
     arguments = ["export", topic, "--group", group, "--from", "earliest", "--to", str(out), "--output", "json"]
     killed = subprocess.run(

@@ -65,7 +65,7 @@ def refused(*arguments: str, code: int, said: str, out: Path) -> None:
 def test_no_property_is_reported_however_much_is_asked_for(
     cluster: Sandbox, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """``-vv`` showed all that goes to Spark's JVM, secrets among it. One that Spark looks at late was a traceback."""
+    """``-vv`` showed all that goes to Spark's JVM, secrets among it. One that Spark reads late was a traceback."""
     group, properties = unique("group"), tmp_path / "spark.properties"
     properties.write_text("spark.executorEnv.AWS_SECRET_ACCESS_KEY=geheim37\nspark.default.parallelism=x\n")
     to = ("-z", cluster.connect, "--group", group, "--from", "earliest", "--to", str(tmp_path / "out"), "-vv")
@@ -79,7 +79,7 @@ def test_no_property_is_reported_however_much_is_asked_for(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_not_heeded_is_refused(mode: str, tmp_path: Path) -> None:
-    """Topics and options that a look, or giving up, has no use for, by name: before any server is asked."""
+    """Topics and options that a snapshot, or giving up, has no use for, by name: before any server is asked."""
     for option, said in UNHEEDED:
         refused("--group", "g", "--to", str(tmp_path), mode, option, code=2, said=f"{said} has no effect with {mode}",
                 out=tmp_path)  # fmt: skip
@@ -293,7 +293,7 @@ def test_a_mismatch_is_refused_with_both_positions_and_a_ready_command_for_each_
 def test_commands_for_answers_say_all_that_was_said(
     words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever it was, but secrets; what stands for a destination with one in it is no destination."""
+    """Whatever it was, but secrets; what means a destination with one in it is no destination."""
     root = typer.main.get_command(app)
     with typer.Context(root) as above:
         command = root.get_command(above, "export")  # type: ignore[attr-defined]

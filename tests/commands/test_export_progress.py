@@ -19,7 +19,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("columns", [40, 63, 64, 80, 160])
 def test_no_figure_is_cut(columns: int) -> None:
-    """Messages, all of them, and bytes stand there whole; where there is room beside a bar."""
+    """Messages, all of them, and bytes stand there whole; where there is room next to a bar."""
     with Screen(columns=columns, env={"COLUMNS": str(columns)}, runs=f"exec {sys.executable} -c '{SHOWN}'") as screen:
         shown = screen.until(lambda text: "23456789/123456789 1.2 GB" in text)
         assert ("exporting" in shown) == (columns >= 64)

@@ -68,7 +68,7 @@ def test_a_pattern_deletes_them_where_it_is_asked_for(cluster: Sandbox, registry
 def test_what_goes_with_offsets_is_named(
     cluster: Sandbox, registry: Registry, groups: Groups, layout: Sequence[str], unique: Callable[[str], str]
 ) -> None:
-    """One or many, copied or renamed, looked at or saved: nothing is dropped in silence."""
+    """One or many, copied or renamed, read or saved: nothing is dropped in silence."""
     group = put(groups, layout, {("orders", 0): 5})
     zookeeper = ("-z", cluster.connect)
     nodes = f"{len(layout)} nodes of another client are"

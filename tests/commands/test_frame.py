@@ -90,7 +90,7 @@ def test_a_misspelt_sandbox_is_suggested(tmp_path: Path) -> None:
 
 
 def test_a_flag_before_the_name_beats_the_environment() -> None:
-    """What stands before the command's name is not lost to the environment's value after it."""
+    """What is before the command's name is not lost to the environment's value after it."""
     env = {"ZKGROUP_ZOOKEEPER": "127.0.0.1:2", "ZKGROUP_CONNECT_TIMEOUT": "0.2"}
     for args in (["-z", "127.0.0.1:1", "owners", "g"], ["owners", "g", "-z", "127.0.0.1:1"]):
         assert "ZooKeeper at 127.0.0.1:1 cannot" in run(*args, env=env).stderr
@@ -204,7 +204,7 @@ def test_what_is_closed_is_taken_by_nothing_else() -> None:
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_end_it_quietly(signum: signal.Signals, code: int) -> None:
-    """An interrupted command says nothing and tells by its exit code."""
+    """An interrupted command prints nothing; its exit code says so."""
     with subprocess.Popen(
         [ZKGROUP, "-v", "-v", "owners", "g", "-z", "127.0.0.1:1", "--connect-timeout", "60"],
         stdout=subprocess.PIPE,
@@ -213,7 +213,7 @@ def test_signals_end_it_quietly(signum: signal.Signals, code: int) -> None:
         text=True,
     ) as process:
         assert process.stderr is not None
-        # kazoo's first line: the command is at work, beyond its imports.
+        # kazoo's first line: the command is active, beyond its imports.
         assert "kazoo" in process.stderr.readline()
         process.send_signal(signum)
         _, rest = process.communicate(timeout=30)

@@ -38,7 +38,7 @@ FILES: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_offset_files(cluster: Sandbox, make_group: Callable[..., str], tmp_path: Path, kind: str) -> None:
-    """Whatever a file holds: exit code 2 and one line that names it and says what is wrong, within ten seconds."""
+    """Whatever a file has: exit code 2 and one line that names it and says what is wrong, within ten seconds."""
     data, why = FILES[kind]
     path = tmp_path / "offsets.txt"
     path.write_bytes(data)
@@ -108,8 +108,8 @@ COMMANDS = ("inspect-group", "owners", "offsets", "assign", "reset-offsets --all
 def test_registrations(
     cluster: Sandbox, members: Callable[[str, dict[str, bytes]], None], unique: Callable[[str], str], kind: str
 ) -> None:
-    """One registration as large as a server takes it, and as odd as can be: every look ends in time, with a table or a
-    line, and never by a surprise."""
+    """One registration as large as a server takes it, and as odd as can be: every snapshot ends in time, with a table
+    or a line, and never by a surprise."""
     group = unique("hostile")
     members(group, {f"{group}_a": REGISTRATIONS[kind]})
     for command in ("inspect-group", "owners", "assign"):
@@ -120,7 +120,7 @@ def test_registrations(
 def test_owners_and_offsets(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], command: str
 ) -> None:
-    """Owner and offset nodes that hold a megabyte each, of anything, beside good ones."""
+    """Owner and offset nodes that hold a megabyte each, of anything, next to good ones."""
     group, topic = unique("hostile"), make_topic(len(OFFSETS))
     for parent in (znodes.owner_topic(group, topic), znodes.offset_topic(group, topic)):
         assert registry.read([Ensure(parent)]) == [None]

@@ -168,7 +168,7 @@ def test_nothing_comes_of_nothing() -> None:
 
 
 def test_missing_timestamps() -> None:
-    """Old message formats have none: −1 as kcat has it, null in JSON. LogAppendTime is told apart."""
+    """Old message formats have none: −1 as kcat has it, null in JSON. LogAppendTime is distinguished."""
     stamps = [(0, 0), (1, 5), (2, 1000), (1, 2**60), (1, -1), (2, -1), (1, -(2**63)), (1, 1_700_000_000 * 10**9)]
     batch = [Fake(ts=stamp) for stamp in stamps]
     assert compile_format("%T ")(batch[:5]) == b"-1 5 1000 %d -1 " % 2**60
@@ -255,7 +255,7 @@ def runs_of_fakes(draw: st.DrawFn) -> tuple[list[Fake], list[Run]]:
 
 @given(runs_of_fakes())
 def test_known_runs_change_nothing_of_what_is_printed(given_runs: tuple[list[Fake], list[Run]]) -> None:
-    """Who tells topic, partition and offsets once for many messages gets the same lines sooner."""
+    """Who shows topic, partition and offsets once for many messages gets the same lines sooner."""
     batch, runs = given_runs
     for make in (values_lines, json_lines, *map(compile_format, ("%t %p %o %s\\n", "%o", "%o%o|", "x"))):
         assert make(batch, runs) == b"".join(make([message]) for message in batch)
@@ -294,7 +294,7 @@ HOSTILE = st.sampled_from([b"\x9b2J", *map(str.encode, ATTACKS)]) | CONTENTS
 def test_a_terminal_gets_no_control_characters(
     value: bytes | None, key: bytes | None, name: str, content: bytes | None, topic: str
 ) -> None:
-    """Whatever a message holds, in every token and in JSON; of the format itself what it says is kept. JSON keeps its
+    """Whatever a message has, in every token and in JSON; of the format itself what it says is kept. JSON keeps its
     values."""
     batch = [Fake(value, key, topic, h=[(name, content)]), Fake(b"a" * 27)]
     run = Run(TopicPartition(topic, 0), 0, 1, 0, 1)

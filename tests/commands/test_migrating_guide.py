@@ -94,7 +94,7 @@ def test_the_guide_for_consumers_that_may_stop(
     migrate: Migrate, cluster: Sandbox, registry: Registry, unique: Unique, topic: str, tmp_path: Path
 ) -> None:
     """A Scala member in ZooKeeper, then one of Kafka's own groups: each message is read once. There is a way back, and
-    what is left in ZooKeeper goes while the new member is at work."""
+    what is left in ZooKeeper goes while the new member is active."""
     group = unique("guide")
     guide = Guide("stopped", tmp_path, cluster, billing=group)
     with cluster.member(group, topic, name="old", from_beginning=True) as old:

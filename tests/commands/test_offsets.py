@@ -121,7 +121,7 @@ def test_a_scope_that_is_none_of_the_groups(
 
 
 def test_two_stores_side_by_side(cluster: Sandbox, groups: Groups, kafka: KafkaSettings, topic: str) -> None:
-    """Of a group in both, the larger offset counts and each stands beside it; --store chooses one of them."""
+    """Of a group in both, the larger offset counts and each is next to it; --store chooses one of them."""
     group = groups.make(offsets={(topic, 0): 4, (topic, 1): 9})
     commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 6, TopicPartition(topic, 2): 1})
     code, rows, stderr = offsets(cluster, group)
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_said_and_the_rest_shown(cluster: Sandbox, groups: Grou
 
 
 def test_brokers_that_are_away(cluster: Sandbox, groups: Groups, topic: str) -> None:
-    """What ZooKeeper holds is shown, the rest is missing, one line warns, and the exit code is 0."""
+    """What ZooKeeper has is shown, the rest is missing, one line warns, and the exit code is 0."""
     group = groups.make(offsets={(topic, 0): 4, (topic, 1): 5})
     nowhere = f"127.0.0.1:{free_port()}"
     code, rows, stderr = offsets(cluster, group, "--bootstrap-server", nowhere, "--connect-timeout", "1")

@@ -84,7 +84,7 @@ def test_a_file_of_another_cluster_is_refused(
 def test_each_format_comes_back(
     cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path, form: FileFormat
 ) -> None:
-    """A checkpoint holds what is committed, and nothing for the rest; reset-offsets takes it as it is."""
+    """A checkpoint has what is committed, and nothing for the rest; reset-offsets takes it as it is."""
     file = tmp_path / "saved"
     args = (in_zookeeper.group, "-z", cluster.connect)
     result = run("offsets", *args, "--save", str(file), "--file-format", form, "--output", "json")
@@ -174,7 +174,7 @@ def test_nodes_that_may_not_be_read_stop_it(cluster: Sandbox, in_zookeeper: Kept
 
 
 def test_wrong_usage(cluster: Sandbox, in_zookeeper: Kept, tmp_path: Path) -> None:
-    """A format without a file, a file that cannot be written, and a group that is not there, are each told apart."""
+    """A format without a file, a file that cannot be written, and a group that is not there, are each distinguished."""
     args = ("offsets", in_zookeeper.group, "-z", cluster.connect)
     result = run(*args, "--file-format", "csv")
     assert (result.returncode, result.stdout) == (2, "")
@@ -187,7 +187,7 @@ def test_wrong_usage(cluster: Sandbox, in_zookeeper: Kept, tmp_path: Path) -> No
 
 
 def test_topics_that_are_gone_are_saved(cluster: Sandbox, in_zookeeper: Kept) -> None:
-    """A checkpoint holds every committed offset, also those of topics that do not exist any more."""
+    """A checkpoint has every committed offset, also those of topics that do not exist any more."""
     in_zookeeper.put({P("long-gone", 3): 44})
     args = ("offsets", in_zookeeper.group, "-z", cluster.connect, "--save", "-", "--topic", "long-gone")
     saved, _, _ = run(*args).stdout.partition("\n\n# ")

@@ -21,7 +21,7 @@ def inspected(groups: Iterable[tuple[str, GroupSnapshot]]) -> Sequence[Inspectio
 
 
 def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A thousand groups with the same warning are a line each and one finding; what only one has is told of it."""
+    """A thousand groups with the same warning are a line each and one finding; what only one has is reported."""
     away = replace(inactive(), warnings=("log offsets are not known: brokers gave no answer",))
     lost = having(ALONE, 1, log_start=60)
     many = [(f"g{number:04}", away) for number in range(1000)]
@@ -36,7 +36,7 @@ def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[
 
 
 def test_commands_for_many_groups_are_those_of_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    """A remedy is the same but for the group's name, quoted or not; what is printed can be pasted as it stands."""
+    """A remedy is the same but for the group's name, quoted or not; what is printed can be pasted as it is."""
     lost = having(ALONE, 1, log_start=60)
     print_summary(inspected([(name, lost) for name in ("a b", "orders", "g2", "g3")]), GlobalOptions())
     out = capsys.readouterr().out

@@ -196,7 +196,7 @@ def test_an_unknown_group(cluster: Sandbox, build: Build) -> None:
 
 
 def test_a_wrong_chroot_is_named(cluster: Sandbox, zookeeper: Sandbox) -> None:
-    """One that does not exist, and one that exists but holds no Kafka."""
+    """One that does not exist, and one that exists but has no Kafka."""
     result = run("owners", "g", "-z", f"{zookeeper.address}/no/such")
     assert result.returncode == 2
     assert result.stderr.startswith(f"zkgroup: ZooKeeper at {zookeeper.address} has no chroot /no/such: ")
@@ -207,7 +207,7 @@ def test_a_wrong_chroot_is_named(cluster: Sandbox, zookeeper: Sandbox) -> None:
 
 
 def test_a_group_with_an_odd_name(cluster: Sandbox, registry: Registry, unique: Callable[[str], str]) -> None:
-    """Foreign clients write names that Kafka would refuse; they can still be looked at."""
+    """Foreign clients write names that Kafka would refuse; they can still be read."""
     group = unique("so und so é")
     assert registry.write(Ensure(znodes.group(group))) is None
     assert owners(cluster, group)[0] == 0
@@ -234,7 +234,7 @@ def test_a_group_in_kafka(
 def test_members_in_both_stores(
     cluster: Sandbox, kafka: KafkaSettings, build: Build, make_topic: Callable[..., str]
 ) -> None:
-    """--store both tells the owners of each store apart, or chooses one; without it ZooKeeper's are shown."""
+    """--store both distinguishes the owners of each store, or chooses one; without it ZooKeeper's are shown."""
     topic = make_topic(2)
     group = build({"G_c": static(**{topic: 1})}, {(topic, 0): "G_c-0", (topic, 1): "G_c-0"})
     with joined(kafka, group, [topic]):

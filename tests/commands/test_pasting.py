@@ -27,7 +27,7 @@ from zkgroup.shell_commands import Command, group_command, quoted
 
 
 def test_only_what_says_where_the_servers_are_is_taken_along() -> None:
-    """Each such option in a person's words, once; nothing that a secret, or its file, stands in."""
+    """Each such option in a person's words, once; nothing that a secret, or its file, is in."""
     values = {
         "zookeeper": ["zk:2181/a b", "zk:2181/a b"],
         "cluster": ["prod"],
@@ -156,7 +156,7 @@ def test_what_is_said_of_many_groups_names_the_cluster(
 def test_refusals_and_warnings_name_the_cluster(
     cluster: Sandbox, registry: Registry, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """What an error advises, and a warning beside a plan, are completed as findings are; what the environment names is
+    """What an error advises, and a warning of a plan, are completed as findings are; what the environment names is
     not repeated."""
     group, file = unique("refused"), tmp_path / "whole.json"
     path = znodes.offset(group, P("t", 0))

@@ -34,7 +34,7 @@ def there(registry: Registry, *paths: str) -> list[bytes | None]:
 def test_owners_without_a_session_go_with_members_active(
     cluster: Sandbox, registry: Registry, second: Registry, make_group: Build, tmp_path: Path
 ) -> None:
-    """The plan, the removal, and back again out of the backup; what a session holds, and what is not named, stays."""
+    """The plan, the removal, and back again out of the backup; what a session has, and what is not named, stays."""
     group = make_group({P("t", 0): 5})
     register(second, group)
     gone = own(registry, group, 0, "old-0")
@@ -139,7 +139,7 @@ def test_what_is_not_released(
     code: int,
     said: str,
 ) -> None:
-    """What a session holds, and what is not there: nothing is changed."""
+    """What a session owns, and what is not there: nothing is changed."""
     group = make_group()
     register(second, group)
     lasting, held = own(registry, group, 0, "old-0"), own(second, group, 1, "live-0", ephemeral=True)

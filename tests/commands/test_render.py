@@ -341,7 +341,7 @@ def test_what_fits_after_all_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ids_of_members_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are copied, and told apart by their middle; nothing else is cut either where that would not help."""
+    """They are copied, and distinguished by their middle; nothing else is cut either where that would not help."""
     monkeypatch.setenv("COLUMNS", "80")
     member = "billing_web1.example.com-1415824923411-deadbeef"
     row = {"topic": "t" * 40, "partition": 0, "owner": f"{member}-0", "member": member}
@@ -350,7 +350,7 @@ def test_ids_of_members_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sentences_are_not_padded() -> None:
-    """What stands after a message follows it at once: a table of findings is not made of blanks."""
+    """What is after a message follows it at once: a table of findings is not made of blanks."""
     rows = [{"code": "a", "message": "m" * 50, "remedy": "r"}, {"code": "bb", "message": "short", "remedy": "r"}]
     assert shown(rows, ["code", "message", "remedy"], "table").split("\n")[::2] == [
         "code  message  remedy",

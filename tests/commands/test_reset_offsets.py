@@ -134,7 +134,7 @@ def test_formats(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
 def test_every_target_is_executed(
     cluster: Sandbox, kept: Kept, topic: str, target: list[str], expected: list[int | None]
 ) -> None:
-    """Each of KIP-122's targets ends where it says, and a backup's path is told."""
+    """Each of KIP-122's targets ends where it says, and a backup's path is reported."""
     code, rows, stderr = reset(cluster, kept.group, "--topic", topic, *target, "--execute")
     assert code == 0, stderr
     assert [row["target"] for row in rows] == expected
@@ -176,7 +176,7 @@ def test_an_active_group_is_refused(cluster: Sandbox, kept: Kept, topic: str) ->
         assert f"--execute would be refused: group {kept.group} is active" in stderr
         assert offsets_of(kept, topic) == [10, 20, None]
         standing = (kept.group, "--topic", f"{topic}:0-1", "--shift-by", "0")
-        code, _, stderr = reset(cluster, *standing, "--execute")  # it stands there just now, and moves on
+        code, _, stderr = reset(cluster, *standing, "--execute")  # it is there just now, and moves on
         assert (code, f"group {kept.group} is active" in stderr) == (5, True)
         code, _, stderr = reset(cluster, *standing)
         assert (code, f"--execute would be refused: group {kept.group} is active" in stderr) == (0, True)
@@ -307,7 +307,7 @@ def test_without_zookeeper(
 
 
 def test_malformed_offsets_are_shown_and_mended(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
-    """A node that holds no number says so in the note, and gets one."""
+    """A node that has no number says so in the note, and gets one."""
     in_zookeeper.registry.write(SetData(znodes.offset(in_zookeeper.group, P(topic, 0)), b"malformed"))
     args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-offset", "5", "--execute")
     code, rows, _ = reset(cluster, *args)

@@ -120,7 +120,7 @@ def test_member_ends_when_its_command_is_killed(running: str, unique: Callable[[
         assert (topic, offset) == ("t", "0")
         assert (key, value) == (f"k{partition}", f"m00000{partition}")
         member.kill()
-        member.stdout.read()  # ends when the Java, which holds the other end, is gone
+        member.stdout.read()  # ends when the Java, which has the other end, is gone
 
 
 def test_detached_members_are_listed_and_share_the_group(running: str, unique: Callable[[str], str]) -> None:
@@ -215,7 +215,7 @@ def test_what_a_sandbox_finds_its_brokers_by(key: str) -> None:
     ],
 )
 def test_wrong_members(running: str, arguments: list[str], words: str) -> None:
-    """What makes no member is told in one line, with exit code 2, before anything starts."""
+    """What makes no member is reported in one line, with exit code 2, before anything starts."""
     wrong = run("sandbox", "member", *arguments, "--name", running)
     assert wrong.returncode == 2
     assert words in wrong.stderr
@@ -244,7 +244,7 @@ def test_a_topic_is_filled(running: str, unique: Callable[[str], str]) -> None:
 
 
 def test_member_that_cannot_start(running: str, unique: Callable[[str], str]) -> None:
-    """A member that the reference refuses: its own words, exit code 1, and no trace in status."""
+    """A member that the Scala consumer refuses: its own words, exit code 1, and no trace in status."""
     group = unique("group")
     refused = run(
         "sandbox", "member", "t", "--group", group, "--detach", "--name", running, "-X", "auto.offset.reset=never"
@@ -350,8 +350,8 @@ def test_a_chroot_that_no_command_would_take_starts_nothing(chroot: str, unique:
 
 
 def test_a_damaged_state_hides_no_other_sandbox_and_orphans_nothing(running: str, unique: Callable[[str], str]) -> None:
-    """Of a sandbox whose state file is malformed ``status`` shows the processes, beside the others, and names what ends
-    them; ``stop`` does, and spares whoever only has its files open. So it does where the whole folder is gone."""
+    """Of a sandbox whose state file is malformed ``status`` shows the processes, next to the others, and names what
+    ends them; ``stop`` does, and spares whoever only has its files open. So it does where the whole folder is gone."""
     name = unique("malformed")
     assert run("sandbox", "start", "--name", name).returncode == 0
     state = find(name)

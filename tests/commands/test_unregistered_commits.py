@@ -1,4 +1,4 @@
-"""A consumer that commits to ZooKeeper and registers nowhere, beside changes of its group."""
+"""A consumer that commits to ZooKeeper and registers nowhere, during changes of its group."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def committing(registry: Registry, group: str, topic: str, partitions: int) -> I
 def live(
     registry: Registry, groups: Groups, make_topic: Callable[..., str], fill: Callable[..., object]
 ) -> Iterator[tuple[str, str]]:
-    """A group that such a consumer is at work for, and its topic of two partitions."""
+    """A group that has such a consumer, and its topic of two partitions."""
     topic = make_topic(2)
     fill(topic, 40, 2)
     group = groups.make(offsets={(topic, 0): 10, (topic, 1): 10})
@@ -150,7 +150,7 @@ def test_a_member_that_has_left_is_none(
 
 
 def test_what_tells_of_it() -> None:
-    """Each condition by itself; beside an earlier look one change is enough."""
+    """Each condition by itself; with an earlier snapshot one change is enough."""
     one = stored(5, NOW - 1000, version=4, mzxid=70, created_at=NOW - 9000)
     found = find_unregistered_commits({P0: one}, 60, NOW)
     assert found is not None

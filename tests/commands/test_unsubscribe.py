@@ -21,7 +21,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 def test_a_topic_that_is_read_no_more(
     cluster: Sandbox, registry: Registry, second: Registry, make_group: Build
 ) -> None:
-    """Beside a member of another topic: the plan in each format, then the offsets are gone and can come back."""
+    """With a member of another topic: the plan in each format, then the offsets are gone and can come back."""
     group = make_group({P("old", 0): 5, P("old", 1): 6, P("live", 0): 7})
     data = encode_registration(Registration("static", {"live": 1}, 1411294187842))
     second.write(Create(znodes.member_id(group, "m"), data, ephemeral=True))
@@ -63,7 +63,7 @@ def test_a_topic_that_somebody_reads(cluster: Sandbox, registry: Registry, secon
 
 
 def test_owners_without_a_session_go_too(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
-    """Debris of a topic that has no offsets any more can be removed in the same way."""
+    """Persistent owner nodes of a topic without offsets can be removed in the same way."""
     group = make_group()
     registry.write(Ensure(znodes.owner_topic(group, "old")))
     registry.write(Create(znodes.owner(group, P("old", 3)), b"debris"))
@@ -80,7 +80,7 @@ def test_offsets_in_kafka_stay_and_are_reported(
     make_topic: Callable[..., str],
     in_kafka: Callable[..., GroupOffsets],
 ) -> None:
-    """Beside those in ZooKeeper a warning names them; where there are no others it is refused, with what removes them,
+    """With those in ZooKeeper a warning names them; where there are no others it is refused, with what removes them,
     by unsubscribe and by delete-group --topic; and what inspect-group advises is true of either."""
     old, live = make_topic(2), make_topic(1)
     group = make_group({P(old, 0): 5, P(live, 0): 7})

@@ -154,7 +154,7 @@ def test_lines_for_people_and_for_tables(
 def test_only_some_topics(
     registry: Registry, groups: Groups, watched: Callable[..., Piped], make_topic: Callable[..., str]
 ) -> None:
-    """--topic keeps the partitions of a topic, in what is told and in what a rebalance waits for."""
+    """--topic keeps the partitions of a topic, in what is reported and in what a rebalance waits for."""
     here, there = make_topic(1), make_topic(1)
     group = groups.make(None, None, {(here, 0): 5, (there, 0): 5})
     piped = watched(group, "--topic", here)
@@ -200,7 +200,7 @@ def test_record_kill_replay_draw(
     cluster: Sandbox, registry: Registry, watched: Callable[..., Piped], make_group: Callable[..., str], topic: str,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """What was recorded until a SIGKILL is replayed line by line as it was told, and drawn with a colour for each
+    """What was recorded until a SIGKILL is replayed line by line as it was reported, and drawn with a colour for each
     member that owned something."""
     group = make_group()
     recording, target = tmp_path / "r.jsonl", tmp_path / "r.svg"

@@ -82,7 +82,7 @@ def test_everything_is_on_the_screen(
 
 
 def test_keys_sort_filter_and_pause(opened: Callable[..., Screen], registry: Registry, group: str, topic: str) -> None:
-    """Each order, the filter by a text that is typed, the pause that holds the picture still, and help."""
+    """Each order, the filter by a text that is typed, the pause that has the picture still, and help."""
     screen = opened()
     screen.until(lambda text: "lag 14" in text)
     assert order(screen) == ["1", "2", "0"]
@@ -185,7 +185,7 @@ def test_errors_are_reported_without_a_screen(cluster: Sandbox, unique: Callable
 
 
 def test_a_recording_is_played_with_keys(cluster: Sandbox, group: str, topic: str, tmp_path: Path) -> None:
-    """Step on and back, on to an event, jump; the end is told, and quitting restores the terminal."""
+    """Step on and back, on to an event, jump; the end is reported, and quitting restores the terminal."""
     path = tmp_path / "r.jsonl"
     from zkgroup.groups.watch.event_detector import EventDetector
     from zkgroup.groups.watch.recording import Header, Recorder
@@ -266,8 +266,8 @@ def partitions_of(shown: list[str]) -> list[int]:
 @pytest.mark.parametrize(("columns", "lines"), [(80, 8), (80, 12), (80, 24), (200, 24), (200, 50)])
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 40, 1000])
 def test_partitions_that_have_no_line_are_counted(columns: int, lines: int, count: int) -> None:
-    """On no screen a row is missing without a word: those above and below are told, with the keys that show them, and
-    PgDn from the first to the last passes over none."""
+    """On no screen a row is missing without a word: those above and below are reported, with the keys that show them,
+    and PgDn from the first to the last passes over none."""
     view = many("g", count)
     seen: list[int] = []
     while True:
@@ -326,7 +326,7 @@ def test_the_last_column_is_not_erased() -> None:
 
 
 def test_an_error_leaves_the_terminal_as_it_was(cluster: Sandbox, group: str, tmp_path: Path) -> None:
-    """What ends a watch from within is told on the terminal that was there before."""
+    """What ends a watch from within is reported on the terminal that was there before."""
     record = ["--interval", "0.2", "--record", str(tmp_path / "r.jsonl")]
     with Screen(
         "inspect-group", group, "-z", cluster.connect, "--watch", *record, runs='ulimit -f 2; exec "$0" "$@"'

@@ -46,7 +46,7 @@ def test_a_terminal_that_cannot_wipe_a_line_gets_none(inspect: tuple[str, ...], 
 
 
 def test_a_pipe_that_is_waited_for_is_named(tmp_path: Path) -> None:
-    """A file of offsets may be a pipe that nobody writes to yet: which one, and for how long, is told."""
+    """A file of offsets may be a pipe that nobody writes to yet: which one, and for how long, is reported."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     wait = threading.Event()

@@ -22,7 +22,7 @@ def load(text: str, group: str | None = None) -> LoadedConfig:
 
 
 def test_defaults_are_the_scala_consumers() -> None:
-    """An empty file gives every default of the reference, the derived ones included."""
+    """An empty file gives every default of the Scala consumer, the derived ones included."""
     loaded = load("", "g")
     assert loaded.warnings == ()
     config = loaded.config
@@ -200,7 +200,7 @@ def test_a_flag_replaces_a_files_value_in_silence() -> None:
 
 
 def test_librdkafka_gets_what_was_set_and_nothing_else() -> None:
-    """Unset keys leave librdkafka its defaults, which are faster than the reference's."""
+    """Unset keys leave librdkafka its defaults, which are faster than the Scala consumer's."""
     assert librdkafka_properties(ConsumerConfig()) == {}
     loaded = load(
         "client.id=c\nfetch.min.bytes=7\nfetch.wait.max.ms=200\nfetch.message.max.bytes=2097152\n"
@@ -343,7 +343,7 @@ def test_what_code_sets_reaches_librdkafka_without_being_named() -> None:
 @given(fields=st.fixed_dictionaries({}, optional={k.field: st.integers() for k in BY_KEY.values() if k.kind == "int"}))
 def test_a_file_and_code_take_the_same_numbers(fields: dict[str, int]) -> None:
     """Whatever a file is refused, code is refused, and the other way round; what both take is the same. (In code -1
-    stands for a default that is derived.)"""
+    means a default that is derived.)"""
     derived = {"zookeeper_connection_timeout_ms", "rebalance_backoff_ms"}
     assume(not any(fields.get(name) == -1 for name in derived))
     names = {key.field: key.key for key in BY_KEY.values()}
@@ -365,8 +365,8 @@ def coordinated(text: str) -> LoadedConfig:
 
 
 def test_a_member_of_a_group_in_kafka() -> None:
-    """librdkafka's own properties of a membership are told apart, and refused to everybody else; keys that mean nothing
-    there are named in one warning; those that would keep offsets in ZooKeeper are refused."""
+    """librdkafka's own properties of a membership are distinguished, and refused to everybody else; keys that mean
+    nothing there are named in one warning; those that would keep offsets in ZooKeeper are refused."""
     text = "kafka.session.timeout.ms=7000\nkafka.fetch.min.bytes=2\n"
     loaded = coordinated(text)
     assert (loaded.membership, loaded.config.kafka) == ({"session.timeout.ms": "7000"}, {"fetch.min.bytes": "2"})

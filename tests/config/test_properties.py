@@ -92,7 +92,7 @@ TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12)
 
 @given(st.dictionaries(TEXTS, TEXTS, max_size=5))
 def test_what_java_stores_comes_back(settings: dict[str, str]) -> None:
-    """Any keys and values survive, but for the blanks around a value, which the reference trims."""
+    """Any keys and values survive, but for the blanks around a value, which the Scala consumer trims."""
     lines = [f"{stored(key, key=True)}={stored(value, key=False)}\n" for key, value in settings.items()]
     trimmed = {key: value.strip("".join(map(chr, range(33)))) for key, value in settings.items()}
     assert parsed("".join(lines).encode("latin-1")) == trimmed

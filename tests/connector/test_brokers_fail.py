@@ -145,7 +145,7 @@ def test_partitions_are_reassigned(observer: Registry, observed: Observed) -> No
 
 
 def test_the_controller_moves(observer: Registry, observed: Observed) -> None:
-    """The controller is deposed; another broker takes over, and elects leaders when it is told to."""
+    """The controller is deposed; another broker takes over, and elects leaders when it is reported to."""
 
     def epoch() -> int:
         (node,) = observer.read([Get("/controller_epoch")])

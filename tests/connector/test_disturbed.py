@@ -111,7 +111,7 @@ def test_a_topic_made_again_with_other_partitions_while_it_is_read(
     kafka: KafkaSettings,
     left: int,
 ) -> None:
-    """Deleted and made again with as many or fewer partitions, at once, under two members at work: all of the new
+    """Deleted and made again with as many or fewer partitions, at once, under two members active: all of the new
     topic is read, its offsets are committed, and nothing of partitions that are no more is owned."""
     topic, group = make_topic(4), unique("group")
     produce(kafka, topic, numbered(400, 4))
@@ -137,8 +137,8 @@ def test_a_topic_made_again_with_other_partitions_while_it_is_read(
 
 
 def test_a_foreign_owner_node_in_an_active_group(registry: Registry, second: Registry, observed: Observed) -> None:
-    """Somebody's node takes the place of an owner node of a group at rest, between two looks of its owner: the members
-    keep what they can prove to be theirs, and have the rest when it goes."""
+    """Somebody's node takes the place of an owner node of a group at rest, between two snapshots of its owner: the
+    members keep what they can prove to be theirs, and have the rest when it goes."""
     observed.join("a", rebalance_max_retries=50)
     observed.join("b", rebalance_max_retries=50)
     wait_for_rest(registry, observed.group, 2)

@@ -29,7 +29,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 @pytest.fixture(scope="module")
 def sandbox(ensemble: Ensemble) -> Iterator[Sandbox]:
     """A broker that all three know."""
-    # It must outlive an election, so that only what happens to the members is looked at.
+    # It must outlive an election, so that only what happens to the members is read.
     properties = {"zookeeper.session.timeout.ms": "10000"}
     with Sandbox(fresh_name("ensemble"), zookeeper=ensemble.address, properties=properties) as sandbox:
         with sandbox.registry(30.0) as registry:

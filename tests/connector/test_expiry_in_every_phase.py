@@ -33,7 +33,7 @@ ASKING = [  # phases that wait for an answer of ZooKeeper's
     Phase.COMMITTING, Phase.RELEASING, Phase.ROLLING_BACK, Phase.UNREGISTERING, Phase.OWNING,
 ]  # fmt: skip
 OTHERS = [Phase.WAITING, Phase.BACKING_OFF, Phase.PAUSING, Phase.NOTIFYING, Phase.STARTING]
-#: Phases that write are held after their request, too: the server has done it, and nobody was told.
+#: Phases that write are held after their request, too: the server has done it, and nobody was reported.
 WRITING = {Phase.CONNECTING, Phase.REGISTERING, Phase.CLAIMING, Phase.COMMITTING, Phase.RELEASING, Phase.UNREGISTERING}
 
 

@@ -66,8 +66,8 @@ def test_one_record_in_hand_is_excused_and_not_two() -> None:
 
 
 def test_an_unnotified_member_may_go_on_until_then_and_no_longer() -> None:
-    """Whose session was ended early reads on what was its share, also if another has committed that, until it is told;
-    nothing of it is taken for the beginning of a share. Others are excused nothing."""
+    """Whose session was ended early reads on what was its share, also if another has committed that, until it is
+    reported; nothing of it is taken for the beginning of a share. Others are excused nothing."""
     late = [(4, "b/1", 1), (5, "a/1", 1), (6, "a/1", 2), (7, "b/1", 2), (8, "b/1", 3)]
     ended = Unnotified("a", 3, 7)
     found = verdict([GOOD[0], *late], [(5, 2)], unnotified=[ended])

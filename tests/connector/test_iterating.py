@@ -59,7 +59,7 @@ def test_the_configured_time_out_ends_an_iteration(
 def test_a_decoder_that_fails_stops_the_reader_at_its_message(
     cluster: Sandbox, registry: Registry, make_topic: Make, unique: Unique, fill: Fill
 ) -> None:
-    """The error tells which message it is and carries it. What came before counts; going on goes on behind it."""
+    """The error shows which message it is and carries it. What came before counts; going on goes on behind it."""
     topic, group = make_topic(1), unique("group")
     fill(topic, 10)
 

@@ -60,7 +60,7 @@ def test_contradictions_are_refused_when_the_connector_is_made(
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_topic_wants_a_stream(count: int) -> None:
-    """No topic is subscribed to with no streams, beside others with some."""
+    """No topic is subscribed to with no streams, next to others with some."""
     member = Connector(ConsumerConfig(group_id="g"), ZooKeeperSettings(HERE))
     with pytest.raises(UsageError, match=f"{count} streams of topic orders: ask for one or more, or leave"):
         member.streams({"orders": count, "other": 3})

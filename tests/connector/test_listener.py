@@ -1,4 +1,4 @@
-"""A member's rebalance listener on real servers: what it is told, and what it may do."""
+"""A member's rebalance listener on real servers: what it is reported, and what it may do."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_listener_commits_by_hand_before_it_releases(
 def test_a_listener_cannot_close_its_member_but_make_it_leave(
     cluster: Sandbox, make_topic: Make, unique: Unique
 ) -> None:
-    """Leaving waits for the listener, so ``close()`` in it says so at once; ``leave()`` does what it is told."""
+    """Leaving waits for the listener, so ``close()`` in it says so at once; ``leave()`` does what it is reported."""
     topic, made = make_topic(1), list[Connector]()
     listener = Calling(lambda: [one.close() for one in made])
     member = connector(cluster.connect, unique("group"), listener=listener)

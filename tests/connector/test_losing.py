@@ -57,7 +57,7 @@ class Trickle:
 
 
 class History:
-    """Looks at committed offsets again and again: they must never go back."""
+    """Reads committed offsets again and again: they must never go back."""
 
     def __init__(self, registry: Registry, group: str, topic: str, partitions: int) -> None:
         self.backwards: list[tuple[int, int, int]] = []
@@ -110,7 +110,7 @@ def test_a_server_that_falls_silent_is_left_for_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A hung server keeps its connections open: a member that hears nothing for two thirds of its time-out goes to the
-    next server with its session, however much it asks meanwhile, and tells which. (A member asks more often than kazoo
+    next server with its session, however much it asks meanwhile, and shows which. (A member asks more often than kazoo
     looks.)"""
     caplog.set_level(logging.INFO)
     topic, group = make_topic(2), unique("group")

@@ -135,7 +135,7 @@ def test_a_foreign_write_is_seen_and_counted(
     fill: Fill,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Somebody moves an offset under its owner: it is told, and one ahead of the owner is not taken back."""
+    """Somebody moves an offset under its owner: it is reported, and one ahead of the owner is not taken back."""
     topic, group = make_topic(1), unique("group")
     fill(topic, 10)
     with ReadMember(cluster.connect, group, {topic: 1}) as member:
@@ -199,7 +199,7 @@ def test_offsets_kept_in_kafka(
     fill: Fill,
     in_kafka: Callable[[str], GroupOffsets],
 ) -> None:
-    """Read from and written to the brokers alone: ZooKeeper holds no offsets, and its own are not looked at."""
+    """Read from and written to the brokers alone: ZooKeeper has no offsets, and its own are not read."""
     topic, group = make_topic(2), unique("group")
     fill(topic, 20, 2)
     partitions = [TopicPartition(topic, number) for number in range(2)]

@@ -66,7 +66,7 @@ def test_the_rest_of_a_batch_is_a_batch(parts: list[tuple[str, int, list[int]]],
 
 @given(parts, st.data())
 def test_what_was_delivered_before_is_left_out(parts: list[tuple[str, int, list[int]]], data: st.DataObject) -> None:
-    """Cut to positions, a batch holds just the messages at or behind them, in their order."""
+    """Cut to positions, a batch has just the messages at or behind them, in their order."""
     batch = batch_of(parts)
     ends = consumed(batch.messages)
     positions = {partition: data.draw(st.integers(0, end)) for partition, end in ends.items()}

@@ -193,8 +193,8 @@ def test_a_fence_cuts_off_an_iteration(
 def test_a_lease_that_ends_within_a_batch_holds_back_the_rest_of_it(
     owner: Owner, make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
 ) -> None:
-    """However long the reader takes over the messages of a batch, each is delivered under a lease that holds: the
-    next waits, and comes, once and in its turn, when the lease holds again."""
+    """However long the reader takes over the messages of a batch, each is delivered under a lease that has: the
+    next waits, and comes, once and in its turn, when the lease has again."""
     topic = make_topic(1)
     fill(topic, 100)
     stream = make_stream()
@@ -295,7 +295,7 @@ def test_a_partition_out_of_range_that_is_given_up_meanwhile_is_nobodys_error(
 def test_partitions_may_join_a_generation(
     make_stream: Callable[..., Stream[Any, Any]], make_topic: Make, fill: Fill
 ) -> None:
-    """What is added to a share is read beside it, and nothing is read again; of an older generation it is ignored."""
+    """What is added to a share is read next to it, and nothing is read again; of an older generation it is ignored."""
     topic = make_topic(3)
     fill(topic, 30, 3)
     stream = make_stream()

@@ -1,4 +1,4 @@
-"""The driver by itself: which clock it goes by, and what it looks at right before what cannot be taken back."""
+"""The driver by itself: which clock it goes by, and what it reads right before what cannot be taken back."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_share_is_given_up_when_the_last_of_its_streams_has_stopped() -> None:
 
 def test_offsets_are_committed_to_kafka_under_a_lease_and_not_past_it() -> None:
     """The machine asked for the commit while its lease held; it may have waited for its turn since. Kafka takes
-    whatever comes, so the last look is here: a commit of an older session, or past the lease, is not sent."""
+    whatever comes, so the last snapshot is here: a commit of an older session, or past the lease, is not sent."""
     held_back, offsets = DrivenByHand(), KafkaOffsets()
     held_back.driver._offsets = cast("GroupOffsets", offsets)
     held_back.answer()

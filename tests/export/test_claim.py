@@ -74,7 +74,7 @@ def test_a_transaction_takes_access_lists_too(cluster: Sandbox, unique: Callable
 def test_two_exports_of_a_group_do_not_overlap(
     group: str, registry: Registry, cluster: Sandbox, unique: Callable[[str], str]
 ) -> None:
-    """The second one is refused after it has waited out a session, and names who holds the lock."""
+    """The second one is refused after it has waited out a session, and names who has the lock."""
     settings = ZooKeeperSettings(cluster.connect, session_timeout=1.0)
     warnings: list[str] = []
     with claim_for(registry, group), Registry(settings) as other:
@@ -205,7 +205,7 @@ def test_a_foreign_commit_refuses_the_decision_and_stays(
         claim.point(PLANNED, DECIDED)
         assert [committed(group, "t", n) for n in range(2)] == [was, 7]
         assert claim.commit(DECIDED, parts) == [(parts[1], 7)]
-        assert claim.commit(DECIDED, parts) == []  # which another process has ended: it has told of them
+        assert claim.commit(DECIDED, parts) == []  # which another process has ended: it has reported of them
     assert [committed(group, "t", n) for n in range(2)] == [10, 7]
     assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
 

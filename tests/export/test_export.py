@@ -164,7 +164,7 @@ def test_what_is_exported_already_is_not_doubled(
     export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
     commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """The group was set back below what the folder holds already: refused, with both positions."""
+    """The group was set back below what the folder has already: refused, with both positions."""
     topic, group = make_topic(), unique("group")
     fill(topic, 10)
     export(group, topic)

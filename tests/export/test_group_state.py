@@ -1,4 +1,4 @@
-"""The group's side: what may be exported, and what ZooKeeper tells of it."""
+"""The group's side: what may be exported, and what ZooKeeper reports it."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_a_decision_depends_on_the_owner_nodes(
     brief: Export, filled: str, unique: Callable[[str], str], registry: Registry, committed: Committed, tmp_path: Path
 ) -> None:
     """Owner nodes that are deleted after the last read make the transaction fail, also where the member has them again
-    by then: it looks anew, and decides once."""
+    by then: it plans anew, and decides once."""
     group, points = unique("group"), list[str]()
     owners = [znodes.owner(group, TopicPartition(filled, number)) for number in range(PARTITIONS)]
 

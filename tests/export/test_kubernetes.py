@@ -95,7 +95,7 @@ def test_an_executor_pod_that_is_killed_changes_nothing(
 def test_the_pods_of_an_export_that_is_killed_end(
     kube: Kubernetes, export: list[str], env: dict[str, str], tmp_path: Path
 ) -> None:
-    """Its JVM ends with it, and executors that have no driver end; their pods are for people to look at. The next
+    """Its JVM ends with it, and executors that have no driver end; their pods are for people to read. The next
     export goes on, and is complete."""
     command = [ZKGROUP, *export, *IMAGE]
     with subprocess.Popen(command, env=environment(env), stdout=subprocess.DEVNULL) as driver:

@@ -49,7 +49,7 @@ def ms(moment: datetime) -> int:
 @example("Europe/Berlin", True, ms(datetime(2024, 10, 27, 1, 0, tzinfo=UTC)) - 1)
 def test_a_folder_is_the_day_and_hour_that_a_clock_there_shows(zone: str, hours: bool, time: int) -> None:
     """Date and hour are those of local time, whatever the zone does, also where its clock is set back; and a name's
-    folder tells the period again."""
+    folder shows the period again."""
     layout = Layout(("date", "hour") if hours else ("date",), zone)
     local = (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time)).astimezone(ZoneInfo(zone))
     period = layout.calendar().period(time)
@@ -133,7 +133,7 @@ def test_other_names_are_nobodys(name: str) -> None:
     assert read_name(name) is None
 
 
-# What lies beside IANA's zones, where the machine has them: another zone on each, or with leap seconds.
+# What lies next to IANA's zones, where the machine has them: another zone on each, or with leap seconds.
 BESIDE = ("localtime", "posixrules", "Factory", "posix/Europe/Berlin", "right/Europe/Berlin")
 
 

@@ -1,4 +1,4 @@
-"""What a task holds in memory: the same for a long range as for a short one, with large messages and in each layout."""
+"""What a task has in memory: the same for a long range as for a short one, with large messages and in each layout."""
 
 from __future__ import annotations
 

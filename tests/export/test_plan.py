@@ -31,7 +31,7 @@ def reads(plan: ExportPlan) -> list[OffsetRange]:
 
 @given(st.integers(0, 10**12), st.integers(0, 10**7), st.integers(1, 10**6))
 def test_ranges_cover_without_gap_or_overlap(start: int, length: int, size: int) -> None:
-    """The ranges of a partition stand side by side, none is empty or too long, and there are no more than needed."""
+    """The ranges of a partition stand together, none is empty or too long, and there are no more than needed."""
     pieces = cut(T0, start, start + length, max(size, length // 1000 + 1))
     size = max(size, length // 1000 + 1)
     assert [piece.start for piece in pieces[1:]] == [piece.end for piece in pieces[:-1]]

@@ -293,7 +293,7 @@ def test_a_recreated_topic_is_never_committed_over(
     committed: Callable[..., Any], tmp_path: Path,
 ) -> None:  # fmt: skip
     """Deleted and created again before the decision: the run is dropped. After it: nothing is committed, and the files
-    stay; the next export sees what it was, and writes the new log's messages beside the old ones."""
+    stay; the next export sees what it was, and writes the new log's messages next to the old ones."""
     topic, group = unique("again"), unique("group")
     create_topic(registry, topic)
     fill(topic, 10)

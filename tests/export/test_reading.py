@@ -222,7 +222,7 @@ def test_all_that_retention_took_of_the_plan_is_reported(
     export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str]
 ) -> None:
     """Not only of the first range that a task has read, and of every partition: who decides whether to go on without
-    is told how much that is."""
+    is reported with its size."""
     topic, group = make_topic(4), unique("group")
     produce(kafka, topic, [Record(b"%d" % i, None, i % 4) for i in range(400)])
 
@@ -326,7 +326,7 @@ def test_destination_and_group_must_agree(
     commit: Callable[..., None], committed: Committed, record: Callable[[str], RunRecord], tmp_path: Path,
 ) -> None:  # fmt: skip
     """A group set back or forward since its last export is seen before anything is written, also where nothing is new;
-    the export continues where it is told to."""
+    the export continues where it is reported to."""
     topic, group = make_topic(), unique("group")
     fill(topic, 30)
     export(group, topic, max_messages=10)

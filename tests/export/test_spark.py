@@ -294,7 +294,7 @@ def test_a_master_that_takes_no_applications_is_reported_when_spark_gives_up(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Spark waits a minute for what listens at a wrong port, and stops by itself, within our own time-out; whoever uses
-    it next is told by a JVM that is about to end, or has ended."""
+    it next is reported by a JVM that is about to end, or has ended."""
     arguments = export(topic, unique("group"), tmp_path / "out")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         master = f"spark://127.0.0.1:{silent.getsockname()[1]}"

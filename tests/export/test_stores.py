@@ -147,7 +147,7 @@ def port_of(store: ObjectStore) -> int:
 
 
 def left_over(store: Store) -> list[str]:
-    """What lies in the destination but data and what tells of runs."""
+    """What lies in the destination but data and what reports runs."""
     kept = ("topic=", "_zkgroup/log/", "_zkgroup/topics/", "_zkgroup/layout/")
     return [file.name for file in store.walk("") if not file.name.startswith(kept)]
 

@@ -1,4 +1,4 @@
-"""Looking at exports: what was done, what is under way, and whether every offset is there once."""
+"""Reading exports: what was done, what is under way, and whether every offset is there once."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def test_what_is_unfinished_is_reported(
     cluster: Sandbox, short: ZooKeeperSettings, kafka: KafkaSettings, filled: str, unique: Callable[[str], str],
     in_process: Callable[..., object], destination: Destination,
 ) -> None:  # fmt: skip
-    """An export that was killed with some of its files published is no problem, and told of; --status says what helps.
+    """An export that was killed with some of its files published is no problem, and reported; --status says what helps.
     Not once it is finished."""
     group = unique("group")
     driven(short, kafka, kill_at="published 1 of 4", group=group, topics=[filled], out=root_of(destination))

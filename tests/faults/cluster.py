@@ -90,7 +90,7 @@ class Thread:
 
 
 class Watch:
-    """Looks at what is committed, every ``pause`` seconds; ``commits`` is what it saw change."""
+    """Reads what is committed, every ``pause`` seconds; ``commits`` is what it saw change."""
 
     def __init__(self, registry: Patient, group: str, topic: str, partitions: int, pause: float = 0.2) -> None:
         self.commits: list[Commit] = []
@@ -119,7 +119,7 @@ class Watch:
 
 
 class Writer:
-    """Writes numbered records at a rate; ``ends`` tells where each log ends, by what the brokers have acknowledged."""
+    """Writes numbered records at a rate; ``ends`` shows where each log ends, by what the brokers have acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, total: int, seconds: float) -> None:
         self.acknowledged = 0

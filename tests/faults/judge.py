@@ -33,7 +33,7 @@ class Commit(NamedTuple):
 
 
 class Unnotified(NamedTuple):
-    """A process whose session was ended early, from ``since`` until it was told, or until its lease ended."""
+    """A process whose session was ended early, from ``since`` until it was reported, or until its lease ended."""
 
     process: str
     since: int

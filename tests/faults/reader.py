@@ -23,7 +23,7 @@ from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
 
 class Told(logging.Handler):
-    """Notes when the member was told that its session is over: it delivers nothing more under it then."""
+    """Notes when the member was reported that its session is over: it delivers nothing more under it then."""
 
     def __init__(self, journal: Path) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ def read(stream: Stream[bytes, bytes], shares: Shares, journal: Path) -> None:
         for record in stream:
             os.write(out, b"%d %d %d %d\n" % (time.monotonic_ns(), shares.count, record.partition, record.offset))
     except ZkgroupError:
-        pass  # the member's own error, which main tells
+        pass  # the member's own error, which main shows
     finally:
         os.close(out)
 

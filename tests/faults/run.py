@@ -320,7 +320,8 @@ class Run:
                 try:
                     expire_session(self._sandbox.address, node.stat.owner)
                 finally:
-                    # Who cannot be told, as its connection or ZooKeeper fails as well, goes on until its lease ends.
+                    # Who cannot be reported, as its connection or ZooKeeper fails as well, goes on until its lease
+                    # ends.
                     slot.ended.append(Unnotified(process, since, time.monotonic_ns() + int(TIMEOUT / 2 * 1e9)))
         except UnreachableError as error:
             self._tell(f"  {error}")

@@ -84,7 +84,7 @@ def test_members_in_kafka(
     unique: Callable[[str], str],
     in_kafka: Callable[..., GroupOffsets],
 ) -> None:
-    """They are named; and where they come after the last look, their coordinator itself refuses the deletion."""
+    """They are named; and where they come after the last snapshot, their coordinator itself refuses the deletion."""
     topic, active = make_topic(1), unique("active")
     offsets = in_kafka(active, {P(topic, 0): 6})
     found = manager.find(active, None)
@@ -127,7 +127,7 @@ def test_brokers_that_are_away(
 
 
 def test_groups_that_are_not_there(manager: Manager, make_group: Build, unique: Callable[[str], str]) -> None:
-    """Not found, with the store that was looked at; without ZooKeeper only Kafka can be meant."""
+    """Not found, with the store that was read; without ZooKeeper only Kafka can be meant."""
     with pytest.raises(NotFoundError, match="there is no group"):
         manager.find(unique("nobody"), None)
     with pytest.raises(NotFoundError, match="in Kafka"):

@@ -103,7 +103,7 @@ def test_members_in_zookeeper_guard_offsets_in_kafka(
     with pytest.raises(GroupActiveError, match=f"group {group} is active: member {group}_m"):
         manager.delete(source)
     assert (committed(manager, group), committed(manager, other)) == ({one: 10}, {one: 50})
-    manager.copy(plan)  # of a group that is at work a copy may be made
+    manager.copy(plan)  # of a group that is active a copy may be made
     assert committed(manager, other) == {one: 10}
 
 
@@ -116,7 +116,8 @@ def test_a_member_that_comes_between_both_stores(
     one: TopicPartition,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Deleted in ZooKeeper, and then somebody registers: the offsets in Kafka stay, and it is told what was done."""
+    """Deleted in ZooKeeper, and then somebody registers: the offsets in Kafka stay, and it is reported what was
+    done."""
     from zkgroup.groups.changes import applier
 
     group = make_group({one: 5})
@@ -138,7 +139,7 @@ def test_a_member_that_comes_between_both_stores(
 def test_what_is_committed_while_a_group_is_deleted_is_seen(
     manager: Manager, unique: Unique, in_kafka: InKafka, one: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that is there again right after its deletion is told: somebody commits for it."""
+    """A group that is there again right after its deletion is reported: somebody commits for it."""
     group = unique("again")
     offsets = in_kafka(group, {one: 10})
     found = manager.find(group, None)
@@ -158,7 +159,7 @@ def test_what_is_committed_while_a_group_is_deleted_is_seen(
 def test_metadata_is_copied(
     manager: Manager, registry: Registry, unique: Unique, in_kafka: InKafka, one: TopicPartition
 ) -> None:
-    """What a member has put beside its offset goes where the offset goes."""
+    """What a member has put next to its offset goes where the offset goes."""
     group, other = unique("old"), unique("new")
     in_kafka(group).commit({one: 10}, 20.0, {one: "a note"})
     source = manager.find(group, None)
@@ -176,7 +177,7 @@ def test_what_the_other_group_has_elsewhere_is_in_the_way(
     in_kafka: Callable[..., GroupOffsets],
     unique: Callable[[str], str],
 ) -> None:
-    """Offsets in ZooKeeper are not copied beside other ones in Kafka without a word, nor the other way round; equal
+    """Offsets in ZooKeeper are not copied next to other ones in Kafka without a word, nor the other way round; equal
     ones, and those of a store that is not meant, are no matter."""
     topic = make_topic(2)
     one, two = P(topic, 0), P(topic, 1)

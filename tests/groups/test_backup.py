@@ -143,7 +143,7 @@ def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
 
 
 def test_a_backup_is_private_and_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mode 0600 under any umask, a name that says when and what, two at the same time side by side."""
+    """Mode 0600 under any umask, a name that says when and what, two at the same time together."""
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
     before = os.umask(0)
     try:

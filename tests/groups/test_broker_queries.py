@@ -42,7 +42,7 @@ def test_who_got_no_answer_asks_the_next_question(
     error: type[UnreachableError], again: bool, kafka: KafkaSettings, make_topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """A dead broker may have been asked; a wrong password is not tried again. What was not told is a warning."""
+    """A dead broker may have been asked; a wrong password is not tried again. What was not reported is a warning."""
 
     def unanswered(_: Coordinators) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raise error("brokers at kafka:9092 gave no answer", "check")
@@ -57,7 +57,7 @@ def test_who_got_no_answer_asks_the_next_question(
 
 
 def test_who_has_no_time_left_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was waited for in vain until the time was up ends the look."""
+    """What was waited for in vain until the time was up ends the snapshot."""
     queries, asked = BrokerQueries(KafkaSettings(f"127.0.0.1:{free_port()}"), 0.2), list[object]()
     monkeypatch.setattr(Coordinators, "sides", lambda *_, **__: asked.append(1))
     assert not queries.names()

@@ -1,4 +1,5 @@
-"""Topics whose nodes are damaged: what members of the Scala consumer make of them, and what goes on beside them."""
+"""Topics whose nodes are damaged: what members of the Scala consumer make of them, and what they do with other
+topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at groups while a broker is dead and still registered: one wait, and whatever the others know."""
+"""A snapshot of groups while a broker is dead and still registered: one wait, and whatever the others know."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_look_waits_once(crippled: Crippled) -> None:
 
 
 def test_each_partition_has_its_own_error(crippled: Crippled) -> None:
-    """What the dead broker leads is not known, each partition saying so; of the others it is; and both is told."""
+    """What the dead broker leads is not known, each partition saying so; of the others it is; and both is reported."""
     snapshot = read_group(crippled.registry, "ga", kafka=crippled.kafka, timeout=TIMEOUT)
     assert 0 < len(crippled.dead) < PARTITIONS
     assert {p.partition for p in snapshot.partitions if p.log_end is None} == crippled.dead
@@ -93,7 +93,7 @@ def test_each_partition_has_its_own_error(crippled: Crippled) -> None:
 
 
 def test_a_sum_over_a_part_is_not_given_as_the_whole(crippled: Crippled) -> None:
-    """The lag of a group is marked in a table; JSON and CSV have none, and how much is known beside it."""
+    """The lag of a group is marked in a table; JSON and CSV have none, and how much is known next to it."""
     options = ("-z", crippled.sandbox.connect, "--connect-timeout", "10")  # the living one has time
     known = PARTITIONS - len(crippled.dead)
     for command in (("list-groups",), ("inspect-group", "gb")):

@@ -173,7 +173,7 @@ def test_groups_that_are_not_listed_are_missed(cluster: Cluster) -> None:
 
 def test_what_could_not_be_judged_is_not_called_right(cluster: Cluster) -> None:
     """A group of which only ZooKeeper's half is known is no group without a finding; one whose coordinator lives is
-    judged as ever, since what nobody tells of is not its own."""
+    judged as ever, since what no server reports of is not its own."""
     code, _, err = cluster.run("inspect-group", cluster.both, "--verify")
     assert code == 3, err
     assert f"group {cluster.both} cannot be judged as a whole: the group was not described by Kafka" in err
@@ -184,7 +184,7 @@ def test_what_could_not_be_judged_is_not_called_right(cluster: Cluster) -> None:
     assert code == 0
     codes = {one["group"]: [finding["code"] for finding in one["findings"]] for one in orjson.loads(out)}
     assert "incomplete-snapshot" in codes[cluster.lost]
-    # Partition 1 has no offset in ZooKeeper; whether it has one in Kafka is what nobody tells.
+    # Partition 1 has no offset in ZooKeeper; whether it has one in Kafka is what no server reports.
     assert set(codes[cluster.both]) == {"incomplete-snapshot", "partition-without-leader"}
     assert "incomplete-snapshot" not in codes[cluster.coordinated]
 

@@ -1,4 +1,4 @@
-"""What is told of changes whose answer was lost, or that were interrupted: no less, and no more, than is known."""
+"""What is reported changes whose answer was lost, or that were interrupted: no less, and no more, than is known."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def is_there(registry: Registry, group: str) -> bool:
 def test_a_write_whose_answer_nobody_hears(
     registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build
 ) -> None:
-    """It is written, and ZooKeeper stays away beyond the patience: told as not known, and how to look."""
+    """It is written, and ZooKeeper stays away beyond the patience: reported as not known, and how to look."""
     group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1})
     with (
@@ -111,7 +111,7 @@ def test_a_removal_whose_answer_nobody_hears(
     registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build, many: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """It is removed, and told as not known: one group by itself, and groups by the batch."""
+    """It is removed, and reported as not known: one group by itself, and groups by the batch."""
     group = make_group({P("t", 0): 5})
     tree, rest = read_tree(registry, group), read_tree(registry, make_group({P("t", 0): 5}))
     with Unheard(proxy, cluster, until(lambda: not is_there(registry, group))) as unheard:
@@ -140,7 +140,7 @@ def test_a_verification_that_cannot_be_made(
     make_group: Build,
     make_topic: Callable[..., str],
 ) -> None:
-    """ZooKeeper goes after the write: told as written and not verified, with exit code 3."""
+    """ZooKeeper goes after the write: reported as written and not verified, with exit code 3."""
     topic = make_topic(1)
     group = make_group({P(topic, 0): 5})
     settings = ZooKeeperSettings(proxy.address + cluster.chroot, connect_timeout=20.0)
@@ -175,7 +175,7 @@ class Interrupted(Meddler):
 
 @pytest.mark.parametrize("before", [True, False])
 def test_an_interrupted_write(registry: Registry, make_group: Build, before: bool) -> None:
-    """Between two pieces, or within one: what is written is told, as after a refusal, and is what is there."""
+    """Between two pieces, or within one: what is written is reported, as after a refusal, and is what is there."""
     partitions = [P("t", number) for number in range(5)]
     group = make_group(dict.fromkeys(partitions, 5))
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
@@ -188,7 +188,7 @@ def test_an_interrupted_write(registry: Registry, make_group: Build, before: boo
 
 @pytest.mark.parametrize("before", [True, False])
 def test_an_interrupted_removal(registry: Registry, make_group: Build, before: bool) -> None:
-    """What is removed is told, and how to go on; the rest is there."""
+    """What is removed is reported, and how to go on; the rest is there."""
     group = make_group({P("t", number): 5 for number in range(9)})
     tree = read_tree(registry, group)
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:

@@ -1,4 +1,4 @@
-"""From state to state: the events of a watch, told by a pure reducer."""
+"""From state to state: the events of a watch, reported by a pure reducer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_moved_and_how_long_it_took() -> None:
 
 def test_a_rebalance_between_two_looks() -> None:
     """Claims that are all new tell of a rebalance that nobody saw; it took the time between the states at most, or that
-    since a watch told of it."""
+    since a watch reported of it."""
     (events,) = detect_all(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4))
     assert kinds(events) == ["rebalance-started", "rebalance-ended"]
     assert events[1].seconds == 3.0
@@ -71,7 +71,7 @@ def test_a_rebalance_between_two_looks() -> None:
 
 
 def test_a_member_whose_session_ended() -> None:
-    """A member goes with what it owned; an id that comes back under another session tells that the old one ended."""
+    """A member goes with what it owned; an id that comes back under another session shows that the old one ended."""
     (events,) = detect_all(state(0, {0: "a@5", 1: "b@5"}, "ab", 4), state(1, {0: "a@5", 1: None}, "a", 9))
     assert kinds(events) == ["member-left", "rebalance-started", "partition-released"]
     assert "with its 1 partition" in events[0].message
@@ -95,7 +95,7 @@ def test_a_member_that_comes_back() -> None:
 
 
 def test_members_that_keep_what_does_not_change() -> None:
-    """A member of another kind than the reference's need not claim anew for a rebalance to be over."""
+    """A member of another kind than the Scala consumer's need not claim anew for a rebalance to be over."""
     foreign = {TopicPartition("t", 0): WatchedPartition("box:1234", "box:1234", 5)}
     base = WatchedGroup(0, "g", {"box:1234": WatchedMember("t:1")}, foreign, ids_changed=9)
     assert is_settled(base)
@@ -134,7 +134,7 @@ def test_a_commit_just_before_the_release_is_nobodys_reset() -> None:
 
 
 def test_servers_topics_and_the_group_itself() -> None:
-    """What goes and comes is told once each; while ZooKeeper is away nothing else is."""
+    """What goes and comes is reported once each; while ZooKeeper is away nothing else is."""
     base = state(0, {0: "a@5"}, "a", 4)
     away = replace(base, at=1, zookeeper="no answer")
     back = replace(base, at=3)

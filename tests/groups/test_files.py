@@ -69,7 +69,7 @@ def test_zk_and_json_keep_the_group(offsets: dict[TopicPartition, int], group: s
 @settings(max_examples=400)
 @given(data=st.one_of(st.binary(max_size=60), st.text('/{}[]",:#0-\n\r\\tconsumersoffsets\x00é \ufeff', max_size=60)))
 def test_no_content_breaks_the_reader(data: bytes | str) -> None:
-    """Whatever a file holds, it is read, or refused in one line that names it."""
+    """Whatever a file has, it is read, or refused in one line that names it."""
     for form in (None, *FORMATS):
         try:
             found = parse(data, form)
@@ -103,7 +103,7 @@ def test_no_content_breaks_the_reader(data: bytes | str) -> None:
     ],
 )  # fmt: skip
 def test_formats_are_recognised(form: str, text: str) -> None:
-    """Each spelling that is in use is told apart by its content, and forcing its format changes nothing."""
+    """Each spelling that is in use is distinguished by its content, and forcing its format changes nothing."""
     found = parse(text)
     assert (found.format, found.offsets_of(GROUP)) == (form, ORDERS)
     assert parse(text, found.format) == found
@@ -424,7 +424,7 @@ def test_a_file_says_of_which_cluster_it_is(cluster: Cluster) -> None:
             assert text == format_offsets(form, GROUP, ORDERS)
     text = format_offsets("zk", GROUP, ORDERS, cluster)
     assert parse(text * 2).clusters == (cluster, cluster)
-    # ImportZkOffsets stops at the blank line; kafka-utils wants two keys, whatever is beside them.
+    # ImportZkOffsets stops at the blank line; kafka-utils wants two keys, whatever is next to them.
     assert text.startswith(format_offsets("zk", GROUP, ORDERS) + "\n#")
     assert parse(format_offsets("zk", GROUP, ORDERS) + "# {saved by hand}\n").clusters == ()
 
@@ -456,7 +456,7 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
 
 
 def test_what_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
-    """A disk without room, or a folder that is not there, is told by the file's name; the old file stays."""
+    """A disk without room, or a folder that is not there, is reported by the file's name; the old file stays."""
     with pytest.raises(ZkgroupError, match=r"cannot write .*/none/saved: No such file"):
         write_whole(str(tmp_path / "none" / "saved"), "x")
     with pytest.raises(ZkgroupError, match="cannot write"):

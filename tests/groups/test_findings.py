@@ -49,7 +49,7 @@ def test_what_is_found(code: str, case: Case) -> None:
 
 
 def test_every_kind_has_a_case() -> None:
-    """No kind is left out above, but for lag, which takes two looks; and what only grows quieter with age."""
+    """No kind is left out above, but for lag, which takes two snapshots; and what only grows quieter with age."""
     shown = {(code, case[0]) for code, case in CASES}
     assert {code for code, _ in shown} == KINDS.keys() - {"growing-lag"}
     aged = {"unreadable-offset", "recreated-topic", "offset-before-start", "offset-beyond-end"}
@@ -114,7 +114,7 @@ def test_a_gap_is_distinguished_from_a_rebalance_by_node_times(
 
 
 def test_the_clock_of_members_does_not_excuse_a_gap() -> None:
-    """What a member wrote as its time is not looked at: its clock may be an hour ahead."""
+    """What a member wrote as its time is not read: its clock may be an hour ahead."""
     members = (replace(UNREAD.members[0], registered_at=NOW + 3600 * SECOND),)
     assert "partition-without-owner" in codes(replace(UNREAD, members=members))
 
@@ -125,7 +125,7 @@ def test_a_clock_that_is_behind_zookeepers() -> None:
 
 
 def test_an_earlier_look_dates_what_left_no_time() -> None:
-    """A member that left changes who is there, and no time: beside a look of five seconds ago it is a rebalance."""
+    """A member that left changes who is there, and no time: with a snapshot of five seconds ago it is a rebalance."""
     before = replace(TWO, taken_at=NOW - 5 * SECOND)
     left = group(TWO.members[:1], [owned("orders", n, None) for n in range(4)])
     assert "partition-without-owner" in codes(left)
@@ -133,7 +133,7 @@ def test_an_earlier_look_dates_what_left_no_time() -> None:
 
 
 def test_a_gap_in_two_looks_is_none_of_a_rebalance() -> None:
-    """A group that rebalances without end has its gaps told: what nobody owned 30 s ago either is unread."""
+    """A group that rebalances without end has its gaps reported: what nobody owned 30 s ago either is unread."""
     now, before = having(UNREAD, 0, since=JUST_NOW), replace(UNREAD, taken_at=NOW - 30 * SECOND)
     assert "in two snapshots" in found(now, "partition-without-owner", before).message
 
@@ -162,7 +162,7 @@ def test_a_mix_of_strategies_names_who_deviates() -> None:
 
 
 def test_foreign_clients_are_no_mix() -> None:
-    """Clients with rules of their own are told of as what they are, not as a fault."""
+    """Clients with rules of their own are reported as what they are, not as a fault."""
     members = [member(name, {"orders": 1}) for name in ("h:1", "h:2")]
     partitions = [owned("orders", n, owner="h:1", member="h:1", stream=None) for n in range(3)]
     partitions.append(owned("orders", 3, owner="h:2", member="h:2", stream=None))
@@ -214,7 +214,7 @@ def test_a_topic_that_cannot_be_read_is_not_called_leaderless() -> None:
 
 
 def test_a_zombie_is_to_go_before_members_try_again() -> None:
-    """Where somebody who is no member holds a partition, the members that own nothing cannot help it."""
+    """Where an unregistered member owns a partition, the members that own nothing cannot help it."""
     zombie = having(having(TWO, 2, owner="g_z-0", member=None, stream=None), 3, owner=None, member=None)
     idle = found(zombie, "member-without-partitions")
     assert (idle.subject, "an unregistered member may own" in idle.message) == ("g_b", True)
@@ -252,6 +252,6 @@ def test_many_topics_with_surplus_streams_are_reported_once() -> None:
 
 
 def test_a_registration_with_absurdly_many_streams_is_a_warning() -> None:
-    """More streams than any member of the reference could plan for are no spare ones."""
+    """More streams than any member of the Scala consumer could plan for are no spare ones."""
     many = replace(ALONE, members=(member("g_a", {"orders": 10**9}),))
     assert found(many, "surplus-streams").severity == "warning"

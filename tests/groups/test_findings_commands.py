@@ -22,7 +22,7 @@ PRINTED = re.compile(r"^ {12}(zkgroup .+)$", re.MULTILINE)
 
 
 def test_what_is_printed_runs_as_it_stands(maker: Maker, cluster: Sandbox) -> None:
-    """A shell takes each line of each situation: it succeeds, or tells what is so: that members have to be stopped
+    """A shell takes each line of each situation: it succeeds, or shows what is so: that members have to be stopped
     first, as its finding says, or that what it verifies is not as it should be."""
     groups = sorted({one.group for one in make_broken(maker)})
     done = time.monotonic()

@@ -1,4 +1,4 @@
-"""Healthy groups on real servers, at work and at rest: nothing is found that is not so."""
+"""Healthy groups on real servers, active and at rest: nothing is found that is not so."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_members_that_join_and_leave(
     make_topic: Callable[..., str],
     unique: Callable[[str], str],
 ) -> None:
-    """Members of zkgroup that join and leave: no look at any time finds anything worse than a note, each judged beside
-    the one before it; at rest there is nothing, then or minutes later."""
+    """Members of zkgroup that join and leave: no snapshot at any time gives anything worse than an info, each judged
+    with the one before it; at rest there is nothing, then or minutes later."""
     topic, group = make_topic(4), unique("group")
     produce(kafka, topic, numbered(40, 4))
     snapshots: list[GroupSnapshot] = []
@@ -108,7 +108,7 @@ def test_a_member_of_the_scala_consumer(
 def test_a_filter_with_a_backslash_of_the_scala_consumer(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """A member of 1.1.1 registers a backslash as two, which it reads itself: it is told that it matches nothing."""
+    """A member of 1.1.1 registers a backslash as two, which it reads itself: it is reported that it matches nothing."""
     topic, group = make_topic(1, "escaped"), unique("group")
     member = cluster.member(group, topic.replace("-", r"\-"), kind="whitelist")
     try:
@@ -117,7 +117,7 @@ def test_a_filter_with_a_backslash_of_the_scala_consumer(
         wait_until(lambda: isinstance(registry.read([Exists(path)])[0], Stat), 20, "it is registered")
         findings = judged(take_snapshot(registry, None, group))
     finally:
-        member.kill()  # with nothing to read the reference hangs when it is asked to leave
+        member.kill()  # with nothing to read the Scala consumer hangs when it is asked to leave
     assert [(finding.code, finding.subject) for finding in findings] == [("doubly-escaped-filter", member.id)]
     assert "matches no topic" in findings[0].message
 
@@ -125,7 +125,7 @@ def test_a_filter_with_a_backslash_of_the_scala_consumer(
 def test_a_group_in_kafka(
     maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str]
 ) -> None:
-    """A group that lives in Kafka alone, at work and at rest, asked for with ZooKeeper or without: nothing worse than a
+    """A group that lives in Kafka alone, active and at rest, asked for with ZooKeeper or without: nothing worse than a
     note; an offset that is out of range there is found as well."""
     group = unique("modern")
     client = consumer(kafka, group=group)

@@ -1,4 +1,4 @@
-"""Findings on real servers: every situation is made, looked at, explained and judged."""
+"""Findings on real servers: every situation is made, read, explained and judged."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def snapshots(broken: list[Broken], registry: Registry, kafka: KafkaSettings) ->
 
 @pytest.fixture(scope="module")
 def by_group(broken: list[Broken], cluster: Sandbox) -> Mapping[str, list[dict[str, str]]]:
-    """What ``inspect-group`` tells of each, by one run over all groups."""
+    """What ``inspect-group`` reports each, by one run over all groups."""
     result = run("inspect-group", "--all", "-z", cluster.connect, "--output", "json")
     assert result.returncode == 0, result.stderr
     return {entry["group"]: entry["findings"] for entry in json.loads(result.stdout)}
 
 
-#: What lasts, and so can be made once and looked at together.
+#: What lasts, and so can be made once and read together.
 EXPECTED = 41
 
 
@@ -114,7 +114,8 @@ def test_nothing_else_is_critical(broken: list[Broken], snapshots: Mapping[str, 
         assert critical == [], group
 
 
-# --- what passes, and what takes two looks ---------------------------------------------------------------------------
+# --- what passes, and what takes two snapshots
+# ---------------------------------------------------------------------------
 
 
 def test_a_rebalance_going_on(maker: Maker, registry: Registry, kafka: KafkaSettings, cluster: Sandbox) -> None:
@@ -132,7 +133,7 @@ def test_a_rebalance_going_on(maker: Maker, registry: Registry, kafka: KafkaSett
 
 
 def test_growing_lag(maker: Maker, registry: Registry, kafka: KafkaSettings) -> None:
-    """Messages came between two looks and none was committed: a note at once, a warning after two minutes of it."""
+    """Messages came between two snapshots and none was committed: a note at once, a warning after two minutes of it."""
     group = maker.group(maker.one(), maker.both, maker.sane)
     before = take_snapshot(registry, kafka, group)
     produce(kafka, maker.orders, numbered(4, 2))
@@ -148,7 +149,7 @@ def test_growing_lag(maker: Maker, registry: Registry, kafka: KafkaSettings) -> 
 
 
 def test_inactive_groups(registry: Registry, unique: Callable[[str], str]) -> None:
-    """What a console consumer left behind is debris when it is an hour old, and not before."""
+    """A console consumer's group is reported when it is an hour old, and not before."""
     group = f"console-consumer-{unique('1').replace('-', '')}"
     assert not isinstance(registry.write(Ensure(znodes.offset_topic(group, "never"))), Failure)
     assert not isinstance(registry.write(Create(znodes.offset(group, TopicPartition("never", 0)), b"3")), Failure)

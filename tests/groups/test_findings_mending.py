@@ -57,7 +57,7 @@ def test_what_is_advised_for_stores_that_contradict_each_other_mends(
 def test_what_is_wrong_in_one_store_is_set_from_the_other(
     maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
-    """A good offset beside one that is beyond the log's end, or cannot be read, is not touched, whatever is typed in
+    """A good offset next to one that is beyond the log's end, or cannot be read, is not touched, whatever is typed in
     which order; when all has been typed both stores hold it."""
     group = maker.group(offsets={(maker.orders, 0): 5, (maker.orders, 1): b"abc"})
     commit_in_kafka(kafka, group, {TopicPartition(maker.orders, 0): 15, TopicPartition(maker.orders, 1): 6})
@@ -87,7 +87,7 @@ def test_what_is_advised_for_a_topic_with_fewer_partitions_mends(
 def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
     maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
-    """Debris below ``orders:0``, which no topic can be called, is not partition 0 of ``orders``."""
+    """Nodes below ``orders:0``, which no topic can be called, is not partition 0 of ``orders``."""
     group = maker.group(offsets=maker.sane | {(f"{maker.orders}:0", 0): 1})
     before = take_snapshot(registry, kafka, group)
     (finding,) = serious(judged(before))
@@ -101,7 +101,7 @@ def test_what_is_advised_for_a_topic_named_like_a_partition_leaves_that_alone(
 def test_what_is_advised_for_nodes_that_no_session_holds_mends(
     maker: Maker, cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
-    """Owners and registrations, readable or not, beside a living member and without one."""
+    """Owners and registrations, readable or not, next to a living member and without one."""
     owners = {**maker.both, (maker.cut, 0): "@_gone-0", (maker.again[0], 0): ""}
     lasting = {"@_a": b"no JSON", "@_b": next(iter(maker.one().values()))}
     groups = [

@@ -59,7 +59,8 @@ def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:
 def test_what_kafka_may_know_is_not_said_to_be_missing(
     snapshot: GroupSnapshot, earlier: GroupSnapshot | None, code: str
 ) -> None:
-    """An offset, a commit or a member may be in the half that nobody tells of: that there is none is not claimed."""
+    """An offset, a commit or a member may be in the half that no server reports of: that there is none is not
+    claimed."""
     assert code in codes(snapshot, earlier)
     assert code not in codes(_untold(snapshot), earlier)
     assert code not in codes(snapshot, _untold(earlier)) if code == "growing-lag" and earlier else True
@@ -125,7 +126,7 @@ def test_an_offset_of_a_former_topic_is_reported_once() -> None:
 
 
 def test_old_groups_have_less_severe_findings() -> None:
-    """Offsets of a group that nobody has used for a week are a warning, those of debris a note."""
+    """Offsets of a group that nobody has used for a week are a warning, those of leftover groups an info."""
     lost = having(inactive(), 1, stored=stored(3))
     assert found(lost, "offset-before-start").severity == "critical"
     assert found(replace(lost, last_change=NOW - 8 * DAY), "offset-before-start").severity == "warning"
@@ -141,7 +142,8 @@ def test_a_console_consumer_that_has_just_gone_is_no_debris() -> None:
 
 @pytest.mark.parametrize(("apart", "severity"), [(180, "warning"), (20, "info")])
 def test_lag_that_grows_while_nothing_is_committed(apart: int, severity: str) -> None:
-    """Two looks tell it; only when they are further apart than two commits of the default is it more than a note."""
+    """Two snapshots tell it; only when they are further apart than two commits of the default is it more than a
+    note."""
     before = replace(ALONE, taken_at=NOW - apart * SECOND)
     now = having(ALONE, 1, log_end=130)
     finding = found(now, "growing-lag", before)

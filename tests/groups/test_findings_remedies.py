@@ -134,7 +134,7 @@ def test_whose_offsets_are_right_is_for_the_operator() -> None:
 
 
 def test_a_stopped_group_gets_no_advice_to_rebalance() -> None:
-    """Beside a registration that nobody gets past, every remedy for idle members and gaps is to mend that first."""
+    """With a registration that nobody gets past, every remedy for idle members and gaps is to mend that first."""
     bad = member("g_bad", {}, registration=None, error="is no JSON", data=b"no JSON")
     snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
     for code in ("member-without-partitions", "partition-without-owner"):
@@ -213,7 +213,7 @@ def test_a_command_is_advised_for_what_it_can_remove(kept: dict[str, Any], ours:
     ],
 )
 def test_a_remedy_leaves_the_good_offset_of_two_alone(code: str, kept: dict[str, Any], option: str | None) -> None:
-    """What is wrong in one store is not a reason to move what the other holds."""
+    """What is wrong in one store is not a reason to move what the other has."""
     remedy = "\n".join(lines(found(having(inactive(), 1, **kept), code)))
     assert re.findall(r"--store (\w+) --execute", remedy) == ([option] if option else [])
     assert len(re.findall(r"zkgroup reset-offsets g --topic orders:1 --to-[a-z]+", remedy)) == 1
@@ -252,7 +252,7 @@ def test_what_is_wrong_in_one_store_contradicts_nothing(changes: dict[str, Any])
 
 
 def test_numbers_are_kept_next_to_a_malformed_one() -> None:
-    """A -1 with a blank has no number to be written alone; those beside it have."""
+    """A -1 with a blank has no number to be written alone; those next to it have."""
     odd = having(inactive(), 0, stored=stored(None, defect="-1 and a blank"))
     odd = having(odd, 1, stored=stored(9, defect="a blank"))
     remedies = ["\n".join(lines(one)) for one in judged(odd) if one.code == "unreadable-offset"]

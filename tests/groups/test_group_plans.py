@@ -133,7 +133,7 @@ def test_patterns_match_whole_names() -> None:
 
 
 def test_only_inactive_groups_go() -> None:
-    """Not what has members, nor what a session holds, nor what cannot be read, nor what was written lately."""
+    """Not what has members, nor what a session has, nor what cannot be read, nor what was written lately."""
     old = tree("old", node("/consumers/old/offsets/t/0", b"5"))
     trees = [
         old,
@@ -159,7 +159,7 @@ def test_only_inactive_groups_go() -> None:
 
 
 def test_members_that_came_and_left_count() -> None:
-    """Only the transaction tells of them: it is as late as the next thing that was written anywhere, and it may have
+    """Only the transaction reports them: it is as late as the next thing that was written anywhere, and it may have
     been just now where nothing was."""
     ids = replace(node("/consumers/g/ids").stat, pzxid=70)
     group = tree("g", TreeNode("/consumers/g/ids", b"", ids))

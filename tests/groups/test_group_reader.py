@@ -1,4 +1,4 @@
-"""Looking at groups in a real ZooKeeper, with a real broker beside it."""
+"""Reading groups in a real ZooKeeper, with a real broker next to it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_everything_about_a_group(
     make_topic: Callable[..., str],
     fill: Callable[..., object],
 ) -> None:
-    """Each field of the look is what ZooKeeper and the broker hold."""
+    """Each field of the snapshot is what ZooKeeper and the broker hold."""
     topic = make_topic(3)
     fill(topic, 30, 3)
     member = "@_box-1411294187842-ab12cd34"
@@ -117,7 +117,7 @@ def test_reading_creates_nothing(lonely: Registry, unique: Callable[[str], str],
 
 
 def test_no_offsets_topic_is_made(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox) -> None:
-    """On a cluster that keeps nothing in Kafka, a look with log ranges does not make a broker start to."""
+    """On a cluster that keeps nothing in Kafka, a snapshot with log ranges does not make a broker start to."""
     sandbox = make_sandbox(zookeeper=zookeeper.address, chroot="/untouched")
     with sandbox.registry(timeout=30.0) as registry, Registry(registry.settings, 30.0) as session:
         create_topic(registry, "t", 1)

@@ -38,7 +38,7 @@ def topic(make_topic: MakeTopic, fill: Fill) -> str:
 def test_unreadable_offsets_are_mended(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, tmp_path: Path
 ) -> None:
-    """A node that holds no offset gets one; the backup keeps what it held, and an undo puts that back."""
+    """A node that has no offset gets one; the backup keeps what it held, and an undo puts that back."""
     kept = Kept(registry, kafka, unique("malformed"), "zookeeper")
     kept.put({P(topic, 0): 1, P(topic, 1): 1})
     registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"malformed"))
@@ -103,7 +103,7 @@ def test_offsets_that_nobody_may_read(
 
 
 def test_half_built_groups(registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str) -> None:
-    """A group with nothing below it, or with nodes that no partition is called, is looked at for what there is."""
+    """A group with nothing below it, or with nodes that no partition is called, is read for what there is."""
     kept = Kept(registry, kafka, unique("half"), "zookeeper")
     registry.write(Create(znodes.group(kept.group)))
     with pytest.raises(NotFoundError, match="has no offsets"):
@@ -176,7 +176,7 @@ def test_releases_without_a_time_index(make_sandbox: Callable[..., Sandbox], rel
     """Their brokers know the times of segments alone: the note says so, and what is before the first is the start."""
     sandbox = make_sandbox(kafka=release)
     with sandbox.registry(30.0) as registry:
-        create_topic(registry, "orders", 4)  # librdkafka 2.16 cannot read what 0.8 tells of one short topic
+        create_topic(registry, "orders", 4)  # librdkafka 2.16 cannot read what 0.8 reports one short topic
         kafka = Brokers(registry.read, {}).settings()
         produce(kafka, "orders", [Record(b"x", None, 0) for _ in range(10)])
         for store in STORES:

@@ -1,4 +1,4 @@
-"""Watching real groups: what is told, in which order, and what it costs ZooKeeper."""
+"""Watching real groups: what is reported, in which order, and what it costs ZooKeeper."""
 
 from __future__ import annotations
 
@@ -156,7 +156,8 @@ def test_commits_between_two_intervals_cost_one_read(
 def test_offsets_and_the_group_itself(
     registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], make_group: Callable[..., str]
 ) -> None:
-    """An offset that goes back, one that goes, a group that is deleted and comes back: told, and the watch goes on."""
+    """An offset that goes back, one that goes, a group that is deleted and comes back: reported, and the watch goes
+    on."""
     key = TopicPartition(make_topic(1), 0)
     group = make_group({key: 8})
     with watching(group, registry.settings, kafka) as seen:
@@ -186,8 +187,8 @@ def test_no_such_zookeeper(kafka: KafkaSettings) -> None:
 
 
 def test_zookeeper_goes_away_and_comes_back(make_sandbox: Callable[..., Sandbox], kafka: KafkaSettings) -> None:
-    """ZooKeeper's absence is told once, what was seen stays, and what happens afterwards is told again; however long
-    it was away, under a new session too."""
+    """ZooKeeper's absence is reported once, what was seen stays, and what happens afterwards is reported again; however
+    long it was away, under a new session too."""
     sandbox = make_sandbox(brokers=0)
     with sandbox.registry(timeout=30.0) as registry:
         registry.read([Ensure(znodes.ids("g"))])
@@ -204,7 +205,7 @@ def test_zookeeper_goes_away_and_comes_back(make_sandbox: Callable[..., Sandbox]
 
 
 def test_brokers_that_hang_hold_nothing_up(registry: Registry, groups: Groups, make_topic: Callable[..., str]) -> None:
-    """While brokers are waited for, what ZooKeeper tells is told: sooner than they could have answered."""
+    """While brokers are waited for, what ZooKeeper shows is reported: sooner than they could have answered."""
     topic, patience = make_topic(4), 6.0
     group = groups.make({"@_a": static({topic: 1})}, {(topic, n): "@_a-0" for n in range(4)})
     with socket.socket() as silent:
@@ -226,7 +227,7 @@ def test_brokers_that_hang_hold_nothing_up(registry: Registry, groups: Groups, m
 def test_a_group_in_kafka(
     registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """Members and shares of a group in Kafka are polled: beside ZooKeeper, and of brokers alone."""
+    """Members and shares of a group in Kafka are polled: with ZooKeeper, and of brokers alone."""
     topic, group = make_topic(2), unique("group")
     with joined(kafka, group, [topic]) as member, watching(group, registry.settings, kafka) as seen:
         seen.until("watching")

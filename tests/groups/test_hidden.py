@@ -90,13 +90,13 @@ def test_what_may_not_be_read_is_not_judged(
 def test_a_group_without_members_that_hides_is_no_debris(
     hiding: Callable[[str | None], tuple[str, str, str]], registry: Registry, app: Registry
 ) -> None:
-    """Where nobody can see who is registered, somebody may be: the group is neither abandoned nor debris."""
+    """Where nobody can see who is registered, somebody may be: the group is neither abandoned nor leftover."""
     group, topic, path = hiding("ids")
     for number, name in enumerate("ab"):
         app.write(Delete(znodes.member_id(group, f"{group}_{name}")))
         app.write(Delete(znodes.owner(group, TopicPartition(topic, number))))
     found = read_group(registry, group)
-    assert found.state == "broken"  # that it has members cannot be told, nor that it has none
+    assert found.state == "broken"  # that it has members cannot be reported, nor that it has none
     later = judged(replace(found, taken_at=found.taken_at + 30 * DAY))
     assert {(f.code, f.subject) for f in later if f.severity != "info"} == {("unreadable-node", path)}
     assert "leftover-group" not in {finding.code for finding in later}
@@ -138,7 +138,7 @@ def test_not_judged_is_not_wrong(
     hiding: Callable[[str | None], tuple[str, str, str]],
     cluster: Sandbox,
 ) -> None:
-    """--verify ends with 1, naming the node, where what it asks cannot be told, and with 0 where it can."""
+    """--verify ends with 1, naming the node, where what it asks cannot be reported, and with 0 where it can."""
     group, _, path = hiding(part)
     for command, code in (("owners", owners), ("inspect-group", inspect)):
         result = run(command, group, "--verify", "-z", cluster.connect, "--output", "json")
@@ -170,7 +170,7 @@ def test_a_plan_with_owners_that_may_not_be_seen(
 def test_a_list_of_groups_that_may_not_be_read_is_not_empty(
     zookeeper: Sandbox, registry: Registry, unique: Callable[[str], str]
 ) -> None:
-    """All groups cannot be shown then, which is an error; one that is named is looked at as ever."""
+    """All groups cannot be shown then, which is an error; one that is named is read as ever."""
     chroot = f"/{unique('shut')}"
     with Registry(ZooKeeperSettings(zookeeper.address, auth=(AUTH,)), 20.0) as session:
         assert not isinstance(session.write(Ensure(chroot)), Failure)
@@ -186,7 +186,7 @@ def test_a_list_of_groups_that_may_not_be_read_is_not_empty(
 def test_a_list_says_of_which_groups_it_counts_a_part(
     part: str | None, hiding: Callable[[str | None], tuple[str, str, str]], cluster: Sandbox, registry: Registry
 ) -> None:
-    """Offsets that may not be read are no lag, and no sign of there being none. What a group's own node holds is not
+    """Offsets that may not be read are no lag, and no sign of there being none. What a group's own node has is not
     counted."""
     group, _, _ = hiding(part)
     message = half_seen([read_group(registry, group)])
@@ -217,7 +217,7 @@ def test_a_state_is_one_word(
     registry: Registry,
     app: Registry,
 ) -> None:
-    """Who deletes by a pattern is told the state that a list of groups tells; what is hidden keeps the group all the
+    """Who deletes by a pattern is told the state that a list of groups shows; what is hidden keeps the group all the
     same."""
     group, _, _ = hiding(part)
     if not at_work:

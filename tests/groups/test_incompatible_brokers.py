@@ -1,4 +1,4 @@
-"""Registrations of brokers beside which members of the Scala consumer fail: what zkgroup says, and what members do."""
+"""Registrations of brokers that make members of the Scala consumer fail: what zkgroup says, and what members do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NAMED = {
     "version": 4,
     "listener_security_protocol_map": {"CLIENTS": "PLAINTEXT"},
 }
-#: What each release does beside it: reads, owns and reads nothing (owns), or does not get through a rebalance (fails).
+#: What each release does with it: reads, owns and reads nothing (owns), or does not get through a rebalance (fails).
 SEEN = {
     "sound": (registered(), "reads reads reads"),
     "of 2.x": (

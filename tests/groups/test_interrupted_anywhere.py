@@ -1,4 +1,5 @@
-"""A signal that comes between any two lines of whoever changes a group: what is told is what is there. Real servers."""
+"""A signal that comes between any two lines of whoever changes a group: what is reported is what is there. Real
+servers."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ def interrupted_before(line: int, modules: Collection[ModuleType], functions: Co
 def at_every_line(
     change: Callable[[], object], modules: Collection[ModuleType], functions: Collection[str] = ()
 ) -> Iterator[str]:
-    """What ``change`` told when it was interrupted before each of the lines that it runs; nothing before it has begun,
-    and once all is done."""
+    """What ``change`` reported when it was interrupted before each of the lines that it runs; nothing before it has
+    begun, and once all is done."""
     for line in count():
         try:
             with interrupted_before(line, modules, functions):
@@ -69,7 +70,7 @@ def at_every_line(
 
 
 def words(written: int) -> str:
-    """What is told where this many of ``THREE`` are written, up to how to go on."""
+    """What is reported where this many of ``THREE`` are written, up to how to go on."""
     message = WriteReport(tuple(THREE[:written]), tuple(THREE[written:])).describe()
     return f"{message}: " if written else message
 
@@ -93,7 +94,7 @@ def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
 def test_offsets_in_kafka(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], make_topic: Callable[..., str]
 ) -> None:
-    """What is there is told to be; what is not may be told to be in doubt, while it is under way."""
+    """What is there is reported; what is not may be reported as in doubt, while it is under way."""
     topic = make_topic(2)
     two = [P(topic, number) for number in range(2)]
     kept = Kept(registry, kafka, unique("kept"), "kafka")

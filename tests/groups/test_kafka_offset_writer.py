@@ -65,7 +65,7 @@ def test_a_member_that_joins_in_kafka_after_the_last_read_wins(
 def test_kafka_is_written_in_pieces(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A piece that is refused stops the rest; it is told what is in place, and the same writes go on from there."""
+    """A piece that is refused stops the rest; it is reported what is in place, and the same writes go on from there."""
     kept = Kept(registry, kafka, unique("pieces"), "kafka")
     keys = [P(topic, number) for number in range(3)]
     kept.put(dict.fromkeys(keys, 10))
@@ -89,8 +89,8 @@ def test_a_commit_whose_answer_is_lost(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch,
     heard: bool,
 ) -> None:  # fmt: skip
-    """The commit is in place. If the brokers can be asked it is told as written, else as not known, and never as not
-    written."""
+    """The commit is in place. If the brokers can be asked it is reported as written, else as not known, and never as
+    not written."""
     kept = Kept(registry, kafka, unique("lost"), "kafka")
     kept.put({P(topic, 0): 10})
 
@@ -119,7 +119,7 @@ def test_a_commit_whose_answer_is_lost(
 def test_a_commit_that_is_interrupted(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal while the answer is waited for: what became of that piece is found out, and told with the rest."""
+    """A signal while the answer is waited for: what became of that piece is found out, and reported with the rest."""
     kept = Kept(registry, kafka, unique("signal"), "kafka")
     keys = [P(topic, number) for number in range(3)]
     kept.put(dict.fromkeys(keys, 10))

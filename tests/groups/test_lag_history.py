@@ -61,7 +61,7 @@ def test_old_snapshots_go(tmp_path: Path) -> None:
 
 
 def test_many_processes_use_one_file(tmp_path: Path) -> None:
-    """Checks of many groups run at the same minute: each look is kept, also where the file is only being made."""
+    """Checks of many groups run at the same minute: each snapshot is kept, also where the file is only being made."""
     program = """
 import sys
 from pathlib import Path

@@ -23,7 +23,7 @@ def seen(*points: tuple[int, int | None, int | None]) -> LagTrends:
 
 
 def test_rates_are_those_of_all_that_is_kept() -> None:
-    """A commit in steps is a rate over the time that is looked at; what is not known at times is left out."""
+    """A commit in steps is a rate over the time that is read; what is not known at times is left out."""
     found = seen((0, 0, 100), (2, 0, 120), (4, 60, 140), (6, None, None), (10, 60, 200))
     assert found.rates(KEY) == Rates(None, None)  # an offset that was gone begins anew
     assert seen((0, 0, 100), (2, 0, 120), (4, 60, 140)).rates(KEY) == Rates(10.0, 15.0)

@@ -14,7 +14,7 @@ MINUTE = 60_000
 def samples(
     committed: list[int | None], ends: list[int | None], changed: list[int] | None = None, apart: int = MINUTE
 ) -> list[Sample]:
-    """A look a minute; ``changed``: in which look's minute the offset had been written."""
+    """A snapshot a minute; ``changed``: in which snapshot's minute the offset had been written."""
     return [
         Sample(index * apart, offset, end, None if changed is None else changed[index] * apart)
         for index, (offset, end) in enumerate(zip(committed, ends, strict=True))
@@ -100,7 +100,7 @@ BURROW: list[tuple[list[tuple[float, int, int | None]], list[int], int, float, i
 def test_what_burrow_says(
     commits: list[tuple[float, int, int | None]], ends: list[int], lag: int, now: float, allowed: int, status: str
 ) -> None:
-    """A look at each commit, one for each log end seen after the last, of which the newest is now's. Where Burrow's
+    """A snapshot of each commit, one for each log end seen after the last, of which the newest is now's. Where Burrow's
     members commit once a second, times are stretched: those of ZooKeeper commit once a minute. A lag that is allowed
     counts as none."""
     first, last = commits[0][0], commits[-1][0]
@@ -140,7 +140,7 @@ def test_a_member_that_dies_at_the_end_is_reported_when_messages_waited_for_two_
 
 
 def test_a_log_that_ended_at_the_offset_is_no_stop_yet() -> None:
-    """Burrow's look at recent ends: a message that came just now is not held against the group, but for so long."""
+    """Burrow's read recent ends: a message that came just now is not held against the group, but for so long."""
     assert evaluate(samples([9, 9, 9, 9, 9], [9, 9, 9, 9, 10], [-9] * 5)) == "OK"
     assert evaluate(samples([9, 9, 9, 9, 9], [10, 10, 10, 10, 10], [-9] * 5)) == "STOP"
 

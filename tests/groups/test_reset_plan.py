@@ -145,7 +145,7 @@ def test_both_stores() -> None:
 
 
 def test_unreadable_offsets() -> None:
-    """An offset node that holds no offset is mended by a target, and left alone by what starts from it."""
+    """An offset node that has no offset is mended by a target, and left alone by what starts from it."""
     one = replace(partition(), stored=stored(None, "'x' is no offset"))
     row = plan(Target("earliest"), one)
     assert (row.current, row.target, row.moves) == (None, 10, True)
@@ -248,7 +248,7 @@ def test_an_undo_writes_the_number_where_blanks_came_since() -> None:
 
 
 def test_what_kafka_cannot_forget() -> None:
-    """An undo tells what it leaves: offsets in Kafka of partitions that had none; in ZooKeeper they are deleted."""
+    """An undo shows what it leaves: offsets in Kafka of partitions that had none; in ZooKeeper they are deleted."""
     saved = [SavedOffset(store, KEY, None, 10) for store in stores_of("both")]
     rows = plan_undo(saved, {KEY: partition(10, kafka=10)})
     assert [(row.store, row.target, row.moves, row.problem == "left") for row in rows] == [
@@ -274,7 +274,7 @@ def test_what_kafka_cannot_forget() -> None:
     ],
 )
 def test_where_an_offset_is_kept(one: GroupPartition, otherwise: OffsetStore, expected: Store) -> None:
-    """In the stores that have one, readable or not: -1 stands for none."""
+    """In the stores that have one, readable or not: -1 means none."""
     assert stores_with_offset(one, otherwise) == expected
     rows = plan_reset(Target("earliest"), [one], "both", homes={one.key: stores_with_offset(one, otherwise)})
     assert tuple(row.store for row in rows) == stores_of(expected)

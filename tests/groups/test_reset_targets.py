@@ -79,13 +79,13 @@ def test_durations(text: str, seconds: float) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_duration(text: str, why: str) -> None:
-    """Months and years have no length, a minus no meaning; each is told apart from what is only misspelt."""
+    """Months and years have no length, a minus no meaning; each is distinguished from what is only misspelt."""
     with pytest.raises(UsageError, match=why):
         parse_duration(text)
 
 
 def test_brokers_without_a_time_index() -> None:
-    """0.8 and 0.9 are known by what ZooKeeper tells, or by what the user says; other settings do not make a legacy."""
+    """0.8 and 0.9 are known by what ZooKeeper shows, or by what the user says; other settings do not make a legacy."""
     assert has_no_time_index(KafkaSettings("b", legacy_release="0.8.2.2"))
     assert has_no_time_index(KafkaSettings("b", {"api.version.request": "false", "broker.version.fallback": "0.9.0"}))
     assert not has_no_time_index(KafkaSettings("b", {"broker.version.fallback": "0.9.0"}))

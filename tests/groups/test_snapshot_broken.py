@@ -1,4 +1,4 @@
-"""Looking at groups that are half-built, broken, closed, or change meanwhile, in a real ZooKeeper."""
+"""Reading groups that are half-built, broken, closed, or change meanwhile, in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_offset_that_is_none_carries_its_error(
 def test_nodes_that_may_not_be_read(
     registry: Registry, groups: Groups, make_topic: Callable[..., str], unique: Callable[[str], str], place: str
 ) -> None:
-    """A node with an access list that keeps us out is told by its path; what can be read is there."""
+    """A node with an access list that keeps us out is reported by its path; what can be read is there."""
     topic, group = make_topic(1), unique("closed")
     paths = {
         "group": znodes.group(group),
@@ -149,7 +149,7 @@ class Meddler(Registry):
 def test_what_vanishes_between_two_rounds_is_gone(
     registry: Registry, groups: Groups, make_topic: Callable[..., str], what: str
 ) -> None:
-    """A node that was listed and is deleted before it is read leaves no trace in the look, and no error."""
+    """A node that was listed and is deleted before it is read leaves no trace in the snapshot, and no error."""
     topic, kept = make_topic(1), make_topic(1)
     group = groups.make(
         {"@_a": static({topic: 1}), "@_b": static({kept: 1})}, {(topic, 0): "@_a-0"}, {(topic, 0): 5, (kept, 0): 6}

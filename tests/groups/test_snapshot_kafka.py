@@ -1,4 +1,4 @@
-"""Looking at groups that live in Kafka, in ZooKeeper, and in both."""
+"""Reading groups that live in Kafka, in ZooKeeper, and in both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_group_in_kafka(
     registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., object],
     unique: Callable[[str], str],
 ) -> None:  # fmt: skip
-    """Its share, its offsets and the logs; with ZooKeeper and, but for what only that tells, without."""
+    """Its share, its offsets and the logs; with ZooKeeper and, but for what only that shows, without."""
     topic, group = make_topic(2), unique("in-kafka")
     fill(topic, 10, 2)
     with joined(kafka, group, [topic]) as member:

@@ -1,4 +1,4 @@
-"""Looking at groups whose nodes are anything that ZooKeeper could hold. No server: the nodes are a table."""
+"""Reading groups whose nodes are anything that ZooKeeper could hold. No server: the nodes are a table."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_what_members_run_is_never_ruled_out(
 
 
 def test_a_swap_within_a_tie_is_no_difference() -> None:
-    """``Aa-0`` and ``BB-0`` have one hash code: the reference may deal them either way."""
+    """``Aa-0`` and ``BB-0`` have one hash code: the Scala consumer may deal them either way."""
     members = {"g_a": {"Aa": 1, "BB": 1}, "g_b": {"Aa": 1, "BB": 1}}
     partitions = {"Aa": range(3), "BB": range(3)}
     plan = planned(NEW, members, partitions)
@@ -137,7 +137,7 @@ def test_ties_may_be_dealt_in_any_order(members: Members, partitions: Partitions
 
 @pytest.mark.parametrize("winner", ["g_a", "g_b"])
 def test_range_with_roundrobin(winner: str) -> None:
-    """Two members and 24 partitions: one holds its 12, and what it holds tells what both run."""
+    """Two members and 24 partitions: one has its 12, and what it has shows what both run."""
     members = {"g_a": {"t": 1}, "g_b": {"t": 1}}
     partitions = {"t": range(24)}
     variant, loser = (RANGE, "g_b") if winner == "g_a" else (NEW, "g_a")

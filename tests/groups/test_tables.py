@@ -99,7 +99,7 @@ def test_members_of_every_kind() -> None:
                                    ("both", [6, 9, 1], [None, 1000, None])]
 )  # fmt: skip
 def test_the_offset_of_a_store(store: str, committed: list[int | None], at: list[int | None]) -> None:
-    """committed_at is told where the offset is ZooKeeper's; topics of the other store alone are left out."""
+    """committed_at is reported where the offset is ZooKeeper's; topics of the other store alone are left out."""
     partitions = [
         GroupPartition("t", 0, stored=stored(4), kafka=KafkaOffset(6), log_end=10),
         GroupPartition("t", 1, stored=stored(9), kafka=KafkaOffset(8), log_end=10),

@@ -104,7 +104,7 @@ def test_a_foreign_owner_in_a_share() -> None:
     refused = find_objection(snapshot(MEMBERS, PARTITIONS, {**OWNERS, stranger: "g_gone-0"}), PLAN, None)
     assert refused is not None
     assert "g_a would lose its share in a rebalance: t-1 of it is owned by g_gone-0" in refused.message
-    # The one whose share it is holds nothing: there is nothing to lose.
+    # The one whose share it is has nothing: there is nothing to lose.
     others = {pair: owner for pair, owner in OWNERS.items() if not owner.startswith("g_a")}
     assert find_objection(snapshot(MEMBERS, PARTITIONS, {**others, stranger: "g_gone-0"}), PLAN, None) is None
     # Of a topic that is in nobody's share.

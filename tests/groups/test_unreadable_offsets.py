@@ -1,4 +1,4 @@
-"""Offsets that members cannot read, and those that look so and are none: beside the reference."""
+"""Offsets that members cannot read, and those that seem readable and are not: compared with the Scala consumer."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_many_numbers_are_mended_by_one_command(
 def test_of_what_does_not_exist_an_offset_cannot_be_set(
     stored: Callable[..., tuple[str, str]], cluster: Sandbox, registry: Registry, kafka: KafkaSettings
 ) -> None:
-    """Unreadable or not: nobody is given such a partition, and a reset refuses it. It is told as what is left of a
+    """Unreadable or not: nobody is given such a partition, and a reset refuses it. It is reported as what is left of a
     topic, or of a partition, and what is advised, typed as it is, removes it."""
     group, topic = stored(b"5", b"5")
     for number, name, value in ((77, topic, b"abc"), (0, "gonetopic", b"1q"), (1, "gonetopic", b"3 ")):

@@ -43,7 +43,7 @@ class Hung(NamedTuple):
 def hung(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], tmp_path: Path
 ) -> Iterator[Hung]:
-    """Four members; ``b`` is stopped, then ``a`` leaves: the share of ``c`` is now what ``b`` holds, that of ``d`` is
+    """Four members; ``b`` is stopped, then ``a`` leaves: the share of ``c`` is now what ``b`` has, that of ``d`` is
     free."""
     group, topic = unique("hung"), make_topic(6)
     session = "zookeeper.session.timeout.ms=30000"
@@ -66,7 +66,7 @@ def hung(
 
 
 def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Registry) -> None:
-    """Its claims are older than the last change of the group, those of others are not: it is to be looked at, the
+    """Its claims are older than the last change of the group, those of others are not: it is to be read, the
     member whose share it holds is told to wait for that, and a rebalance that is tried says what it measured."""
     snapshot = read_group(registry, hung.group)
     later = replace(snapshot, taken_at=snapshot.taken_at + REST)
@@ -92,9 +92,9 @@ def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Re
 def test_a_member_that_hangs_alone(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Somebody came and went, as ``assign --execute`` lets it be, and the only member does not follow: one look tells
-    that it has yet to, without a word of hanging; a second one, ten seconds later, names it. Once it has followed,
-    nothing is said."""
+    """Somebody came and went, as ``assign --execute`` lets it be, and the only member does not follow: one snapshot
+    shows that it has yet to, without a word of hanging; a second one, ten seconds later, names it. Once it has
+    followed, nothing is said."""
     group, topic = unique("hung"), make_topic(2)
     member = ProcessMember(cluster.connect, group, topic, "b", tmp_path, "zookeeper.session.timeout.ms=30000")
     with ExitStack() as stack:
@@ -117,7 +117,7 @@ def test_a_member_that_hangs_alone(
 
 
 def _rested(registry: Registry, group: str) -> GroupSnapshot:
-    """A look at the group, as if it came some time later: what has times is no news any more."""
+    """A snapshot of the group, as if it came some time later: what has times is no news any more."""
     snapshot = read_group(registry, group)
     return replace(snapshot, taken_at=snapshot.taken_at + REST)
 
@@ -133,7 +133,7 @@ def test_who_claimed_after_the_change_is_not_called_hung() -> None:
 
 def test_one_snapshot_of_a_change_without_a_date_names_no_hung_member() -> None:
     """Where nobody has claimed anew yet, a member may have left this very moment: only a second look, or a member that
-    came long ago, tells."""
+    came long ago, shows."""
     alone = replace(
         having(HUNG, 3, owner=None, member=None, stream=None, since=None, claimed=0), members=HUNG.members[:2]
     )

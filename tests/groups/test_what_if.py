@@ -1,4 +1,5 @@
-"""A group as it would be, every outcome where its members disagree, and the plan beside the live owners: pure."""
+"""A group as it would be, every outcome where its members disagree, and the plan compared with the live owners:
+pure."""
 
 from __future__ import annotations
 
@@ -118,7 +119,7 @@ def _disjoint(shares: list[dict[TopicPartition, ConsumerThreadId]]) -> bool:
 
 
 def test_range_with_roundrobin() -> None:
-    """Two members, 24 partitions: one holds 12, the other nothing, and 12 are unread; who, is a race."""
+    """Two members, 24 partitions: one has 12, the other nothing, and 12 are unread; who, is a race."""
     group = scenario({"a": {"t": 1}, "b": {"t": 1}}, {"t": range(24)})
     plan = plan_all(group, RANGE, {"b": NEW})
     assert [(o.holders, o.losers, len(o.owners), len(o.unread)) for o in plan.outcomes] == [
@@ -146,7 +147,7 @@ def test_three_topics_of_one_partition() -> None:
 
 
 def test_releases_that_hash_differently() -> None:
-    """Roundrobin up to 0.11 beside roundrobin of 1.0: some of 21 partitions are unread in every outcome."""
+    """Roundrobin up to 0.11 with roundrobin of 1.0: some of 21 partitions are unread in every outcome."""
     group = scenario({"a": {"t": 1}, "b": {"t": 1}, "c": {"t": 1}}, {"t": range(21)})
     plan = plan_all(group, NEW, {"c": OLD})
     assert {len(outcome.unread) for outcome in plan.outcomes} <= set(range(1, 22))
@@ -154,7 +155,7 @@ def test_releases_that_hash_differently() -> None:
 
 
 def test_the_old_refuse_the_new() -> None:
-    """Unequal streams: a member of 0.8.2 refuses beside one of 1.1.1, which holds its share and no more."""
+    """Unequal streams: a member of 0.8.2 refuses with one of 1.1.1, which has its share and no more."""
     group = scenario({"a": {"t": 1, "u": 2}, "b": {"t": 1, "u": 1}}, {"t": range(12), "u": range(9)})
     plan = plan_all(group, NEW, {"a": OLD})
     (outcome,) = plan.outcomes
@@ -234,7 +235,7 @@ def test_a_member_is_found_by_either_name() -> None:
         find_member("x", "g", {})
 
 
-# --- beside the live owners -----------------------------------------------------------------------------------------
+# --- with the live owners -----------------------------------------------------------------------------------------
 
 
 def test_every_kind_of_change() -> None:

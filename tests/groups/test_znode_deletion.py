@@ -47,7 +47,7 @@ def many(count: int) -> dict[P, int]:
 
 
 def test_a_group_goes_with_all_that_is_below_it(registry: Registry, make_group: Build) -> None:
-    """Foreign nodes, debris of owners and what an export has left behind included, in one transaction."""
+    """Foreign nodes, persistent owners and an export's nodes included, in one transaction."""
     group = make_group({P("t", 0): 5, P("é u", 1): 6})
     for path in ("/owners/t", "/zkgroup/export", "/foreign/deep/er"):
         registry.write(Ensure(znodes.group(group) + path))
@@ -61,7 +61,7 @@ def test_a_group_goes_with_all_that_is_below_it(registry: Registry, make_group: 
 
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_member_that_comes_last_wins(registry: Registry, second: Registry, make_group: Build, ids: bool) -> None:
-    """It registers between the last look and the transaction: the group stays as it was, to the last node."""
+    """It registers between the last snapshot and the transaction: the group stays as it was, to the last node."""
     group = make_group({P("t", 0): 5, P("u", 1): 6}, ids=ids)
     tree = read_tree(registry, group)
     with (
@@ -80,7 +80,7 @@ def test_a_member_that_comes_last_wins(registry: Registry, second: Registry, mak
 def test_an_empty_group_is_not_taken_from_who_comes_last(
     registry: Registry, second: Registry, make_group: Build, what: str
 ) -> None:
-    """It registers, commits or claims between the look and the transaction; afterwards too. Else all nodes go."""
+    """It registers, commits or claims between the snapshot and the transaction; afterwards too. Else all nodes go."""
     group = make_group()
     for path in (znodes.owner_topic(group, "t"), znodes.offset_topic(group, "t")):
         registry.write(Ensure(path))
@@ -105,7 +105,7 @@ def test_an_empty_group_is_not_taken_from_who_comes_last(
 
 
 def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry, make_group: Build) -> None:
-    """Members are named; and any node that a session holds, wherever it is, means that somebody is there."""
+    """Members are named; and any node that a session owns, wherever it is, means that somebody is there."""
     group = make_group({P("t", 0): 5})
     tree = read_tree(registry, group)
     register(second, group)
@@ -125,7 +125,8 @@ def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry
         ("moved", "after the read"),
         ("appeared", "before the read"),
         ("appeared", "after the read"),
-        # After the look a transaction cannot tell it from the node that was there: docs/explanation/safe-changes.md.
+        # After the snapshot a transaction cannot distinguish it from the node that was there:
+        # docs/explanation/safe-changes.md.
         ("made again", "before the read"),
     ],
 )
@@ -223,7 +224,7 @@ def test_any_race_with_a_registration_has_one_winner(
 
         def come(group: str = group, delay: float = delay, found: list[list[int | None]] = found) -> None:
             threading.Event().wait(delay)
-            while True:  # as the reference does: parents are made again if they have gone meanwhile
+            while True:  # as the Scala consumer does: parents are made again if they have gone meanwhile
                 second.write(Ensure(znodes.ids(group)))
                 path = znodes.member_id(group, f"{group}_m")
                 if not isinstance(second.write(Create(path, b"x", ephemeral=True)), Failure):
@@ -357,7 +358,7 @@ def test_a_claim_after_the_last_read_stops_it(
 def test_who_subscribes_unnoticed_gets_the_offsets_back(
     registry: Registry, make_group: Build, reader: Callable[..., str]
 ) -> None:
-    """A member that has subscribed and owns nothing yet is seen by the look afterwards: all is put back."""
+    """A member that has subscribed and owns nothing yet is seen by the snapshot afterwards: all is put back."""
     group = make_group({P("old", 0): 5, P("old", 1): 6})
     reader(group, "live", "other")
     with (

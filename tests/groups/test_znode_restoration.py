@@ -93,7 +93,7 @@ def test_parents_that_the_backup_has_not_are_made(
 def test_a_group_that_is_at_work_is_refused(
     registry: Registry, second: Registry, make_group: Build, saved: Callable[[GroupTree], Backup]
 ) -> None:
-    """A member that has come, before or after the last look, is named, and nothing is made; others are made all the
+    """A member that has come, before or after the last snapshot, is named, and nothing is made; others are made all the
     same."""
     groups = [make_group({P("t", 0): 5}) for _ in range(2)]
     trees = [read_tree(registry, group) for group in groups]
@@ -129,7 +129,8 @@ def test_a_backup_without_the_group() -> None:
 
 
 def test_owners_without_a_session_are_not_restored(registry: Registry, make_group: Build) -> None:
-    """Debris that a deletion has removed is not made again: it would keep the partition from every member."""
+    """A persistent owner node that a deletion has removed is not restored: it would keep the partition from every
+    member."""
     group = make_group({P("t", 0): 5})
     owner = znodes.owner(group, P("t", 0))
     registry.write(Ensure(znodes.owner_topic(group, "t")))

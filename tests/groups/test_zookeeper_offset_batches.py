@@ -37,8 +37,8 @@ from zkgroup.sandbox.local_cluster import Sandbox
 def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(
     registry: Registry, second: Registry, make_group: Build
 ) -> None:
-    """A member comes before the third piece: two are in place and told, the rest is untouched. Once it has gone, the
-    same writes go on where they stopped."""
+    """A member comes before the third piece: two are in place and reported, the rest is untouched. Once it has gone,
+    the same writes go on where they stopped."""
     partitions = [P(f"topic-{number % 10}", number // 10) for number in range(10_000)]
     group = make_group(dict.fromkeys(partitions, 5))
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
@@ -241,7 +241,7 @@ def test_a_node_that_may_not_be_changed(registry: Registry, cluster: Sandbox, ma
 
 
 def test_owners_without_registration_are_life(registry: Registry, second: Registry, make_group: Build) -> None:
-    """Who holds an owner node reads and commits, even if its id was deleted by hand; debris does not count."""
+    """Who has an owner node reads and commits, even if its id was deleted by hand; a persistent node does not count."""
     group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1})
     owner = znodes.owner(group, P("t", 0))
@@ -258,8 +258,8 @@ def test_owners_without_registration_are_life(registry: Registry, second: Regist
 
 @pytest.mark.parametrize("rest", ["", "/zkgroup", "/zkgroup/export"])
 def test_an_export_is_life(registry: Registry, second: Registry, make_group: Build, rest: str) -> None:
-    """A running export is refused with its name; one that begins after the last look stops the transaction, whatever
-    an earlier one has left behind."""
+    """A running export is refused with its name; one that begins after the last snapshot stops the transaction,
+    whatever an earlier one has left behind."""
     group = make_group({P("t", 0): 5})
     if rest:
         registry.write(Ensure(znodes.group(group) + rest))

@@ -1,4 +1,4 @@
-"""The assignment strategies, by example and by what holds for every registry."""
+"""The assignment strategies, by example and by what has for every registry."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_an_unreadable_filter_is_an_error() -> None:
         resolve(Registration("white_list", {"(": 1}), ["t"])
 
 
-# --- what holds for every registry
+# --- what has for every registry
 
 
 @pytest.mark.parametrize(("strategy", "compat"), VARIANTS)
@@ -283,7 +283,7 @@ def test_the_order_of_the_input_does_not_matter(
 
 @given(members=MEMBERS, partitions=PARTITIONS)
 def test_range_is_even_and_dealt_in_runs(members: dict[str, dict[str, int]], partitions: dict[str, list[int]]) -> None:
-    """Topic by topic, shares differ by one at most, and each thread's partitions lie side by side."""
+    """Topic by topic, shares differ by one at most, and each thread's partitions lie together."""
     plan = assign("range", "1.1", members, partitions)
     for topic, numbers in partitions.items():
         owners = [plan.owners.get(TopicPartition(topic, p)) for p in sorted(numbers)]

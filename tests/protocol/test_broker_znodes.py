@@ -88,7 +88,7 @@ def test_an_address_of_ipv6_has_brackets(data: bytes) -> None:
     ],
 )
 def test_a_broker_without_address_is_malformed(data: bytes) -> None:
-    """A broker that tells no host and port is an error, not a broker at None."""
+    """A broker that shows no host and port is an error, not a broker at None."""
     with pytest.raises(MalformedZnodeError):
         decode_broker("/brokers/ids/3", data)
 

@@ -1,6 +1,6 @@
 """A member's machine in a world without servers: joining, what makes it rebalance, conflicts.
 
-Every run is checked as ``sim.world`` tells, and every step of every member against the table of its states.
+Every run is checked as ``sim.world`` shows, and every step of every member against the table of its states.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_an_id_held_by_a_leftover_session_is_waited_for() -> None:
 
 
 def test_waiting_for_an_id_survives_a_lost_connection() -> None:
-    """The watch on the id is lost with the connection: the node is looked at again."""
+    """The watch on the id is lost with the connection: the node is read again."""
     world, member = settled_member()
     again = world.join("m1")
     world.run(1.0)
@@ -275,7 +275,7 @@ def test_who_keeps_trying_gets_its_share_in_the_end() -> None:
 
 
 def test_a_filter_of_anothers_that_java_refuses_keeps_nobody_from_the_rest() -> None:
-    """Whose it is is told; the share is computed as if it were not there."""
+    """Whose it is is reported; the share is computed as if it were not there."""
     world = World(2)
     world.write("/consumers/g/ids/bad", b'{"version":1,"subscription":{"[t":1},"pattern":"white_list"}', ephemeral=True)
     member = world.join("m1")

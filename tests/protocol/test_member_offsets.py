@@ -1,6 +1,6 @@
 """A member's machine in a world without servers: where it starts, what it commits, its readers.
 
-Every run is checked as ``sim.world`` tells, and every step of every member against the table of its states.
+Every run is checked as ``sim.world`` shows, and every step of every member against the table of its states.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_a_partition_without_a_leader_is_read_when_it_has_settled_member() -> No
 
 
 def test_a_partition_that_has_a_leader_soon_is_no_news() -> None:
-    """New partitions are led a moment later than they are registered: nobody is told of that."""
+    """New partitions are led a moment later than they are registered: nobody is reported that."""
     world, member = settled_member()
     before = len(member.log)
     world.brokers.leaderless |= dict.fromkeys([TopicPartition("t", 4), TopicPartition("t", 5)])
@@ -367,7 +367,7 @@ def test_a_listener_s_commit_after_its_session_is_refused_at_once() -> None:
 
 
 def test_a_listener_commits_nothing_of_a_member_that_leaves_without() -> None:
-    """Who leaves without committing is told so at once by a commit, which would otherwise wait for itself."""
+    """Who leaves without committing is reported so at once by a commit, which would otherwise wait for itself."""
     world = World(1)
     every(T, world, 20)
     member = world.join("m1", **MANUAL)
@@ -383,7 +383,7 @@ def test_a_listener_commits_nothing_of_a_member_that_leaves_without() -> None:
 
 
 def test_a_listener_s_commit_leaves_out_what_was_taken_from_us() -> None:
-    """Claims are looked at before: the offset of a partition that somebody else has claimed stays as it is."""
+    """Claims are read before: the offset of a partition that somebody else has claimed stays as it is."""
     world = World(1)
     every(T, world, 20)
     world.join("m1", storage="kafka", **MANUAL)

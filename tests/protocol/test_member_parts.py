@@ -25,7 +25,7 @@ def watched() -> OwnedZnodes:
 
 
 def test_only_what_was_watched_and_did_not_change_is_surely_ours() -> None:
-    """Freshly claimed nodes are not watched yet: they are looked at before they are deleted."""
+    """Freshly claimed nodes are not watched yet: they are read before they are deleted."""
     holdings = OwnedZnodes()
     holdings.claim(SHARE)
     holdings.claimed(SHARE)
@@ -34,7 +34,7 @@ def test_only_what_was_watched_and_did_not_change_is_surely_ours() -> None:
 
 
 def test_a_doubt_is_kept_until_it_was_read() -> None:
-    """A change that is told while its node is being looked at needs another look."""
+    """A change that is reported while its node is being read needs another look."""
     holdings = watched()
     holdings.mark_unverified([A, TopicPartition("other", 0)])
     assert holdings.begin_check() == {A: ME}
@@ -45,7 +45,7 @@ def test_a_doubt_is_kept_until_it_was_read() -> None:
 
 
 def test_what_is_being_read_is_not_sure() -> None:
-    """A release in the middle of a look trusts nothing that is being looked at."""
+    """A release in the middle of a snapshot trusts nothing that is being read."""
     holdings = watched()
     holdings.mark_all_unverified()
     holdings.begin_check()
@@ -53,7 +53,7 @@ def test_what_is_being_read_is_not_sure() -> None:
 
 
 def test_a_read_that_found_a_loss_leaves_all_it_read_in_doubt() -> None:
-    """Where one owner node was changed by others, none of those looked at is deleted blindly."""
+    """Where one owner node was changed by others, none of those read is deleted blindly."""
     holdings = watched()
     holdings.mark_all_unverified()
     holdings.begin_check()

@@ -1,6 +1,6 @@
 """Groups under schedules of faults that hypothesis makes, and shrinks; and the table of a member's states.
 
-What is checked at every step is told in ``sim.world``; what must be so at the end in ``sim.play``.
+What is checked at every step is reported in ``sim.world``; what must be so at the end in ``sim.play``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A member's machine in a world without servers: lost connections, ended sessions, leaving.
 
-Every run is checked as ``sim.world`` tells, and every step of every member against the table of its states.
+Every run is checked as ``sim.world`` shows, and every step of every member against the table of its states.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_a_stopped_process_commits_nothing_when_it_goes_on() -> None:
 @pytest.mark.parametrize("seconds", [TIMEOUT / 2 + 0.1, TIMEOUT + 3.0])
 def test_a_stopped_process_begins_no_write_when_it_goes_on(seconds: float) -> None:
     """SIGSTOP past the lease, at each moment of a rebalance: whatever it was about to write, it does not send before it
-    knows that its session lives (which the world looks at), and all is read in the end."""
+    knows that its session lives (which the world reads), and all is read in the end."""
     for milliseconds in range(0, 60, 2):
         world, member = settled_member()
         every(T, world, 10)

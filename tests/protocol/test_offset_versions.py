@@ -116,7 +116,7 @@ def test_what_has_not_moved_is_not_written() -> None:
 
 
 def test_malformed_nodes_are_reported_one_by_one_and_never_written() -> None:
-    """A node that holds no offset is an error for its partition alone; a commit leaves it as it is."""
+    """A node that has no offset is an error for its partition alone; a commit leaves it as it is."""
     shop = Shop()
     shop.write(A, b"seven")
     shop.write(B, b"7")
@@ -261,7 +261,7 @@ def commit_and_takeover(shop: Shop, moment: int) -> bool:
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_takeover_between_any_two_operations_is_never_overwritten(lost: bool) -> None:
     """A commit finds a foreign write, or one of its own whose reply was lost, and meanwhile the partition is taken over
-    and its successor commits: between whichever operations that is, the successor's offset stands in the end."""
+    and its successor commits: between whichever operations that is, the successor's offset is in the end."""
     for moment in range(20):
         shop = Shop()
         shop.write(A, b"1")

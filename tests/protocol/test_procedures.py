@@ -50,7 +50,7 @@ def test_register_waits_for_another_session() -> None:
 
 
 def test_nobody_registers_below_an_ephemeral_node() -> None:
-    """Where somebody has made ``ids`` one, ZooKeeper refuses children: told at once, not tried for ever."""
+    """Where somebody has made ``ids`` one, ZooKeeper refuses children: reported at once, not tried for ever."""
     shop = Shop()
     shop.make("/consumers/g/ids", b"", ephemeral=True)
     with pytest.raises(do.RegistryRefusedError, match="refuses to create /consumers/g/ids/me: an ephemeral node"):
@@ -82,7 +82,7 @@ def test_unregister_leaves_anothers_node() -> None:
 
 
 def test_brokers_are_watched_only_while_there_is_none() -> None:
-    """A broker that comes or goes beside others is no reason to rebalance."""
+    """A broker that comes or goes while others stay is no reason to rebalance."""
     shop = Shop()
     assert shop.run(do.any_broker()) is False
     shop.make("/brokers/ids/1")
@@ -106,7 +106,7 @@ def test_partitions_are_in_numeric_order_and_topics_may_be_missing() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"{oops", b"{}", b'{"version":1}', b"\xff"])
 def test_a_topic_whose_node_is_damaged_keeps_nobody_from_the_others(damage: bytes) -> None:
-    """As for the Scala consumer it has no partitions, and its node is watched; what is wrong with it is told."""
+    """As for the Scala consumer it has no partitions, and its node is watched; what is wrong with it is reported."""
     shop = Shop()
     shop.register()
     shop.make("/brokers/topics/bad", damage)
@@ -296,7 +296,7 @@ def test_release_deletes_our_session_s_nodes_alone() -> None:
 
 
 def test_a_node_of_ours_that_somebody_wrote_to_is_released_all_the_same() -> None:
-    """Its version is not 0 any more: it is looked at, and deleted as what it is."""
+    """Its version is not 0 any more: it is read, and deleted as what it is."""
     shop = Shop()
     shop.run(do.claim("g", SHARE, shop.me))
     shop.server.apply(shop.other, SetData("/consumers/g/owners/t/1", b"?"))
@@ -316,7 +316,7 @@ def test_a_node_written_to_between_read_and_delete_is_read_again() -> None:
 
 
 def test_lost_owner_nodes_are_seen_and_the_others_watched() -> None:
-    """Deleted, re-made or changed nodes are lost; what is kept tells when it changes."""
+    """Deleted, re-made or changed nodes are lost; what is kept shows when it changes."""
     shop = Shop()
     shop.run(do.claim("g", SHARE, shop.me))
     assert shop.run(do.lost("g", SHARE, shop.me)) == ()

@@ -20,8 +20,8 @@ WANTED = [Get(path, watch=path != "/n/c") for path in PATHS]
 
 
 class Reader:
-    """A session that reads through ``Known``, and hears of watches as they are told: before the answers to a request
-    that are still to come, but an answer is handed on with the last one of its request."""
+    """A session that reads through ``Known``, and hears of watches as they are reported: before the answers to a
+    request that are still to come, but an answer is handed on with the last one of its request."""
 
     def __init__(self) -> None:
         self.shop = Shop()

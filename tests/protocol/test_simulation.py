@@ -127,7 +127,7 @@ def test_a_scenario_survives_its_file() -> None:
 
 
 def test_a_failure_becomes_a_short_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a group of many under many faults a member that deletes whatever it finds leaves a few, told in order."""
+    """Of a group of many under many faults a member that deletes whatever it finds leaves a few, reported in order."""
     mutants.mutants_sessions.deletes_without_reading(monkeypatch)
     found = next(
         candidate
@@ -188,7 +188,8 @@ def test_one_who_waits_for_its_id_is_patient_with_servers_that_restart() -> None
 
 def test_a_write_of_a_former_owner_is_remembered_when_it_owns_again() -> None:
     """One whose nodes were deleted by hand, and who is told late, commits once under its successor's eyes, and then has
-    its partition back. (The simulator's account, which forgot that then, blamed the successor, which told of it.)"""
+    its partition back. (The simulator's account, which forgot that then, blamed the successor, which reported of
+    it.)"""
     _run(Fault(4.9477, "robbed", 483, 2.412), seed=1000756, members=1, keep_trying=True, commit_interval=0.5)
 
 

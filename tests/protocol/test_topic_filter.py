@@ -76,7 +76,7 @@ def test_white_and_black_lists() -> None:
 
 
 def test_internal_topics_are_left_out_on_demand() -> None:
-    """Both kinds leave out Kafka's own topics unless told otherwise; which ones depends on the reader."""
+    """Both kinds leave out Kafka's own topics unless reported otherwise; which ones depends on the reader."""
     topics = ["a", "__consumer_offsets", "__transaction_state"]
     everything = TopicFilter("white_list", ".*")
     assert everything.select(topics) == ("a",)

@@ -31,7 +31,7 @@ LONG_AGO, HOUR = 1_600_000_000_000, 3_600_000
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker of one release: what zkgroup is told of it is where its ZooKeeper is."""
+    """A broker of one release: what zkgroup is reported is where its ZooKeeper is."""
 
     release: str
     connect: str
@@ -98,7 +98,7 @@ def test_consuming(broker: Broker, storage: str) -> None:
 
 def test_joining_in_kafka(broker: Broker) -> None:
     """Two members one after the other of a group at Kafka's coordinator read every message once; brokers of 0.8, which
-    have no such groups, are told by their registration, and refused in one line."""
+    have no such groups, are reported by their registration, and refused in one line."""
     topic, group = broker.topic(60), fresh_name("group")
     command = ["consume", topic, "--group", group, "--coordinator", "kafka", "--from-beginning"]
     if broker.release.startswith("0.8"):
@@ -114,8 +114,8 @@ def test_joining_in_kafka(broker: Broker) -> None:
 
 @pytest.mark.parametrize("store", ["zookeeper", "kafka"])
 def test_reading_and_resetting(broker: Broker, store: str) -> None:
-    """Ends and lag are told; offsets go to the ends of the logs, and to a time: to the message, where the release keeps
-    times, to the beginning of its segment where not. What was done can be undone."""
+    """Ends and lag are reported; offsets go to the ends of the logs, and to a time: to the message, where the release
+    keeps times, to the beginning of its segment where not. What was done can be undone."""
     topic, group = broker.topic(40), fresh_name("group")
     broker.zkgroup("reset-offsets", group, "--topic", topic, "--to-earliest", "--store", store, "--execute")
     inspected = broker.rows("inspect-group", group, "--store", store)

@@ -50,7 +50,7 @@ def registry_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_download_leaves_the_jars_and_nothing_else(registry_folder: Path, tmp_path: Path) -> None:
-    """After a download the cache holds the release's folder whole, and no working files."""
+    """After a download the cache has the release's folder whole, and no working files."""
     folder = kafka_jars("1.1.1")
     assert sorted(path.name for path in folder.iterdir()) == ["kafka_2.12-1.1.1.jar", "slf4j-log4j12-1.7.30.jar"]
     assert sorted(path.name for path in (tmp_path / "cache" / "kafka").iterdir()) == ["1.1.1", "lock"]
@@ -124,7 +124,7 @@ def test_unknown_release() -> None:
 
 
 def test_zookeeper_runs_on_a_part_of_the_jars() -> None:
-    """The ZooKeeper's class path holds its own jars, and a small part of pyspark's."""
+    """The ZooKeeper's class path has its own jars, and a small part of pyspark's."""
     jars = zookeeper_class_path().split(os.pathsep)
     assert any(Path(jar).name.startswith("zookeeper-3.") for jar in jars)
     assert len(jars) < len(list(pyspark_jars().glob("*.jar"))) / 3

@@ -1,4 +1,4 @@
-"""Every release of the table: a broker that takes messages, and a reference member that reads them."""
+"""Every release of the table: a broker that takes messages, and a Scala member that reads them."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_any_value_of_a_property_is_read_as_it_was_written(properties: dict[str,
     assert {one.key: one.value for one in found} == {key: value.strip(BLANKS) for key, value in properties.items()}
 
 
-BLANKS = "".join(map(chr, range(33)))  # what our reader drops, as the reference does
+BLANKS = "".join(map(chr, range(33)))  # what our reader drops, as the Scala consumer does
 
 
 @pytest.mark.parametrize("release", ["0.8.2.2", "1.1.1"])

@@ -34,7 +34,7 @@ def test_a_session_is_ended_at_once(zookeeper: Sandbox) -> None:
 def test_a_scala_member_registers_again(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """A reference member whose session was ended comes back under a new one: the trick works on foreign sessions."""
+    """A Scala member whose session was ended comes back under a new one: the trick works on foreign sessions."""
     group, topic = unique("group"), make_topic()
     with cluster.member(group, topic) as member:
         registration = Exists(znodes.member_id(group, member.id))
@@ -43,7 +43,7 @@ def test_a_scala_member_registers_again(
             stat = registry.read([registration])[0]
             return stat.owner if isinstance(stat, Stat) else None
 
-        # Before that the reference has not subscribed to expiries yet: it would never come back.
+        # Before that the Scala consumer has not subscribed to expiries yet: it would never come back.
         wait_until(lambda: member.has_streams, 30, "the member's first rebalance")
         before = wait_until(owner, 30, "the member is registered")
         expire_session(cluster.address, before)

@@ -13,7 +13,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 def test_shared_cluster_takes_messages(
     cluster: Sandbox, kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., object]
 ) -> None:
-    """A topic made through ZooKeeper holds exactly what was produced to it, partition by partition."""
+    """A topic made through ZooKeeper has exactly what was produced to it, partition by partition."""
     topic = make_topic(3)
     fill(topic, 10, 3)
     partitions = [TopicPartition(topic, p) for p in range(3)]

@@ -88,7 +88,7 @@ def test_wrong_password(secured: Secured, mechanism: str) -> None:
     ],
 )
 def test_certificates_of_brokers(secured: Secured, kind: str, why: str) -> None:
-    """Each defect has its own words, where librdkafka has one for all; without looking at hosts another host's will
+    """Each defect has its own words, where librdkafka has one for all; without reading hosts another host's will
     do. Nobody hammers at the broker meanwhile."""
     with TlsProxy(secured.sandbox.listener("PLAINTEXT"), bad_server(secured, kind), secured.folder) as proxy:
         args = from_brokers(proxy.address, "SSL", "--ssl-ca-file", str(secured.security.ca))
@@ -129,7 +129,7 @@ def test_client_certificates_that_brokers_refuse(secured: Secured, kind: str | N
     ids=["", "bare"],
 )
 def test_whichever_way_a_refusal_is_reported(secured: Secured, said: str, kind: str | None, why: str) -> None:
-    """librdkafka (2.16) tells the same refusal in either form, on a busy machine often in the second: that one was
+    """librdkafka (2.16) shows the same refusal in either form, on a busy machine often in the second: that one was
     tried again, until the time was over. A connection that just ended is tried again."""
     shown = secured.shows(bad_client(secured, kind), "--ssl", "told") if kind else []
     properties = {"security.protocol": "SSL", "ssl.ca.location": str(secured.security.ca)}
@@ -155,7 +155,7 @@ def test_whichever_way_a_refusal_is_reported(secured: Secured, said: str, kind: 
     ],
 )
 def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why: str) -> None:
-    """A client that speaks something else than the listener is told what, and what to choose."""
+    """A client that speaks something else than the listener is reported what, and what to choose."""
     security, address = secured.security, secured.sandbox.listener(listener)
     options = ["--ssl-ca-file", str(security.ca)] if protocol.endswith("SSL") else []
     if protocol.startswith("SASL"):
@@ -167,7 +167,7 @@ def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why:
 
 
 def test_oauthbearer_without_a_token(secured: Secured) -> None:
-    """That none can be had is told before anything is connected, that none was had as soon as that is known."""
+    """That none can be had is reported before anything is connected, that none was had as soon as that is known."""
     for mechanism in ("sasl.mechanism=OAUTHBEARER", "sasl.mechanisms=oauthbearer"):
         args = from_brokers(secured.sandbox.listener("CLIENTS"), "SASL_PLAINTEXT", "-X", f"kafka.{mechanism}")
         assert "OAUTHBEARER has no token, and nothing to get one with: give -X" in secured.run(*args, code=2)
@@ -215,7 +215,7 @@ def test_a_zookeeper_that_wants_a_user(
     with_none: str | None,
     with_credentials: str,
 ) -> None:
-    """Who names none is told so, in one line, by whatever comes first; nothing is taken for what is there."""
+    """A missing one is reported in one line, whatever comes first; nothing is taken for what is there."""
     provider = "-Dzookeeper.authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dzookeeper.{wants} {provider}")
     sandbox = make_sandbox(brokers=0)
@@ -257,7 +257,7 @@ def test_a_zookeeper_that_wants_a_user(
     ids=" ".join,
 )
 def test_wrong_password_for_zookeeper(secured: Secured, command: tuple[str, ...]) -> None:
-    """The user is named, the password is not: before anything is looked at that could be taken for what is there. A
+    """The user is named, the password is not: before anything is read that could be taken for what is there. A
     connection is told to be up before the login has ended (kazoo)."""
     password = secured.file("wrong", WRONG)
     line = refused(secured, *command, "-c", secured.name, "--zookeeper-sasl-password-file", password)

@@ -18,8 +18,8 @@ from zkgroup.sandbox.topic_admin import fill_topic
 
 @pytest.mark.long
 def test_tls_with_0_9(make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, tmp_path: Path) -> None:
-    """A group is consumed in, looked at and reset by time over TLS; SASL is refused, since no listener has it; a
-    broker's certificate of another authority is told."""
+    """A group is consumed in, read and reset by time over TLS; SASL is refused, since no listener has it; a
+    broker's certificate of another authority is reported."""
     authority = Authority.make("old")
     (tmp_path / "server.p12").write_bytes(authority.issue(HOST, [HOST]).key_store(authority.own))
     (tmp_path / "ca.pem").write_bytes(authority.own.pem)

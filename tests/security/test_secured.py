@@ -133,8 +133,8 @@ def test_client_certificates(secured: Secured) -> None:
 
 
 def test_a_group_from_its_first_member_to_a_copy(secured: Secured) -> None:
-    """A member reads and commits to both stores; groups are looked at, reset by time and copied; all nodes that are
-    made belong to the user, and everybody may read them, as the profile says and as the reference does."""
+    """A member reads and commits to both stores; groups are read, reset by time and copied; all nodes that are
+    made belong to the user, and everybody may read them, as the profile says and as the Scala consumer does."""
     group, user = fresh_name("group"), ("-c", secured.name)
     member = ("consume", TOPIC, "--group", group, "--from-beginning", "--until-end")
     read = secured.run(*member, "-X", "offsets.storage=kafka", "-X", "dual.commit.enabled=true", *user)
@@ -212,7 +212,7 @@ def over_tls(secured: Secured) -> Iterator[Registry]:
 
 
 def test_answers_of_every_size(over_tls: Registry) -> None:
-    """What TLS has decrypted and the kernel tells of no more is read at once: answers larger than a record, and
+    """What TLS has decrypted and the kernel reports no more is read at once: answers larger than a record, and
     thousands that share one, in both directions."""
     root = f"/{fresh_name('sizes')}"
     over_tls.write(Ensure(root))
@@ -354,7 +354,7 @@ MINE = {Acl("sasl", "zkgroup", 31), Acl("x509", "CN=zkgroup", 31)}
 def test_ephemeral_nodes_have_the_access_list_too(
     secured: Secured, over_tls: Registry, options: tuple[str, ...], acl: tuple[Acl, ...], wanted: set[Acl]
 ) -> None:
-    """The id and owner nodes of a member at work, and the node that makes its group rebalance: whoever could write
+    """The id and owner nodes of a member active, and the node that makes its group rebalance: whoever could write
     them could stop the group, or take its partitions."""
     group, seen = fresh_name("held"), []
     owned = [znodes.owner(group, TopicPartition(TOPIC, number)) for number in range(3)]

@@ -29,7 +29,7 @@ def no_sandbox(name: str) -> tuple[str, None]:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> str:
-    """A file that holds the secret, and that only its owner may read."""
+    """A file that has the secret, and that only its owner may read."""
     path = tmp_path / "secret"
     path.write_text(SECRET + "\n")
     path.chmod(0o600)
@@ -276,7 +276,8 @@ def test_what_is_made_of_settings_shows_no_secret(tmp_path: Path, secret: str) -
 
 
 def test_settings_for_another_machine(tmp_path: Path) -> None:
-    """Certificates and keys go along as text; a folder of authorities stays a folder; what cannot be read is told."""
+    """Certificates and keys go along as text; a folder of authorities stays a folder; what cannot be read is
+    reported."""
     (tmp_path / "ca.pem").write_text("CA")
     (tmp_path / "key.pem").write_text("KEY")
     here = {"ssl.ca.location": f"{tmp_path}/ca.pem", "ssl.key.location": f"{tmp_path}/key.pem", "a": "b"}
@@ -325,7 +326,7 @@ INSIDE, OUTSIDE, PLAIN = ("INSIDE", "SSL"), ("OUTSIDE", "SSL"), ("PLAINTEXT", "P
          ["h1:1001", "h2:1000", "h3:1000"]),
         # TLS is more than what was asked for.
         ([broker(1, PLAIN, INSIDE)], "PLAINTEXT", "INSIDE", ["h1:1001"]),
-        # A broker that lacks it is told of by the others.
+        # A broker that lacks it is reported by the others.
         ([broker(1, OUTSIDE), broker(2, PLAIN)], "SSL", "OUTSIDE", ["h1:1000"]),
     ],
 )  # fmt: skip
@@ -352,7 +353,7 @@ def test_no_such_listener(protocol: str | None, listener: str | None, why: str) 
 
 @pytest.mark.parametrize("protocol", [None, "SASL_SSL", "CLIENTS"])
 def test_a_listener_without_a_protocol(protocol: str | None) -> None:
-    """Its name is not taken for what it speaks, whether it is asked for or told of."""
+    """Its name is not taken for what it speaks, whether it is asked for or reported of."""
     data = b'{"version":4,"endpoints":["CLIENTS://h:9092"],"listener_security_protocol_map":{"X":"SSL"}}'
     found = decode_broker("/brokers/ids/1", data)
     with pytest.raises(UsageError, match=r"the listener CLIENTS speaks is not known: .*another") as refused:

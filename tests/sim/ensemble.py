@@ -30,7 +30,7 @@ class SimServer(ModelZooKeeper):
     """An ensemble as its clients see it: one tree, and a clock for each session.
 
     A session ends when nothing was heard of it for its time-out, at the next tick (``tick`` = 0: at once), as a leader
-    does that looks at its buckets of sessions once a tick.
+    does that reads its buckets of sessions once a tick.
     """
 
     def __init__(self, clock: Clock, tick: float = 0.0) -> None:

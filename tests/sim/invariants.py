@@ -37,10 +37,10 @@ class Invariants:
     2. Offsets never go back, nor past what was delivered.
     3. No record is lost: nothing is delivered beyond what was read before (``lossless``).
     4. A batch is delivered by the partition's owner alone. One whose session was ended early delivers one batch a
-       partition more, if it can be told; past its lease nothing.
+       partition more, if it can be reported; past its lease nothing.
     5. Nothing is delivered that was committed before.
     6. Nobody deletes what is another's.
-    9. Nobody begins a write for a session past its lease, as far as its client was told of it: sync and reads are none.
+    9. Nobody begins a write for a session past its lease, as far as its client was reported: sync and reads are none.
 
     Scala consumers promise none of this: what they break is counted, in ``wrongs``.
     """
@@ -59,7 +59,7 @@ class Invariants:
         self.by_former_owners = 0  # commits that were accepted in spite of a successor
         self.repeated = 0
         self.wrongs: Counter[str] = Counter()
-        self.spans_of_trouble: dict[str, float] = {}  # member → until when it may not be told at once
+        self.spans_of_trouble: dict[str, float] = {}  # member → until when it may not be reported at once
         self.lossless = lossless
         self._after_end: Counter[tuple[int, TopicPartition]] = Counter()
         self._by_session: dict[int, SimMember | ScalaConsumer] = {}
@@ -118,7 +118,7 @@ class Invariants:
         self.handed[p] = max(self.handed.get(p, 0), run.next)
 
     def _check_after_the_end(self, member: SimMember | ScalaConsumer, session: int, run: Run) -> None:
-        """The session was ended early: who can be told delivers one batch, who cannot, nothing past the lease."""
+        """The session was ended early: who can be reported delivers one batch, who cannot, nothing past the lease."""
         ended = self.early[session]
         past = self.clock.now - ended
         if past >= TIMEOUT / 2:

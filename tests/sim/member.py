@@ -158,7 +158,7 @@ class SimMember(SimProcess):
             case ev.Send(request, _, ops):
                 sent_at = self._clock.now
                 assert self.session is not None, "sent without a session"
-                self._sending(self, ops)  # the driver looks at the lease once more: here no time has gone by
+                self._sending(self, ops)  # the driver reads the lease once more: here no time has gone by
                 self.session.submit(ops, lambda results: self.post(ev.Reply(request, results, sent_at)))
             case ev.Pause(generation, abandon):
                 self.reader.pause(

@@ -49,7 +49,7 @@ OWN: dict[str, Scenario] = {
             Fault(11.73, "cut one", 2, 1.0),
         ),
     ),
-    # A broker comes between the two answers of a look for one.
+    # A broker comes between the two answers of a snapshot for one.
     "deaf_while_it_reads_brokers": Scenario(
         83,
         "range",

@@ -73,7 +73,7 @@ def writes_past_the_lease(patch: Patch) -> None:
 
 @mutant
 def commits_to_kafka_past_the_lease(patch: Patch) -> None:
-    """Does not look at the lease before a commit to Kafka, which has no compare-and-set."""
+    """Does not read the lease before a commit to Kafka, which has no compare-and-set."""
     patch.setattr(Member, "holds_lease", lambda self, epoch, now: True)
     patch.setattr(_Commit, "_to_kafka", _to_kafka_without_lease)
 
@@ -89,7 +89,7 @@ def _to_kafka_without_lease(self: Any, foreign: Any) -> None:
 
 @mutant
 def commits_to_kafka_under_the_next_session(patch: Patch) -> None:
-    """Asks whether the lease holds, and not whose: a commit that waited is sent under the next session. (Ours, found by
+    """Asks whether the lease has, and not whose: a commit that waited is sent under the next session. (Ours, found by
     the simulation.)"""
     patch.setattr(Member, "holds_lease", lambda self, epoch, now: self.lease.holds(now))
 
@@ -109,14 +109,14 @@ def deletes_without_reading(patch: Patch) -> None:
 
 @mutant
 def sure_of_everything(patch: Patch) -> None:
-    """Believes that what it claimed once is its own still, and deletes it without a look."""
+    """Believes that what it claimed once is its own still, and deletes it without a snapshot."""
     release = OwnedZnodes.release
     patch.setattr(OwnedZnodes, "release", lambda self: (lambda share: (release(self)[0], share))(set(self.share)))
 
 
 @mutant
 def claims_by_value(patch: Patch) -> None:
-    """Takes a node that names it for its own, without a look at the session that holds it (CURATOR-444, -620, -696)."""
+    """Takes a node that names it for its own, whatever its session (CURATOR-444, -620, -696)."""
     clear = procedures._clear_the_way
 
     def by_value(group: str, refused: Any, total: int, session_id: int) -> Any:
@@ -242,7 +242,7 @@ def ignores_new_partitions(patch: Patch) -> None:
 
 @mutant
 def watches_once(patch: Patch) -> None:
-    """Takes a watch for one that stays: it is not set again after it was told."""
+    """Takes a watch for one that stays: it is not set again after it was reported."""
     reading = Acquisition.read_group
 
     def once(self: Acquisition) -> Any:

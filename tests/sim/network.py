@@ -83,8 +83,9 @@ class SimSession:
 
     @property
     def proven_until(self) -> float:
-        """Until when its client may take it for alive, by what it was told: for half of the time-out from its begin, or
-        from the sending of the last request whose answer proves that. An account apart from the member's own."""
+        """Until when its client may take it for alive, by what it was reported: for half of the time-out from its
+        begin, or from the sending of the last request whose answer proves that. An account apart from the member's
+        own."""
         return self._proven_at + self._timeout / 2
 
     def submit(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
@@ -105,7 +106,7 @@ class SimSession:
             first += count
 
     def close(self) -> None:
-        """The client ends its session, if it can; whatever comes after is not told."""
+        """The client ends its session, if it can; whatever comes after is not reported."""
         self._closed = True
         if self.up and self._connected and not self.frozen:
             connection = self._connection
@@ -307,7 +308,7 @@ class SimSession:
         pending.done(list(pending.results))
 
     def watched(self, event: Changed) -> None:
-        """The server tells of a change: in the order of its answers, but a watch that comes late holds up what is
+        """The server reports a change: in the order of its answers, but a watch that comes late holds up what is
         behind it."""
         connection = self._connection
 
@@ -327,7 +328,7 @@ class SimSession:
         self._clock.after(at - self._clock.now, heard)
 
     def server_closed(self) -> None:
-        """The session has ended; its server tells the client by closing the connection, when it hears of that."""
+        """The session has ended; its server shows the client by closing the connection, when it hears of that."""
         if self.follower is not None:
             if not self.follower.cut_off:
                 connection = self._connection

@@ -171,7 +171,7 @@ class Play:
             raise Violation(f"takes its own write for somebody else's: {member.name}", world.clock.now)
 
     def _calm_scala_consumers(self) -> None:
-        """Scala consumers may sit there and own nothing until something changes: a nudge, and in the end a
+        """Scala consumers may sit there and own nothing until something changes: a rebalance, and in the end a
         restart, is what an operator would do."""
         world = self.world
         for _ in range(3):

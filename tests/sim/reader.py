@@ -15,7 +15,7 @@ PACE = 0.05  # seconds for a batch, on the average
 
 
 class SimReader:
-    """``delivered`` and ``consumed`` are told of each batch: when the reader gets it, and when it is done with it."""
+    """``delivered`` and ``consumed`` are reported each batch: when the reader gets it, and when it is done with it."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ from zkgroup.protocol.operations import (
 
 
 class Real:
-    """A session on a real ZooKeeper. ``notified`` are the nodes that it was told have changed."""
+    """A session on a real ZooKeeper. ``notified`` are the nodes that it was reported have changed."""
 
     def __init__(self, address: str, timeout: float = 6.0) -> None:
         self.notified: list[str] = []

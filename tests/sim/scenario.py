@@ -137,7 +137,7 @@ class Scenario:
 
 
 def scenario(seed: int) -> Scenario:
-    """What the seed stands for. Small groups are frequent, large ones (to 16 members, 64 partitions) occur."""
+    """What the seed means. Small groups are frequent, large ones (to 16 members, 64 partitions) occur."""
     random = Random(seed)
     members = random.choice((2, 2, 2, 3, 3, 3, 4, 4, 5, 6, 8, 12, 16))
     partitions = random.choice((1, 2, 3, 4, 4, 5, 6, 6, 8, 8, 12, 16, 32, 64))

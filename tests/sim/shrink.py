@@ -1,4 +1,4 @@
-"""A failing scenario cut down to what it needs, and told in plain words."""
+"""A failing scenario cut down to what it needs, and reported in plain words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels between a client and its server, and who is told of what becomes of it."""
+"""What travels between a client and its server, and who is reported what becomes of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROOFS = (Create, SetData, Delete, Transaction, Sync)
 
 
 class Report(Protocol):
-    """Told of each fault that takes effect, and until when it lasts."""
+    """Reported of each fault that takes effect, and until when it lasts."""
 
     def __call__(self, fault: str, until: float = 0.0) -> None: ...
 

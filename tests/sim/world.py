@@ -26,7 +26,7 @@ from zkgroup.protocol.znodes import Registration
 class World(Invariants):
     """One ZooKeeper, one broker, the members of one group, and somebody with a shell (``operator``).
 
-    ``report`` is told of every fault that takes effect. ``digest`` sums up all that has happened.
+    ``report`` is reported every fault that takes effect. ``digest`` sums up all that has happened.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class World(Invariants):
         return report
 
     def trouble(self, name: str, until: float) -> None:
-        """Until then a member may not be told at once what happens to its session."""
+        """Until then a member may not be reported at once what happens to its session."""
         self.spans_of_trouble[name] = max(until, self.spans_of_trouble.get(name, 0.0))
 
     @property

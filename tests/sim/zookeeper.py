@@ -51,7 +51,7 @@ class Znode:
     owner: int
     pzxid: int
     children: dict[str, None] = field(default_factory=dict)
-    acl: tuple[Acl, ...] = OPEN  # kept and told, not enforced
+    acl: tuple[Acl, ...] = OPEN  # kept and reported, not enforced
 
     @property
     def stat(self) -> Stat:

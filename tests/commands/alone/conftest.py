@@ -1,4 +1,4 @@
-"""A cluster of their own for tests that look at all groups of one: those of all other tests would be among them, by the
+"""A cluster of their own for tests that read all groups of one: those of all other tests would be among them, by the
 hundred."""
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def test_findings_count_as_severe_as_they_are(check: Check, groups: Groups, topi
 def test_a_group_that_commits_nothing_any_more_is_critical(
     check: Check, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
 ) -> None:
-    """Burrow's STOP over the looks of two minutes; of offsets in Kafka, whose time nobody tells."""
+    """Burrow's STOP over the snapshots of two minutes; of offsets in Kafka, whose time no server reports."""
     group = unique("group")
     commit_in_kafka(kafka, group, {TopicPartition(topic, p): 8 for p in range(3)})
     for _ in range(2):
@@ -237,7 +237,7 @@ def test_prometheus_reads_the_metrics(
 def test_metrics_of_one_group_to_stdout_and_with_a_verdict(
     check: Check, cluster: Sandbox, groups: Groups, topic: str, tmp_path: Path
 ) -> None:
-    """``offsets`` writes them as well; beside a check they have its statuses."""
+    """``offsets`` writes them as well; next to a check they have its statuses."""
     group = groups.make({}, {}, {(topic, p): 10 for p in range(3)})
     result = run("offsets", group, "--metrics", "-", "-z", cluster.connect)
     assert (result.returncode, result.stderr) == (0, "")

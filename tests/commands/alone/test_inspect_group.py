@@ -152,7 +152,7 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
     assert partitions[1].split() == ["topic", "partition", "committed", "log_end", "lag", "leader", "owner"]
     assert partitions[2].split() == [topic, "0", "4", "10", "6", "1", ONE.replace("@", ill) + "-0"]
     assert partitions[3].split() == [topic, "1", "15", "10", "-5", "1", ONE.replace("@", ill) + "-0"]
-    # What matters stands within 80 columns.
+    # What matters is within 80 columns.
     assert all(line.index(line.split()[-1]) < 80 for line in partitions[1:])
     assert findings[0] == "findings"
     assert findings[1] == f"critical  offset-beyond-end: {topic}-1"
@@ -185,7 +185,7 @@ def test_what_is_no_finding_is_not_explained() -> None:
 
 
 def test_on_a_terminal(cluster: Sandbox, ill: str) -> None:
-    """Findings are folded to its width, and nothing is cut off; how bad they are is told in colour, too."""
+    """Findings are folded to its width, and nothing is cut off; their severity is a colour, too."""
     code, shown = run_on_terminal(
         "inspect-group",
         ill,
@@ -283,7 +283,7 @@ def test_a_group_in_kafka(cluster: Sandbox, kafka: KafkaSettings, topic: str, un
 
 
 def test_a_group_in_both(cluster: Sandbox, kafka: KafkaSettings, healthy: str, topic: str) -> None:
-    """Two columns more set the two offsets side by side, in JSON, as a table and as CSV."""
+    """Two columns more set the two offsets together, in JSON, as a table and as CSV."""
     commit_in_kafka(kafka, healthy, {TopicPartition(topic, 0): 6})
     found = inspected(cluster, healthy)
     assert found["store"] == "both"
@@ -311,7 +311,7 @@ def test_brokers_that_are_away(cluster: Sandbox, healthy: str) -> None:
 
 
 def test_a_second_snapshot(cluster: Sandbox, groups: Groups, topic: str, fill: Callable[..., object]) -> None:
-    """--recheck-after looks twice: what is the same both times is told as before."""
+    """--recheck-after reads twice: what is the same both times is reported as before."""
     group = groups.make({ONE: static({topic: 1})}, {(topic, 0): f"{ONE}-0", (topic, 1): f"{ONE}-0"}, {(topic, 0): 1})
     once, twice = inspected(cluster, group), inspected(cluster, group, "--recheck-after", "0.2")
     assert [(f["code"], f["subject"]) for f in twice["findings"]] == [

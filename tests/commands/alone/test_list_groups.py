@@ -103,7 +103,7 @@ def test_partitions_that_came_while_a_group_was_stopped(
     cluster: Sandbox, groups: Groups, kafka: KafkaSettings, make_topic: Callable[..., str],
     fill: Callable[..., object], unique: Callable[[str], str],
 ) -> None:  # fmt: skip
-    """Messages of partitions that the group has no offset of, beside others of the topic, make its lag a lower bound,
+    """Messages of partitions that the group has no offset of, next to others of the topic, make its lag a lower bound,
     wherever it is kept; what is empty does not. offsets and inspect-group have a row for each."""
     topic = make_topic(2)
     fill(topic, 10, 1)  # all in the first partition
