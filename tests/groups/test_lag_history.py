@@ -66,11 +66,11 @@ def test_many_processes_use_one_file(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from test_lag_history import look
-from zkgroup.groups.monitoring.lag_history import History
+from test_lag_history import snapshot_at
+from zkgroup.groups.monitoring.lag_history import LagHistory
 for number in range(20):
-    with History(Path(sys.argv[1])) as history:
-        history.keep("zk:1", [look(number, group=sys.argv[2])])
+    with LagHistory(Path(sys.argv[1])) as history:
+        history.keep("zk:1", [snapshot_at(number, group=sys.argv[2])])
 """
     path = tmp_path / "h.sqlite3"
     arguments = [sys.executable, "-c", program, str(path)]
