@@ -150,13 +150,13 @@ def _groups(ctx: typer.Context, offered: list[str]) -> None:
         offered.extend(Coordinators(kafka, PATIENCE).names().names)
 
 
-def _within(seconds: float, look: Callable[[list[str]], object]) -> list[str]:
-    """What ``look`` has put into its list by then. Its thread is abandoned: the process is about to end."""
+def _within(seconds: float, collect: Callable[[list[str]], object]) -> list[str]:
+    """What ``collect`` has put into its list by then. Its thread is abandoned: the process is about to end."""
 
     def run() -> None:
         try:
             with contextlib.suppress(ZkgroupError):  # a TAB has nowhere to complain
-                look(offered)
+                collect(offered)
         finally:
             over.set()
 

@@ -82,7 +82,7 @@ def demo_message(number: int) -> Record:
 
 
 def until(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
-    """Wait until ``condition`` holds; raise ``ZkgroupError`` after ``timeout`` seconds."""
+    """Wait until ``condition`` is true; raise ``ZkgroupError`` after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

@@ -31,7 +31,7 @@ def exit_code_for(
     failed: Callable[[str], int] | None = None,
     render: Callable[[str | Notice | Remedy | ZkgroupError], str] = str,
 ) -> int:
-    """Run ``work`` and return the exit code; what went wrong stands in one line on stderr.
+    """Run ``work`` and return the exit code; an error is one line on stderr.
 
     An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
     traceback of what nobody expected. ``settled`` is called when ``work`` is over. ``failed`` is given the failure as
@@ -44,7 +44,7 @@ def exit_code_for(
             sys.stdout.flush()
         settled()
         code = result if type(result) is int else 0
-    except BaseException as raised:  # noqa: BLE001  # the process ends here, and _settle tells why
+    except BaseException as raised:  # noqa: BLE001  # the process ends here, and _settle says why
         settled()
         found = unwrap_system_error(raised)
         error = found if isinstance(found, KeyboardInterrupt | Terminated) else raised
@@ -105,7 +105,7 @@ def printing(stream: TextIO) -> Iterator[None]:
 
 def say(message: str, *, kind: str = "") -> None:
     """One line on stderr: ``zkgroup: message``, or ``zkgroup: warning: message``."""
-    # Nobody may read stderr any more: the exit code still tells.
+    # stderr may be closed: the exit code remains.
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{PROGRAM}: {kind and kind + ': '}{one_line(message)}\n")
         sys.stderr.flush()

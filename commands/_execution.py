@@ -119,7 +119,7 @@ class Change:
             self.refuse(RefusedError(why, "give --zookeeper, or --no-zookeeper-members if there are surely none"))
 
     def refuse(self, error: RefusedError) -> None:
-        """Raise ``error``; beside a plan only say that it would be raised."""
+        """Raise ``error``; with a plan only say that it would be raised."""
         if self.execute:
             raise error
         self.warn([notice_of("--execute would be refused", error)])
@@ -133,7 +133,7 @@ class Change:
             self.refuse(refused)
 
     def forewarn(self, registry: Registry | None, group: str, needs: Sequence[Need]) -> None:
-        """Beside a plan say which permissions are missing for it, in ZooKeeper; what ``--execute`` lacks ZooKeeper
+        """With a plan say which permissions are missing, in ZooKeeper; what ``--execute`` lacks ZooKeeper
         itself refuses."""
         if registry is not None and needs and not self.execute:
             from zkgroup.groups.changes.missing_permissions import refusal

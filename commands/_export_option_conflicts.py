@@ -18,7 +18,7 @@ _PLACE: Final = ("group", "to", "output")
 _REPORTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "status": ("shows runs as they are", _PLACE),
     "history": ("shows whole runs", _PLACE),
-    "verify": ("checks all that the folder holds", _PLACE),
+    "verify": ("checks everything in the folder", _PLACE),
 }
 
 #: A Spark property with a secret, by what its key says; as Spark's own ``spark.redaction.regex``.

@@ -82,7 +82,7 @@ def _verify(ctx: typer.Context, destination: Destination, group: str | None, out
     if group is not None:
         with open_registry(connection(ctx)) as registry:
             notes += [
-                f"{f'run {row.run}' if row.run else 'an export'} of group {group} is not finished: --status tells"
+                f"{f'run {row.run}' if row.run else 'an export'} of group {group} is not finished: see --status"
                 for row in status(registry, group, destination)
                 if row.state != "running"
             ]
@@ -91,7 +91,7 @@ def _verify(ctx: typer.Context, destination: Destination, group: str | None, out
                 try:
                     if newest is not None:
                         committed = {group: read_committed(registry, group, newest, notes.append)}
-                except MalformedZnodeError as error:  # which tells nothing of the files
+                except MalformedZnodeError as error:  # which says nothing about the files
                     broken = error
                     notes.append(f"the offsets of group {group} are not compared: {error.message}")
     rows = check(destination, committed, notes.append)

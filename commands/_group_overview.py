@@ -106,7 +106,7 @@ def _without_name(finding: Finding, group: str) -> Finding:
 
 
 def _say_more() -> None:
-    sys.stdout.write("\nzkgroup inspect-group --explain CODE tells more about a finding\n")
+    sys.stdout.write("\nzkgroup inspect-group --explain CODE explains a finding\n")
 
 
 def _title(text: str) -> None:

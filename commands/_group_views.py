@@ -44,7 +44,7 @@ def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Calla
 
     def find() -> KafkaSettings:
         from zkgroup.clients.zookeeper.registered_brokers import (
-            Brokers,  # confluent-kafka: 60 ms that not every look needs
+            Brokers,  # confluent-kafka: 60 ms that not every command needs
         )
 
         if settings.bootstrap or registry is None:
@@ -77,7 +77,7 @@ def read_one_group(ctx: typer.Context, group: str, *, store: Store = "both") -> 
 
     keep_everything()
     settings = connection(ctx)
-    with working(ctx, f"looking at group {group}"), open_stores(settings, None) as (registry, _):
+    with working(ctx, f"reading group {group}"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
         return read_group(registry, group, kafka=brokers, store=store, timeout=settings.timeout)
 
@@ -91,13 +91,13 @@ def read_all_groups(
 
     keep_everything()
     settings = connection(ctx)
-    with working(ctx, "looking at all groups"), open_stores(settings, None) as (registry, _):
+    with working(ctx, "reading all groups"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
         return read_groups(registry, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
 
 
 def keep_everything() -> None:
-    """A look keeps all that it makes until it is shown, and then the process ends: the garbage collector would only
+    """A snapshot is kept until it is shown, and then the process ends: the garbage collector would only
     walk over it again and again, which takes a quarter of the time."""
     gc.disable()
 

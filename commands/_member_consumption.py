@@ -91,7 +91,7 @@ def _take_part(
 ) -> int:
     def missing() -> str:
         member = connector.statistics()
-        mine = {partition: ends.get(partition, 0) for partition in member.owned if partition not in member.held}
+        mine = {partition: ends.get(partition, 0) for partition in member.owned if partition not in member.held_back}
         return sink.missing(mine) if member.phase == "owning" else f"its share ({member.phase})"
 
     # A reader of the output that is gone may have died with what was written: that is left to be read again.
@@ -101,14 +101,14 @@ def _take_part(
             if not stop:
                 sink.start(_join(connector, selection, streams, report_ends=limits.until_end))
                 wait_until_time_to_leave(sink, limits, stop, missing)
-            held = connector.statistics().held
+            held_back = connector.statistics().held_back
             gone = sink.reader_gone
             connector.leave(commit=not gone)
             sink.wait(connector.config.quiesce_timeout_ms / 1000 + LAST_WRITE)
         except (KeyboardInterrupt, Terminated):
             connector.leave(at_once=True)
             raise
-    for partition, why in held.items() if not stop and not gone else ():
+    for partition, why in held_back.items() if not stop and not gone else ():
         raise ZkgroupError(f"{partition} was not read: {why}")
     return exit_code(sink, stop, "what was not written is not committed")
 

@@ -173,7 +173,7 @@ def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Bu
     """One JSON object a line: topic, partition, offset, timestamp, timestamp_type, key, value, headers.
 
     ``timestamp`` is ISO 8601 in UTC; null where there is none, and for a number that no calendar has, which then is in
-    ``timestamp_raw`` beside it. Keys, values and header values are text, ``{"base64": …}`` where they are not
+    ``timestamp_raw``, too. Keys, values and header values are text, ``{"base64": …}`` where they are not
     UTF-8, or null. ``headers`` is a list of ``{"key": …, "value": …}``.
     """
     if (native := _native(batch)) is not None:
@@ -339,8 +339,8 @@ def _json_column(contents: list[bytes | None]) -> Parts:
     """Keys or values as JSON, with the fixed text around them."""
     if contents.count(None) == len(contents):
         return (b"null",)
-    # All at once: joined, checked to be UTF-8, and escaped. What has not grown by that holds nothing to escape;
-    # otherwise it is cut at the separator. If any content holds that, there are more pieces than messages.
+    # All at once: joined, checked to be UTF-8, and escaped. What has not grown by that has nothing to escape;
+    # otherwise it is cut at the separator. If any content has that, there are more pieces than messages.
     try:
         joined = _SEPARATOR.join(contents)  # type: ignore[arg-type]
         escaped = orjson.dumps(joined.decode())

@@ -30,7 +30,7 @@ _OBJECTS: Final = frozenset({"json"})
 Row: TypeAlias = Mapping[str, Any] | object
 
 GAP = "  "
-# Characters of a cell in a table: a node holds up to a megabyte. JSON and CSV have all of it.
+# Characters of a cell in a table: a node may have a megabyte. JSON and CSV have all of it.
 MAX_CELL = 4000
 # Columns: a wider cell does not widen its column.
 WIDEST = 120

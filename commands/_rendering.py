@@ -1,5 +1,5 @@
 """Errors, notices and remedies → text: each command in them names the servers that this command line has named, so that
-it can be pasted as it stands. Pure.
+it can be pasted as it is. Pure.
 
 The environment and a profile's file are there for the pasted command, too: what they name is not repeated.
 """

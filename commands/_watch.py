@@ -87,7 +87,7 @@ def check_options(
 ) -> None:
     """Raise ``UsageError`` for options that contradict each other."""
     if watch and replay is not None:
-        raise UsageError("--watch beside --replay", "watch the group, or replay a recording")
+        raise UsageError("--watch and --replay exclude each other", "watch the group, or replay a recording")
     for name, value in (("--interval", interval), ("--record", record)):
         if value is not None and not watch:
             raise UsageError(f"{name} without --watch", "give --watch, too")

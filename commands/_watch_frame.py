@@ -147,10 +147,10 @@ def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
         if p.member in owned:
             owned[p.member].append((key, p))
     rows = []
-    for name, held in sorted(owned.items(), key=lambda item: (-_lag_of(item[1]), item[0])):
-        out = [rate for key, _ in held if (rate := view.trends.rates(key).consumed) is not None]
-        lag = lag_text([p for _, p in held], "-") if held else "0"
-        numbers = (str(len(held)), lag, _rate(sum(out) if out else None))
+    for name, share in sorted(owned.items(), key=lambda item: (-_lag_of(item[1]), item[0])):
+        out = [rate for key, _ in share if (rate := view.trends.rates(key).consumed) is not None]
+        lag = lag_text([p for _, p in share], "-") if share else "0"
+        numbers = (str(len(share)), lag, _rate(sum(out) if out else None))
         rows.append((*numbers, _short_name(name, view.group), escape(state.members[name].subscription)))
     more = len(rows) - room
     rows = rows[:room] if more <= 0 else rows[: max(1, room - 1)]
@@ -170,8 +170,8 @@ def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
     return ["", *lines, *([f"… and {more} more"] if more > 0 else [])]
 
 
-def _lag_of(held: Sequence[tuple[TopicPartition, WatchedPartition]]) -> int:
-    return sum(p.lag or 0 for _, p in held)
+def _lag_of(share: Sequence[tuple[TopicPartition, WatchedPartition]]) -> int:
+    return sum(p.lag or 0 for _, p in share)
 
 
 def _joined(

@@ -46,7 +46,7 @@ def show_live(
     view: View, take: Callable[[], Observation | None], woken: Callable[[Callable[[], None]], None], stop: StopRequest
 ) -> int:
     """Show what ``take`` has, which gives the next state at once or None, until a key or a signal ends it; the exit
-    code. ``woken`` is told how to wake the screen when there is something to take."""
+    code. ``woken`` receives the function that wakes the screen."""
     pending: deque[Observation] = deque(maxlen=_MAX_PENDING)
     with Terminal() as terminal, _messages_as_notes(view):
         woken(terminal.wake)

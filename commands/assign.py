@@ -129,7 +129,7 @@ def assign(
     changes = parse_changes(member or (), without or (), streams or (), partitions or (), mix or ())
     if execute and (changes or dry_run):
         what = "--dry-run" if dry_run else "an option that says what would be"
-        raise UsageError(f"--execute beside {what}", "a group can only be made to rebalance as it is")
+        raise UsageError(f"--execute and {what} exclude each other", "a group can only be made to rebalance as it is")
     from zkgroup.groups.assignment.assignment_plan import (  # these bring kazoo
         choice_of,
         choose,
@@ -215,7 +215,7 @@ def _strange_ids(group: str, start: PlanStart, added: Iterable[str]) -> list[str
 
 def _check_harmless(start: PlanStart, base: Choice) -> None:
     """Raise ``RefusedError`` where a rebalance would cost the group what it owns, or come to nothing; ``ZkgroupError``
-    where what would come of it cannot be told."""
+    where the outcome is unknown."""
     from zkgroup.groups.assignment.trigger_rebalance import find_objection
     from zkgroup.groups.assignment.what_if import plan_all
 
@@ -269,13 +269,13 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
     """What is wrong after a rebalance, and what that may come from."""
     group = result.snapshot.group
     if not result.snapshot.members:
-        return VerificationError(f"group {group}: all members left meanwhile", "look at their logs")
+        return VerificationError(f"group {group}: all members left meanwhile", "read their logs")
     unmended = [member.member for member in result.snapshot.members if member.error is not None]
     if result.defects and not result.answered:
         what = f"group {group}: nobody answered, and it is not at the plan of {wanted}: {listed(result.defects, '; ')}"
         if unmended:
             return VerificationError(what, f"mend the registration of {listed(unmended)} first")
-        return VerificationError(what, "do the clients run whose registrations these are? look at their logs")
+        return VerificationError(what, "do the clients run whose registrations these are? read their logs")
     if result.defects:
         what = f"group {group} did not come to the plan of {wanted}: {listed(result.defects, '; ')}"
         if unmended:
@@ -283,14 +283,14 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
         if result.still:
             return VerificationError(
                 f"{what}; {_still(result)}",
-                f"look at the process of {listed(result.still)}: it probably hangs, and while its session lasts nobody"
-                " can claim what is held there",
+                f"check the process of {listed(result.still)}: it probably hangs, and while its session lasts nobody"
+                " can claim its partitions",
             )
         return VerificationError(what, _suspicion(inference))
     if result.still:
         return VerificationError(
             f"group {group}: {_still(result)}",
-            "the owners are the plan, but such a member may hang, or not watch its group: look at its process",
+            "the owners are the plan, but such a member may hang, or not watch its group: check its process",
         )
     return None
 
@@ -305,10 +305,10 @@ def _suspicion(inference: StrategyInference) -> str:
     """Who may be the reason."""
     best = inference.best
     if best is None:
-        return "nothing is owned: look at the logs of the members"
+        return "nothing is owned: read the logs of the members"
     if inference.exact:
         return f"the owners are the plan of {' or '.join(variant.text for variant in inference.exact)}"
     if not inference.deviating:
-        return f"{listed(inference.blocked) or 'somebody'} cannot get a share that somebody else holds"
+        return f"{listed(inference.blocked) or 'somebody'} cannot get a share that somebody else owns"
     deviating = listed(inference.deviating)
     return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"

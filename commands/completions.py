@@ -57,7 +57,7 @@ def completions(
     """Print the completion script for a shell.
 
     TAB completes commands, options, and names on the servers: groups, topics, members, clusters. Completion gives up
-    after one second. Put the line for your shell into its configuration; in ~/.zshrc it stands after compinit.
+    after one second. Put the line for your shell into its configuration; in ~/.zshrc put it after compinit.
 
     \b
     source <(zkgroup completions bash)

@@ -49,7 +49,7 @@ def copy_group(
 ) -> None:
     """Copy a group's offsets to another group.
 
-    Without --execute only what would be done is shown. The group itself is only read, and may be at work: what is
+    Without --execute only what would be done is shown. The group itself is only read, and may be active: what is
     copied are its offsets as they are at that moment. The other group, which need not exist, must have no members; what
     it has already and differs is replaced only with --overwrite. In ZooKeeper nothing is overwritten that has changed
     since the plan; in Kafka a window of some milliseconds remains. Nodes that are made get the access lists of those
@@ -90,8 +90,8 @@ def copy_group(
 def _of_life(source: WholeGroup) -> list[str]:
     from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 
-    alive = source.tree is not None and bool(source.tree.members or source.tree.held)
+    alive = source.tree is not None and bool(source.tree.members or source.tree.live_owners)
     alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))
-    warnings = [f"group {source.group} is at work: its offsets move on while they are copied"] if alive else []
+    warnings = [f"group {source.group} is active: its offsets move on while they are copied"] if alive else []
     export = describe_unfinished_export(source.group, source.tree.export) if source.tree is not None else None
     return warnings if export is None else [*warnings, f"{export}: the offsets are those before it"]

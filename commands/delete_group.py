@@ -94,8 +94,8 @@ def delete_group(
     go at one go, those of other clients too, which the plan names; a member that registers meanwhile wins, and so
     does whoever writes an offset. Kafka deletes without comparing: offsets there are read again just before, and a
     commit in the milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper
-    ('unsubscribe' does that beside members that read other topics); with the last of them the empty group goes,
-    too. A backup is written before; --undo makes again all that it holds, nodes and offsets in Kafka (--store
+    ('unsubscribe' does that while members read other topics); with the last of them the empty group goes,
+    too. A backup is written before; --undo restores all of it, nodes and offsets in Kafka (--store
     zookeeper leaves those alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
 
     With --pattern every group is judged by itself, and one row is shown for each: those with members, in ZooKeeper or

@@ -106,7 +106,7 @@ def inspect_group(
             metavar="SECONDS",
             min=0.1,
             max=3600,
-            help="Take a second snapshot after this time: shows growing lag, and tells a rebalance from a stuck group.",
+            help="Take a second snapshot after this time: shows growing lag, and a group that is stuck.",
         ),
     ] = None,
     verify: Annotated[
@@ -162,7 +162,7 @@ def inspect_group(
         looks_once = every or verify or section or again or code or checking or metrics or warn_lag or crit_lag
         if looks_once or (replay is not None and (group is not None or topic or store)):
             raise UsageError(
-                f"{'--watch' if watch else '--replay'} beside what it does not take",
+                f"{'--watch' if watch else '--replay'} with an option that it does not take",
                 "--watch takes a GROUP, --topic, --store, --output; --replay only --output and --picture",
             )
         if replay is not None:
@@ -181,7 +181,7 @@ def inspect_group(
         )
     if code is not None:
         if group is not None or every:
-            raise UsageError("--explain beside a group", "it is about a kind of finding, whatever group has it")
+            raise UsageError("--explain takes no group", "it is about a kind of finding, whatever group has it")
         _explain(code, output)
         return None
     if checking and (verify or section or topic or not (is_table(output) or has_objects(output))):
@@ -192,23 +192,24 @@ def inspect_group(
         raise UsageError("give one GROUP, or --all", Remedy("see their names", ("list-groups",)))
     if every and topic:
         raise UsageError(
-            "--topic beside --all", "inspect one group, or list the partitions: --all --section partitions"
+            "--topic and --all exclude each other",
+            "inspect one group, or list the partitions: --all --section partitions",
         )
     from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
     from zkgroup.groups.snapshot.tables import shared_warnings
 
-    def look() -> dict[str, Any]:
+    def take_snapshots() -> dict[str, Any]:
         asked: Store = store or "both"
         found = read_all_groups(ctx, store=asked) if group is None else [read_one_group(ctx, group, store=asked)]
         return {snapshot.group: snapshot for snapshot in found}
 
     earlier = {}
     if again is not None:
-        earlier = look()
-        with working(ctx, f"looking again after {again:g} s"):
+        earlier = take_snapshots()
+        with working(ctx, f"reading again after {again:g} s"):
             time.sleep(again)
-    looks = look()
-    found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in looks.items())
+    snapshots = take_snapshots()
+    found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
     if topic:
         check_topics(found[0].snapshot, topic)
         found = [found[0].only_topics(topic)]

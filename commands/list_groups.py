@@ -35,7 +35,7 @@ def list_groups(
     has an offset for. lag: the sum over the partitions; ≥20 means that the lag of some partitions is unknown.
 
     JSON and CSV leave an unknown lag empty. JSON also has lag_at_least (the sum of the known lags) and lag_unknown (the
-    number of partitions with unknown lag). The lag of a partition is unknown if it holds messages and has no offset, or
+    number of partitions with unknown lag). The lag of a partition is unknown if it has messages and no offset, or
     if its offset is beyond the log's end. Brokers before 0.10 do not list groups that are in Kafka alone; zkgroup warns
     of that.
 

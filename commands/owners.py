@@ -31,7 +31,7 @@ def owners(
         option(
             "--verify",
             help="Exit with 6 unless every partition of every subscribed topic has one owner: a registered member "
-            "that may own it; and no member in Kafka reads it as well. Exit with 1 where that cannot be told: what "
+            "that may own it; and no member in Kafka reads it as well. Exit with 1 where that is unknown: what "
             "it depends on may not be read.",
         ),
     ] = False,
@@ -66,13 +66,13 @@ def owners(
     warn(ctx, notes(snapshot, "zookeeper"))
     if unknown:
         raise ZkgroupError(
-            f"whether group {group} is owned as it should be cannot be told: {listed(unknown, '; ')}",
+            f"whether group {group} has unowned partitions is unknown: {listed(unknown, '; ')}",
             "connect with credentials that its access list admits",
         )
 
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
-    """The group's owners, from ZooKeeper alone where that tells them; who may also read in Kafka, to ``verify``."""
+    """The group's owners, from ZooKeeper alone where that suffices; who may also read in Kafka, to ``verify``."""
     from zkgroup.groups.snapshot.group_reader import read_group  # imports kazoo, as above
 
     keep_everything()

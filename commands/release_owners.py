@@ -1,4 +1,4 @@
-"""``zkgroup release-owners``: owner nodes and registrations that no session holds."""
+"""``zkgroup release-owners``: owner nodes and registrations that no session owns."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def release_owners(
     confirm: ConfirmOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Remove owner nodes and registrations that no session holds.
+    """Remove owner nodes and registrations that no session owns.
 
     Members make ephemeral nodes, which ZooKeeper removes when their session ends. A node that is not ephemeral, made by
     hand or restored from a copy, stays for good, and keeps its partition, or its share, from all members. Only such
-    nodes are removed. A node that a session holds is refused (exit 5), as is the registration of a member that owns
+    nodes are removed. A node that a session owns is refused (exit 5), as is the registration of a member that owns
     partitions through a session. The group may be active. Without --execute only what would be done is shown. A backup
     is written before; 'delete-group --undo BACKUP' makes the nodes again, once all members are stopped.
 

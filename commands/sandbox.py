@@ -132,7 +132,7 @@ def start(
     called = "" if name == "default" else f":{name}"
     done(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': ZooKeeper {sandbox.connect}")
     if sandbox.security is not None:
-        done(ctx, f"its profile, with all files that it needs beside it: {sandbox.security.profile}")
+        done(ctx, f"its profile, next to all files that it needs: {sandbox.security.profile}")
 
 
 @app.command()
@@ -150,9 +150,9 @@ def status(
     zkgroup sandbox status --name old --output json
     """
     from zkgroup.sandbox.lifecycle import found_rows, process_rows, running
-    from zkgroup.sandbox.sandbox_state import SandboxState, looks
+    from zkgroup.sandbox.sandbox_state import SandboxState, read_states
 
-    states = list(looks()) if name is None else [running(name)]
+    states = list(read_states()) if name is None else [running(name)]
     print_rows(
         [
             row

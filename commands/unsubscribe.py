@@ -27,7 +27,7 @@ def unsubscribe(
 ) -> None:
     """Remove a group's offsets of topics that it reads no more.
 
-    Without --execute only what would be done is shown. The group may be at work, as long as none of its members
+    Without --execute only what would be done is shown. The group may be active, as long as none of its members
     subscribes to these topics or owns any of them; 'delete-group --topic' does the same, but wants no members at all.
     Only ZooKeeper is changed: offsets in Kafka stay, which a warning says, and where there are no others that is
     refused (exit 5). With the last topic of a group without members the empty group goes, too. If somebody subscribes

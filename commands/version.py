@@ -12,8 +12,8 @@ from ._output import Output, has_objects, print_object, print_rows
 from ._shared_options import option
 
 LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "regex", "typer", "rich", "pyspark", "pyarrow")
-# What ``--version`` tells besides, and how these call themselves.
-TOLD = {
+# Further programs of ``--version``, by their names.
+SHOWN = {
     "python": "Python",
     "kazoo": "kazoo",
     "confluent-kafka": "confluent-kafka",
@@ -59,8 +59,8 @@ def versions() -> dict[str, str | None]:
 def summary() -> str:
     """Two lines: zkgroup's own version, and those of what matters in a report about it, as far as it is there."""
     found = versions()
-    told = [f"{shown} {found[name]}" for name, shown in TOLD.items() if found[name] is not None]
-    return f"zkgroup {__version__}\n{', '.join(told)}"
+    shown_versions = [f"{shown} {found[name]}" for name, shown in SHOWN.items() if found[name] is not None]
+    return f"zkgroup {__version__}\n{', '.join(shown_versions)}"
 
 
 def _installed(name: str) -> str | None:

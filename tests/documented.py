@@ -125,7 +125,7 @@ def _rewritten(text: str, printed: list[tuple[Example, str]]) -> str:
 def without_shell(line: str) -> str:
     """A command without what a shell does with it, or with its output: comments, pipes, files, ``source <(…)``."""
     line = re.sub(r"^source <\((.*)\)$", r"\1", line)
-    return re.split(r" (?:#|\||&|;|>|2>|…|tells more)|\\$", line)[0].strip()
+    return re.split(r" (?:#|\||&|;|>|2>|…|explains)|\\$", line)[0].strip()
 
 
 def command_lines(page: str) -> list[str]:

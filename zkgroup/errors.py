@@ -18,7 +18,7 @@ from zkgroup.shell_commands import Command, command_line
 
 
 def unwrap_system_error(error: BaseException) -> BaseException | None:
-    """The error that a library's C code did not look at: Python wraps it in ``SystemError``, once for each call that it
+    """The error that a library's C code did not handle: Python wraps it in ``SystemError``, once for each call that it
     comes through. Another error is returned as it is."""
     found: BaseException | None = error
     while isinstance(found, SystemError):
@@ -182,7 +182,7 @@ class VerificationError(ZkgroupError):
 
 
 class MalformedZnodeError(ZkgroupError):
-    """A znode holds what no reader understands."""
+    """A znode has a content that no reader understands."""
 
     def __init__(self, path: str, why: str, remedy: Remedy | str | None = None) -> None:
         super().__init__(f"znode {path}: {why}", remedy)

@@ -82,7 +82,7 @@ def java_release(java: Path) -> str | None:
     if match := _RELEASE_FILE.search(release):
         return match[1]
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             [java, "-version"],
             capture_output=True,
             text=True,
@@ -93,7 +93,7 @@ def java_release(java: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION_LINE.search(told.stderr + told.stdout)
+    match = _VERSION_LINE.search(result.stderr + result.stdout)
     return match[1] if match else None
 
 
@@ -128,7 +128,7 @@ def install_command() -> tuple[str, ...] | None:
 def _apt_knows(package: str) -> bool:
     """Whether apt can install ``package``: each Debian has one or two of them."""
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             ["apt-cache", "show", "--no-all-versions", package],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -139,7 +139,7 @@ def _apt_knows(package: str) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return told.returncode == 0
+    return result.returncode == 0
 
 
 def needs_sudo(command: tuple[str, ...]) -> bool:

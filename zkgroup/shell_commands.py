@@ -14,12 +14,12 @@ Command: TypeAlias = tuple[str, ...]
 
 
 def group_command(name: str, group: str, *options: str) -> Command:
-    """A command about a group. A group that looks like an option comes last, behind ``--``."""
+    """A command about a group. A group whose name begins as an option comes last, behind ``--``."""
     return (name, *options, "--", group) if group.startswith("-") else (name, group, *options)
 
 
 def command_line(command: Command, places: Sequence[str] = ()) -> str:
-    """A command for a shell. ``places``: options that stand before its name."""
+    """A command for a shell. ``places``: options before its name."""
     return " ".join(["zkgroup", *map(quoted, (*places, *command))])
 
 

@@ -351,8 +351,8 @@ def test_options_that_can() -> None:
     [
         (("--kafka-version", "2.8"), 2, "Kafka 2.8 has no consumer"),
         (("--member", "c1"), 2, "--member 'c1' cannot be read: write it like --member c3=orders:2"),
-        (("--execute", "--dry-run"), 2, "--execute beside --dry-run"),
-        (("--execute", "--without", "c1"), 2, "--execute beside an option that says what would be"),
+        (("--execute", "--dry-run"), 2, "--execute and --dry-run exclude each other"),
+        (("--execute", "--without", "c1"), 2, "--execute and an option that says what would be exclude each other"),
         (("--without", "nobody"), 4, "has no member 'nobody': its members: "),
         (("--streams", "G_a=99999999"), 2, "G_a with 99999999 streams: give a number from 1 to 1000000"),
         (("--member", "c=t:99999999"), 2, "c with 99999999 streams: give a number from 1 to 1000000"),

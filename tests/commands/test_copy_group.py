@@ -102,7 +102,7 @@ def test_who_is_at_work(cluster: Sandbox, registry: Registry, second: Registry, 
     args = ("copy-group", group, other, "-z", cluster.connect, "--store", "zookeeper")
     result = run(*args, "--execute")
     assert result.returncode == 0
-    assert f"warning: group {group} is at work" in result.stderr
+    assert f"warning: group {group} is active" in result.stderr
     register(second, other)
     registry.write(SetData(znodes.offset(group, P("t", 0)), b"6"))
     result = run(*args, "--overwrite", "--execute")

@@ -32,7 +32,7 @@ def test_what_is_said_of_many_groups_is_said_once(capsys: pytest.CaptureFixture[
     assert [line for line in lines if "incomplete-snapshot" in line] == ["warning   incomplete-snapshot: each group"]
     assert lines.count("alone") == 1
     assert any("zkgroup reset-offsets alone " in line for line in lines)
-    assert lines[-1] == "zkgroup inspect-group --explain CODE tells more about a finding"
+    assert lines[-1] == "zkgroup inspect-group --explain CODE explains a finding"
 
 
 def test_commands_for_many_groups_are_those_of_the_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,7 +126,7 @@ def test_what_another_client_keeps_below_them_is_named_counted_and_undone(
         (("--topic", "t:7"), 4, "has no owner node of t there that outlives its session"),
         (("--topic", "typo"), 4, "has no owner node of typo"),
         (("--member", "typo"), 4, "has no member typo: it has {group}_m"),
-        (("--member", "{group}_m"), 5, "is held by session 0x"),
+        (("--member", "{group}_m"), 5, "is owned by session 0x"),
         ((), 2, "no owner and no member is given"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_claim_that_takes_the_place_of_a_permanent_node_stays(
 
     with Meddler(registry.settings, claim) as meddled:
         _, plan = plan_release(meddled, group, parse_scope(["t:0"]), ())
-        with pytest.raises(RefusedError, match=rf"somebody holds {path}"):
+        with pytest.raises(RefusedError, match=rf"a session owns {path}"):
             remove_nodes(meddled, plan.removal)
     assert there(registry, path) == [b"new-0"]
 

@@ -13,7 +13,7 @@ from grouping import Groups
 
 from zkgroup.sandbox.local_cluster import Sandbox
 
-SAID = "zkgroup: looking again after 2 s … 1 s"
+SAID = "zkgroup: reading again after 2 s … 1 s"
 ERASED = "\r\x1b[K"
 
 
@@ -30,7 +30,7 @@ def test_a_terminal_shows_progress_after_a_second(inspect: tuple[str, ...]) -> N
     assert code == 0
     assert SAID in shown
     message, _, result = shown.rpartition(ERASED)
-    assert "looking again" not in result
+    assert "reading again" not in result
     assert "no findings" in result or "findings" in result
     assert message.count("\n") == 0
 
@@ -41,7 +41,7 @@ def test_a_terminal_that_cannot_wipe_a_line_gets_none(inspect: tuple[str, ...], 
     code, shown = run_on_terminal(*inspect, env={"TERM": term})
     assert code == 0
     assert "findings" in shown
-    assert "looking again" not in shown
+    assert "reading again" not in shown
     assert "\x1b[K" not in shown
 
 

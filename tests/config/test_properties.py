@@ -101,5 +101,5 @@ def test_what_java_stores_comes_back(settings: dict[str, str]) -> None:
 @pytest.mark.parametrize("data", [b"PK\x03\x04\x00\x00", "group.id=a".encode("utf-16")])
 def test_binary_data_is_refused(data: bytes) -> None:
     """What is no text is not taken for one odd key."""
-    with pytest.raises(UsageError, match=r"c\.properties is no properties file: it holds binary data"):
+    with pytest.raises(UsageError, match=r"c\.properties is no properties file: it has binary data"):
         parse_properties(data, "c.properties")

@@ -172,13 +172,13 @@ def test_a_partition_that_the_brokers_do_not_know_holds_up_nothing_else(
             member.wait_for({b"zero"})
             statistics = member.connector.statistics()
             assert statistics.owned == (TopicPartition(topic, 0), TopicPartition(topic, 1))
-            assert list(statistics.held) == [TopicPartition(topic, 1)]
+            assert list(statistics.held_back) == [TopicPartition(topic, 1)]
             wait_until(lambda: committed(bare.registry, group, topic, 2) == [1, None], 10, "what was read is committed")
             add_partitions(registry, topic, 2)
             produce(kafka, topic, [Record(b"one", None, 1), Record(b"zero again", None, 0)])
             member.wait_for({b"zero", b"one", b"zero again"})
             statistics = member.connector.statistics()
-            assert statistics.held == {}
+            assert statistics.held_back == {}
             assert statistics.counters.rebalances == 1
         assert max(member.values.values()) == 1
         assert committed(bare.registry, group, topic, 2) == [2, 1]

@@ -109,7 +109,7 @@ def test_a_malformed_offset_node_holds_back_its_partition_until_it_is_mended(
     path = znodes.offset(group, TopicPartition(topic, 0))
     with ReadMember(cluster.connect, group, {topic: 1}) as member:
         wait_until(lambda: len(member.records) == 10, 10, "the other partition is read")
-        assert list(member.connector.statistics().held) == [TopicPartition(topic, 0)]
+        assert list(member.connector.statistics().held_back) == [TopicPartition(topic, 0)]
         assert path in caplog.text
         registry.write(SetData(path, b"5"))
         wait_until(lambda: len(member.records) == 15, 15, "the mended one is read")

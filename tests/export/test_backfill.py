@@ -248,7 +248,7 @@ def test_what_was_lost_is_written_again_as_it_was_read(
     lose(destination, next(name for name in published_in(root_of(destination)) if "/0-" in name))
     with pytest.raises(RefusedError, match="was written with --isolation read_uncommitted, and would be") as raised:
         fill_in(group, topic, isolation="read_committed")
-    assert str(raised.value.remedy).startswith("--isolation read_uncommitted writes what it held")
+    assert str(raised.value.remedy).startswith("--isolation read_uncommitted writes its messages")
     warnings: list[str] = []
     fill_in(group, topic, warn=warnings.append)
     assert "--isolation read_uncommitted, as in the group's last export here" in warnings
@@ -284,7 +284,7 @@ def test_a_damaged_file_counts_as_there_and_is_named(
     assert advised(cluster, destination) == []
     assert fill_in(group, topic, warn=warnings.append) == []
     (line,) = warnings
-    assert line.startswith(f"{name} is not of the size that the record tells, and count as there: move")
+    assert line.startswith(f"{name} is not of the size in the record, and count as there: move")
     (out / name).rename(out.parent / "away")
     (command,) = advised(cluster, destination)
     assert paste(command) == [(0, 0, 20)]

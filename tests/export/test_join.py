@@ -302,7 +302,7 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
     assert check() == ([], [])
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 3})
-    noted = f"{ahead}: the group is at {end + 3}, ahead of its export, which was a member beside others"
+    noted = f"{ahead}: the group is at {end + 3}, ahead of its export, which shared the group with other members"
     assert check() == ([noted], [])
     fill(filled, 20, PARTITIONS)
     brief(group, filled, join=joining(group))
@@ -310,7 +310,7 @@ def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
     assert [(gap.kind, gap.start, gap.end) for gap in skipped] == [("members", end, end + 3)]
     end = newest().coverage[filled].ends[0]
     commit(group, {ahead: end + 1})
-    noted = f"{ahead}: the group is at {end + 1}, ahead of its export, which was a member beside others"
+    noted = f"{ahead}: the group is at {end + 1}, ahead of its export, which shared the group with other members"
     assert check() == ([noted], [])
     filling = Bound("offsets", offsets={ahead: EACH // 2})
     brief(group, filled, backfill=True, begin=filling, until=Bound("offsets", offsets={ahead: EACH // 2 + 1}))

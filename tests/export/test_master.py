@@ -144,7 +144,7 @@ def test_a_start_without_hope_is_reported_at_once() -> None:
     )
     error = hopeless_start("k8s://https://a:1", log, lambda: "/tmp/log")
     assert isinstance(error, UsageError)
-    assert "k8s://https://a:1 is not told which image" in error.message
+    assert "k8s://https://a:1 has no image" in error.message
     assert "spark.kubernetes.container.image=" in str(error.remedy)
     other = hopeless_start("spark://a:1", "java.io.InvalidClassException: x; local class incompatible", lambda: "/l")
     assert other is not None

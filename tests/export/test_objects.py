@@ -230,7 +230,7 @@ def test_a_store_that_is_not_there_or_denies_is_reported_in_our_words() -> None:
     assert isinstance(silent, ObjectAddress)
     with pytest.raises(UnreachableError) as raised:
         open_store(silent).check()
-    assert raised.value.message == "cannot look at s3://bkt: the store does not answer"
+    assert raised.value.message == "cannot read s3://bkt: the store does not answer"
     for said in (
         "When getting information for bucket 'bkt': AWS Error ACCESS_DENIED during HeadBucket operation: No response",
         "AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation: The AWS Access Key Id you provided does not",
@@ -248,7 +248,7 @@ def test_a_store_that_is_not_there_or_denies_is_reported_in_our_words() -> None:
 
 def test_a_process_that_azures_client_would_end_is_another_one() -> None:
     """It throws where it finds no credentials, or may not use them, and pyarrow lets it."""
-    with pytest.raises(ZkgroupError, match=r"cannot look at abfs://.*not allow it to these credentials") as raised:
+    with pytest.raises(ZkgroupError, match=r"cannot read abfs://.*not allow it to these credentials") as raised:
         open_store(parse_address("abfs://lake@account.dfs.core.windows.net/x?enable_tls=false")).check()
     assert "AZURE_CLIENT_ID" in str(raised.value.remedy)
 

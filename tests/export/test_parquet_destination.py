@@ -278,7 +278,7 @@ def test_what_was_written_and_never_decided_is_kept_until_it_is_exported(
     registry.write(Delete(znodes.export_state(group)))
     warnings: list[str] = []
     in_process(group, topic, max_messages=10, warn=warnings.append)
-    assert any("holds what a run has written and no later one has exported" in line for line in warnings)
+    assert any("has files of a run that no later one has exported" in line for line in warnings)
     assert len(destination.left_runs(group)) == 1
     in_process(group, topic)
     in_process(group, topic)
@@ -306,7 +306,7 @@ def test_an_unrecorded_file_is_in_the_way(
     topic, group = three
     path = tmp_path / "out" / f"topic={topic}/partition=0/35-50.parquet"
     path.write_bytes(b"odd")
-    with pytest.raises(RefusedError, match=r"35-50.parquet is in the way: .* holds offsets 35 to 39"):
+    with pytest.raises(RefusedError, match=r"35-50.parquet is in the way: .* has offsets 35 to 39"):
         in_process(group, topic)
     assert path.read_bytes() == b"odd"
     assert any("35-50.parquet is in no record" in why for _, _, why in problems(destination))

@@ -335,7 +335,7 @@ def test_a_folder_that_may_not_be_read_is_distinguished() -> None:
             with as_nobody():
                 with pytest.raises(UnlistableError) as raised:
                     list(FolderStore(Path(name)).walk("lost+found"))
-                with pytest.raises(UnlistableError, match=r"cannot look at .*/file: Permission denied"):
+                with pytest.raises(UnlistableError, match=r"cannot read .*/file: Permission denied"):
                     FolderStore(Path(name)).size("lost+found/file")
                 destination = Destination(FolderStore(Path(name)))
                 warnings: list[str] = []

@@ -244,7 +244,7 @@ def test_a_bucket_that_may_not_be_inspected_itself_is_taken(gs: Uri, unique: Cal
         asked.check()
         assert proxy.harmed
         proxy.choose = lambda _: "forbid"
-        with pytest.raises(ZkgroupError, match="cannot look at gs://lake: the store does not allow it"):
+        with pytest.raises(ZkgroupError, match="cannot read gs://lake: the store does not allow it"):
             asked.check()
 
 

@@ -356,7 +356,7 @@ def test_what_is_unfinished_is_reported(
     verifying = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--group", group, "--verify")
     done = run(*verifying)
     assert done.returncode == 6
-    assert "is not finished: --status tells" in done.stderr
+    assert "is not finished: see --status" in done.stderr
     assert "--backfill" not in done.stderr
     in_process(group, filled)
     assert (problems(destination), run(*verifying).returncode) == ([], 0)

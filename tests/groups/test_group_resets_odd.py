@@ -50,15 +50,15 @@ def test_unreadable_offsets_are_mended(
     saved = carry_out(resetter, plan, tmp_path / "backup")
     assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
     carry_out(resetter, resetter.plan_undo(saved), tmp_path / "again")
-    assert held(kept, topic)[0] == b"malformed"
+    assert stored_data(kept, topic)[0] == b"malformed"
 
 
-SPOILT = (b"12\n", b" 12 ", b"abc", b"", b"\xff12")
+MALFORMED = (b"12\n", b" 12 ", b"abc", b"", b"\xff12")
 
 
-def held(kept: Kept, topic: str) -> list[bytes | None]:
+def stored_data(kept: Kept, topic: str) -> list[bytes | None]:
     """What the group's nodes hold, byte by byte."""
-    nodes = kept.registry.read([Get(znodes.offset(kept.group, P(topic, number))) for number in range(len(SPOILT))])
+    nodes = kept.registry.read([Get(znodes.offset(kept.group, P(topic, number))) for number in range(len(MALFORMED))])
     return [node.data if isinstance(node, Node) else None for node in nodes]
 
 
@@ -66,21 +66,21 @@ def test_an_undo_is_exact(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], make_topic: MakeTopic, tmp_path: Path
 ) -> None:
     """What a node held comes back byte by byte, a number or not; and what was written, with the undo of the undo."""
-    topic = make_topic(len(SPOILT))
+    topic = make_topic(len(MALFORMED))
     kept = Kept(registry, kafka, unique("exact"), "zookeeper")
-    for number, data in enumerate(SPOILT):
+    for number, data in enumerate(MALFORMED):
         registry.write(Ensure(znodes.offset(kept.group, P(topic, number))))
         registry.write(SetData(znodes.offset(kept.group, P(topic, number)), data))
     resetter = kept.resetter()
     saved = carry_out(resetter, resetter.plan(Target("latest"), Selection()), tmp_path / "backup")
-    assert held(kept, topic) == [b"0"] * len(SPOILT)
+    assert stored_data(kept, topic) == [b"0"] * len(MALFORMED)
     undo = resetter.plan_undo(saved)
-    assert (undo.refusals, undo.changes, describe_left(undo.group, undo.rows)) == ((), len(SPOILT), None)
+    assert (undo.refusals, undo.changes, describe_left(undo.group, undo.rows)) == ((), len(MALFORMED), None)
     undone = carry_out(resetter, undo, tmp_path / "undone")
-    assert held(kept, topic) == list(SPOILT)
+    assert stored_data(kept, topic) == list(MALFORMED)
     assert (resetter.plan_undo(saved).refusals, resetter.plan_undo(saved).changes) == ((), 0)
     carry_out(resetter, resetter.plan_undo(undone), tmp_path / "redone")
-    assert held(kept, topic) == [b"0"] * len(SPOILT)
+    assert stored_data(kept, topic) == [b"0"] * len(MALFORMED)
     registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"else"))
     (refusal,) = resetter.plan_undo(saved).refusals
     assert refusal.message.endswith(f": {topic}-0 is unreadable in ZooKeeper, where 0 was written")

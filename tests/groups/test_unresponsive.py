@@ -85,7 +85,7 @@ def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Re
     assert result.returncode == 6
     assert f"done  others rebalanced, {b} did not; watched for" in result.stderr
     assert f"{b} did not rebalance: nothing was claimed anew in" in result.stderr
-    assert f"look at the process of {b}" in result.stderr
+    assert f"check the process of {b}" in result.stderr
     assert "another strategy" not in result.stderr
 
 

@@ -113,7 +113,7 @@ def test_a_group_that_is_at_work_is_refused(registry: Registry, second: Registry
         remove_nodes(registry, ZnodeRemoval(tree))
     second.write(Delete(znodes.member_id(group, f"{group}_m")))
     second.write(Create(f"{znodes.group(group)}/lease", ephemeral=True))
-    with pytest.raises(RefusedError, match=f"somebody holds {znodes.group(group)}/lease"):
+    with pytest.raises(RefusedError, match=f"a session owns {znodes.group(group)}/lease"):
         remove_nodes(registry, ZnodeRemoval(read_tree(registry, group)))
     assert values(registry, group, P("t", 0)) == [5]
 

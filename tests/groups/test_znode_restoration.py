@@ -124,7 +124,7 @@ def test_a_backup_without_the_group() -> None:
     backup = Backup("delete-group", "g", 0, Cluster("h:1"), (), (SavedNode("/consumers/g", b""),))
     with pytest.raises(NotFoundError, match="nothing of group h"):
         deleted_groups(backup, "h")
-    with pytest.raises(UsageError, match="holds no nodes"):
+    with pytest.raises(UsageError, match="has no nodes"):
         deleted_groups(Backup("reset-offsets", "g", 0, Cluster("h:1"), ()), None)
 
 
@@ -143,4 +143,4 @@ def test_owners_without_a_session_are_not_restored(registry: Registry, make_grou
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}
     (message,) = describe_left_out(backup)
-    assert message.startswith("1 owner node of the backup that nobody held")
+    assert message.startswith("1 owner node of the backup without a session")

@@ -43,8 +43,8 @@ def test_what_the_leader_answered_is_a_proof(op: Op, result: Result) -> None:
     """A sync or a write that was answered, even with a refusal, proves the session for half a time-out from sending."""
     made = lease()
     made.renew((op,), (result,), 101.0)
-    assert made.holds(103.99)
-    assert not made.holds(104.0)
+    assert made.is_valid(103.99)
+    assert not made.is_valid(104.0)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_a_lone_follower_may_answer_is_no_proof(op: Op, result: Result) -> 
     """Reads, an Ensure (which reads where the node exists), and failures that may be the client's own prove nothing."""
     made = lease()
     made.renew((op,), (result,), 101.0)
-    assert not made.holds(101.0)
+    assert not made.is_valid(101.0)
 
 
 def test_an_older_proof_does_not_shorten_the_lease() -> None:
@@ -72,7 +72,7 @@ def test_an_older_proof_does_not_shorten_the_lease() -> None:
     made = lease()
     made.renew((Sync(),), (None,), 102.0)
     made.renew((Sync(),), (None,), 101.0)
-    assert made.holds(104.9)
+    assert made.is_valid(104.9)
 
 
 def test_the_beat_comes_six_times_a_timeout() -> None:
@@ -90,6 +90,6 @@ def test_a_pause_keeps_what_is_left_and_the_end_does_not() -> None:
     made = lease()
     made.renew((Sync(),), (None,), 101.0)
     made.pause()
-    assert made.holds(103.0)
+    assert made.is_valid(103.0)
     made.end()
-    assert not made.holds(101.0)
+    assert not made.is_valid(101.0)

@@ -45,7 +45,7 @@ def test_a_malformed_offset_node_holds_back_its_partition_alsettled_member() -> 
     every(T, world, 20)
     member = world.join("m1")
     world.run(5.0)
-    assert path in member.member.held[T[1]]
+    assert path in member.member.held_back[T[1]]
     assert any(path in line for line in member.log)
     assert [world.offset(partition) for partition in (T[0], T[2], T[3])] == [20] * 3
     assert world.server.nodes[path].data == b"seven"
@@ -71,7 +71,7 @@ def test_a_partition_without_a_leader_is_read_when_it_has_settled_member() -> No
     every(T, world, 20)
     member = world.join("m1")
     world.run(3.0)
-    assert list(member.member.held) == [T[3]]
+    assert list(member.member.held_back) == [T[3]]
     assert world.offset(T[0]) == 20
     del world.brokers.leaderless[T[3]]
     world.come_to_rest(10.0)
@@ -88,7 +88,7 @@ def test_a_partition_that_has_a_leader_soon_is_no_news() -> None:
     world.brokers.leaderless |= dict.fromkeys([TopicPartition("t", 4), TopicPartition("t", 5)])
     world.brokers.make_topic("t", 6)
     world.run(2.0)
-    assert len(member.member.held) == 2
+    assert len(member.member.held_back) == 2
     world.brokers.leaderless.clear()
     world.come_to_rest(10.0)
     world.run(5.0)

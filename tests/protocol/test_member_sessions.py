@@ -326,14 +326,14 @@ def test_what_waited_to_be_committed_to_kafka_is_not_sent_under_the_next_session
     world.come_to_rest()
     world.read_all()
     epoch = member.member.epoch
-    assert member.member.holds_lease(epoch, world.clock.now)
+    assert member.member.has_lease(epoch, world.clock.now)
     member._asked_at = world.clock.now + 3.0  # brokers are slow
     member.commit(1)
     world.run(0.1)
     world.end_early(member)
     world.run(2.0)
-    assert member.member.lease.holds(world.clock.now)
-    assert not member.member.holds_lease(epoch, world.clock.now)
+    assert member.member.lease.is_valid(world.clock.now)
+    assert not member.member.has_lease(epoch, world.clock.now)
     world.run(2.0)
     assert not world.brokers.stored
 

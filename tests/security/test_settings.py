@@ -242,7 +242,7 @@ def test_a_file_without_a_secret(tmp_path: Path, content: bytes) -> None:
     """It is named, and nothing of it is shown."""
     path = tmp_path / "secret"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=f"{path} holds no secret") as caught:
+    with pytest.raises(UsageError, match=f"{path} has no secret") as caught:
         resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(str(path),))
     assert "hunter" not in str(caught.value)
 
@@ -251,7 +251,7 @@ def test_what_exposes_a_secret_is_warned_of(tmp_path: Path, secret: str) -> None
     """A file that others may read, and one on the command line."""
     Path(secret).chmod(0o644)
     settings = resolve(tmp_path, SASL, cluster=("c",), sasl_password_file=(secret,))
-    assert settings.warnings == (f"{secret} holds a secret, and others may read it: chmod 600",)
+    assert settings.warnings == (f"{secret} has a secret, and others may read it: chmod 600",)
     typed = resolve(tmp_path, SASL, cluster=("c",), property=(f"kafka.sasl.password={SECRET}",))
     assert "the command line shows kafka.sasl.password to everyone" in typed.warnings[0]
     assert SECRET not in typed.warnings[0]

@@ -72,7 +72,7 @@ class SimMember(SimProcess):
             clock,
             random,
             brokers,
-            lambda: self.member.lease.holds(clock.now),
+            lambda: self.member.lease.is_valid(clock.now),
             lambda run: delivered(self, run),
             lambda run: consumed(self, run),
             jumped,
@@ -104,7 +104,7 @@ class SimMember(SimProcess):
         member = self.member
         return (
             member.phase is Phase.OWNING
-            and not member.held
+            and not member.held_back
             and not self.frozen
             and self.up
             and self.reader.ledger.generation is not None
@@ -223,7 +223,7 @@ class SimMember(SimProcess):
         self, offsets: Mapping[TopicPartition, int], epoch: int, session: int
     ) -> dict[TopicPartition, int | None]:
         # As late as the driver looks.
-        if not self.member.holds_lease(epoch, self._clock.now):
+        if not self.member.has_lease(epoch, self._clock.now):
             raise CommitError("the lease on the session ran out before the commit to Kafka")
         self._brokers.commit(offsets)
         self._committed(self, session, offsets)

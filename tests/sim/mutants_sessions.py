@@ -74,7 +74,7 @@ def writes_past_the_lease(patch: Patch) -> None:
 @mutant
 def commits_to_kafka_past_the_lease(patch: Patch) -> None:
     """Does not read the lease before a commit to Kafka, which has no compare-and-set."""
-    patch.setattr(Member, "holds_lease", lambda self, epoch, now: True)
+    patch.setattr(Member, "has_lease", lambda self, epoch, now: True)
     patch.setattr(_Commit, "_to_kafka", _to_kafka_without_lease)
 
 
@@ -91,7 +91,7 @@ def _to_kafka_without_lease(self: Any, foreign: Any) -> None:
 def commits_to_kafka_under_the_next_session(patch: Patch) -> None:
     """Asks whether the lease has, and not whose: a commit that waited is sent under the next session. (Ours, found by
     the simulation.)"""
-    patch.setattr(Member, "holds_lease", lambda self, epoch, now: self.lease.holds(now))
+    patch.setattr(Member, "has_lease", lambda self, epoch, now: self.lease.is_valid(now))
 
 
 # ---------------------------------------------------------------- owner nodes
@@ -269,9 +269,9 @@ def forgets_events_of_a_rebalance(patch: Patch) -> None:
     """An event that comes while it rebalances is taken for one that the rebalance has dealt with."""
     begin = OwnedShare.begin
 
-    def forgetful(self: OwnedShare, held: Any) -> None:
+    def forgetful(self: OwnedShare, held_back: Any) -> None:
         self._context.rebalance_reason, self._context.group_unverified = "", False
-        begin(self, held)
+        begin(self, held_back)
 
     patch.setattr(OwnedShare, "begin", forgetful)
 

@@ -1,15 +1,15 @@
 """The watchdog: a small process that ends servers whose owner has died. A script on the standard library alone.
 
-It reads lines from its standard input, a pipe whose other end the owner holds:
+It reads lines from its standard input, a pipe whose other end the owner has:
 
     +PID      end this process when the pipe ends (each server sends its own, before it becomes a server)
     -PID      forget it
     rm PATH   remove this folder when the pipe ends
-    unlock PATH  remove this lock's file after that, unless another process holds it
+    unlock PATH  remove this lock's file after that, unless another process has it
     release   leave everything as it is, and end
 
 The kernel closes the pipe however the owner dies, SIGKILL included; no other way is as quick and portable. (Linux's
-parent-death signal fires when the parent's *thread* ends.) Where a child of the owner still holds the pipe, the
+parent-death signal fires when the parent's *thread* ends.) Where a child of the owner still has the pipe, the
 watchdog notices within a second that it has another parent. Its argument is the owner's process id.
 """
 

@@ -36,7 +36,7 @@ def ssl_context(tls: TlsSettings, what: str) -> ssl.SSLContext:
             context.load_verify_locations(tls.ca_file)
         except OSError as error:
             raise UsageError(
-                f"{what}: {tls.ca_file} holds no certificates ({_reason(error)})", "name a PEM file"
+                f"{what}: {tls.ca_file} has no certificates ({_reason(error)})", "name a PEM file"
             ) from None
     if tls.certificate_file is not None:
         key = tls.key_file or tls.certificate_file
@@ -58,7 +58,7 @@ def _unusable(error: Exception, tls: TlsSettings) -> tuple[str, str]:
     if isinstance(error, ssl.SSLError | ValueError) and is_encrypted(tls.key_file or tls.certificate_file or ""):
         if tls.key_password:
             return "the password of the key is wrong", "correct it"
-        return "the key is encrypted, and no password was given", "name a file that holds it"
+        return "the key is encrypted, and no password was given", "name a file with it"
     return f"cannot be used ({text})", "name PEM files"
 
 

@@ -280,5 +280,5 @@ def _check_contradictions(layers: Layers, typed: Sequence[Property]) -> list[str
 def _ask(ask: Ask, what: str, option: str, variable: str) -> str:
     found = ask(what) if ask is not None else ""
     if not found:
-        raise UsageError(f"no {what} was given", f"name a file that holds it with {option}, or set {variable}")
+        raise UsageError(f"no {what} was given", f"name a file with it by {option}, or set {variable}")
     return found

@@ -1,6 +1,6 @@
 """Java's ``.properties`` format, read as ``java.util.Properties.load`` does (JDK 17).
 
-A logical line ends at a line feed, a carriage return or both, unless an odd number of backslashes stands before it; the
+A logical line ends at a line feed, a carriage return or both, unless an odd number of backslashes is before it; the
 blanks at the beginning of the line that continues it are dropped. Blank lines and those whose first character is ``#``
 or ``!`` are skipped. A key ends at the first unescaped ``=``, ``:`` or blank. A backslash before ``uXXXX``, ``t``,
 ``n``, ``r`` or ``f`` makes an escape; any other backslash is dropped.
@@ -37,7 +37,7 @@ class Property(NamedTuple):
 
 
 def read_properties(path: Path) -> list[Property]:
-    """Read a file. Raises ``UsageError`` where it cannot be read or holds a malformed escape."""
+    """Read a file. Raises ``UsageError`` where it cannot be read or has a malformed escape."""
     remedy = "check the path and its permissions"
     try:
         data = read_settings(path, remedy)
@@ -52,7 +52,7 @@ def parse_properties(data: bytes, name: str) -> list[Property]:
     Raises ``UsageError`` for what is no text (it has null bytes, as UTF-16 would) and for malformed escapes.
     """
     if b"\0" in data:
-        raise UsageError(f"{name} is no properties file: it holds binary data", "give a text file of KEY=VALUE lines")
+        raise UsageError(f"{name} is no properties file: it has binary data", "give a text file of KEY=VALUE lines")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -72,7 +72,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Logical lines without comments, each with the number of its first natural line."""
     parts: list[str] = []
     first = 0
-    begun = False  # whether something stands in the parts
+    begun = False  # whether the parts have a character
     for number, natural in enumerate(_NATURAL_LINE.split(text), 1):
         line = natural.lstrip(_BLANKS)
         if not begun:

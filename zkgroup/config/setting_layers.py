@@ -163,9 +163,9 @@ def _read_secret(found: _Candidate, warnings: list[str]) -> str:
     text, exposed = read_secrets(path, found.origin)
     text = (text or "").rstrip("\r\n")
     if not text or "\n" in text or "\0" in text:
-        raise UsageError(f"{found.origin}: {path} holds no secret", "write it as the only line, in UTF-8")
+        raise UsageError(f"{found.origin}: {path} has no secret", "write it as the only line, in UTF-8")
     if exposed:
-        warnings.append(f"{path} holds a secret, and others may read it: chmod 600")
+        warnings.append(f"{path} has a secret, and others may read it: chmod 600")
     return text
 
 

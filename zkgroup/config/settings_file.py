@@ -73,11 +73,11 @@ def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...],
         found.append((scheme, f"{user}:{password}"))
     if not found:
         raise UsageError(f"{origin}: {path} has no credentials", "write USER:PASSWORD, one a line")
-    return tuple(found), [f"{path} holds credentials, and others may read it: chmod 600"] if exposed else []
+    return tuple(found), [f"{path} has credentials, and others may read it: chmod 600"] if exposed else []
 
 
 def is_encrypted(key_file: str) -> bool:
-    """True if a PEM file holds a key that needs a password; False if it cannot be read."""
+    """True if a PEM file has a key that needs a password; False if it cannot be read."""
     try:
         with Path(key_file).open("rb") as file:
             return b"ENCRYPTED" in file.read(MAX_SECRET_SIZE)

@@ -3,7 +3,7 @@ properties, ``ConsumerConfig``'s defaults and ``docs/reference/configuration.md`
 
 A setting with a ``name`` is the option ``--NAME``, the variable ``ZKGROUP_NAME`` (capitals and underscores) and the key
 NAME of a profile, unless its row says otherwise. A secret itself is only taken from the variable; the option and the
-key ``NAME-file`` name a file that holds it, the key ``NAME-env`` another variable.
+key ``NAME-file`` name a file with it, the key ``NAME-env`` another variable.
 
 A setting with a ``key`` is written so in ``consumer.properties`` and after ``-X``. ``kafka.NAME`` is librdkafka's
 property NAME. The other keys and their defaults are those of Kafka's ``kafka.consumer.ConsumerConfig`` and
@@ -88,7 +88,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable; a secret's holds the secret itself."""
+        """The environment variable; of a secret it has the secret itself."""
         return "ZKGROUP_" + self.name.upper().replace("-", "_")
 
     @property
@@ -256,7 +256,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "choice",
         None,
         "`smallest` or `largest`; `earliest` and `latest` are accepted with a note. Without a committed offset the "
-        "default holds; an offset out of range is an error unless the key is set",
+        "default is used; an offset out of range is an error unless the key is set",
         shown_default="largest",
         choices=("smallest", "largest"),
     ),

@@ -80,7 +80,7 @@ class KafkaDriver(MemberDriver):
         self._share: tuple[TopicPartition, ...] = ()
         self._assigned = False  # whether the streams read (a part of) the share
         self._waiting: set[TopicPartition] = set()  # of the share, partitions whose starting offset is not known yet
-        self._held: dict[TopicPartition, str] = {}
+        self._held_back: dict[TopicPartition, str] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._without_offset: dict[TopicPartition, int] = {}
         self._began = self._slow_at = 0.0
@@ -92,7 +92,7 @@ class KafkaDriver(MemberDriver):
     def statistics(self) -> Statistics:
         counters = self._counters
         return Statistics(
-            self._member_id, self._phase, counters.rebalances, 0, self._share, counters, held=dict(self._held)
+            self._member_id, self._phase, counters.rebalances, 0, self._share, counters, held_back=dict(self._held_back)
         )
 
     def leave(self, *, at_once: bool = False, commit: bool = True) -> None:
@@ -196,7 +196,7 @@ class KafkaDriver(MemberDriver):
         self._member_id = self._membership.member_id
         self._counters.rebalances += 1
         self._share, self._waiting = share, set(share)
-        self._assigned, self._committed, self._without_offset, self._held = False, {}, {}, {}
+        self._assigned, self._committed, self._without_offset, self._held_back = False, {}, {}, {}
         self._phase, self._retry_at = "loading", 0.0
         if not share:
             self._assign({})
@@ -221,7 +221,7 @@ class KafkaDriver(MemberDriver):
         self._without_offset |= without
         starts |= without
         self._waiting -= starts.keys()
-        self._held = dict.fromkeys(self._waiting, "nothing can be asked of it now: has it a leader?")
+        self._held_back = dict.fromkeys(self._waiting, "nothing can be asked of it now: has it a leader?")
         self._retry_at = time.monotonic() + RETRY_INTERVAL
         self._assign(starts)
 
@@ -253,7 +253,7 @@ class KafkaDriver(MemberDriver):
         self._pause(abandon=lost)
         if not lost:
             self._commit_finally(self._uncommitted())
-        self._share, self._waiting, self._assigned, self._held = (), set(), False, {}
+        self._share, self._waiting, self._assigned, self._held_back = (), set(), False, {}
         self._phase = "joining"
         self._began = self._began or began
         self._on_rebalance(Rebalance("lost" if lost else "revoked", share, time.monotonic() - began))

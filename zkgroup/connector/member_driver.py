@@ -22,7 +22,7 @@ class Statistics:
     """The state of a member at one moment.
 
     ``consumer_id`` is its id in the group: in Kafka the coordinator chooses it, and it is "" until then. ``session_id``
-    is the ZooKeeper session's, 0 in Kafka. ``phase`` is "owning" while the member reads its share. ``held``: owned
+    is the ZooKeeper session's, 0 in Kafka. ``phase`` is "owning" while the member reads its share. ``held_back``: owned
     partitions that cannot be read now, each with the reason, such as a missing leader or a malformed offset node.
     """
 
@@ -33,7 +33,7 @@ class Statistics:
     owned: tuple[TopicPartition, ...] = ()
     counters: Counters = field(default_factory=Counters)
     streams: tuple[StreamStatistics, ...] = ()
-    held: Mapping[TopicPartition, str] = field(default_factory=dict)
+    held_back: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 class MemberDriver(ABC):

@@ -107,8 +107,8 @@ class ZooKeeperDriver(MemberDriver):
         self._events.put(event)
 
     def may_deliver(self) -> bool:
-        """Whether the lease on the session holds."""
-        return self.member.lease.holds(self._clock())
+        """Whether the lease on the session is valid."""
+        return self.member.lease.is_valid(self._clock())
 
     def statistics(self) -> Statistics:
         member = self.member
@@ -119,7 +119,7 @@ class ZooKeeperDriver(MemberDriver):
             member.session_id,
             tuple(sorted(member.share)),
             dataclasses.replace(member.counters),
-            held=dict(member.held),
+            held_back=dict(member.held_back),
         )
 
     def leave(self, *, at_once: bool = False, commit: bool = True) -> None:
@@ -240,7 +240,7 @@ class ZooKeeperDriver(MemberDriver):
         assert self._session is not None
         sent_at = self._clock()
         # The process may have been stopped since the decision, or have waited for its log: no write past the lease.
-        if not self.member.lease.holds(sent_at) and writes(ops):
+        if not self.member.lease.is_valid(sent_at) and writes(ops):
             unsent = Failure(Code.CONNECTION_LOSS, "not sent: the lease on the session ran out")
             self._events.put(ev.Reply(request, [unsent] * len(ops), sent_at))
             return
@@ -340,7 +340,7 @@ class ZooKeeperDriver(MemberDriver):
     def _commit_kafka(self, offsets: Mapping[TopicPartition, int], epoch: int) -> None:
         offset_store = self._group_offsets()
         # Kafka has no compare-and-set: check as late as possible that the share is still ours.
-        if not self.member.holds_lease(epoch, self._clock()):
+        if not self.member.has_lease(epoch, self._clock()):
             raise CommitError("the lease on the session ran out before the commit to Kafka")
         try:
             offset_store.commit(offsets, BROKER_TIMEOUT)

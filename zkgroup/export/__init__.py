@@ -1,7 +1,7 @@
 """Parquet from a group's messages, through Spark: every message exactly once, whatever dies when.
 
 An export is one *run*: plan → write → decide → publish → commit. The destination's log of runs says where exports end;
-the group's offsets follow. ZooKeeper holds the *pointer* ``/consumers/G/zkgroup/export``, persistent, and below it
+the group's offsets follow. ZooKeeper has the *pointer* ``/consumers/G/zkgroup/export``, persistent, and below it
 ``lock``, ephemeral, of the process that works on it. The state is the pointer's; each change of it is one
 compare-and-set:
 

@@ -4,5 +4,5 @@ Its packages are layers, which ``tests/test_layers.py`` keeps:
 
     snapshot ← {offset_files, watch, changes} ← assignment ← {findings, monitoring}
 
-``group_model`` holds the types that they share, ``partition_scope`` the partitions that a user names.
+``group_model`` has the types that they share, ``partition_scope`` the partitions that a user names.
 """

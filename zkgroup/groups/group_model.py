@@ -60,7 +60,7 @@ class Cluster:
     made: tuple[int, int] | None = None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Its id, as a message adds it to its address."""
         return "" if self.id is None else f" (id {self.id})"
 

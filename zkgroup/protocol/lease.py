@@ -59,6 +59,6 @@ class Lease:
                 self.until = max(self.until, sent_at + self.timeout / 2)
                 return
 
-    def holds(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         """Whether messages may be delivered and writes begun."""
         return now < self.until

@@ -80,7 +80,7 @@ def _check(results: Iterable[Result], what: str) -> None:
 
 
 def register(group: str, consumer_id: str, data: bytes, session_id: int) -> Procedure[bool]:
-    """Create our id node and watch it. False where another session holds it (it is watched then, too).
+    """Create our id node and watch it. False where another session owns it (it is watched then, too).
 
     Raises UsageError where the chroot does not exist: it is nothing that a member creates.
     """
@@ -163,7 +163,7 @@ def read_registry(
         if not isinstance(node, Node):
             raise RegistryReadError(f"member {member} left while the group was read")
         if member == consumer_id and node.stat.owner != session_id:
-            raise OwnIdMissingError(f"our id {consumer_id} is held by another session")
+            raise OwnIdMissingError(f"our id {consumer_id} is owned by another session")
         registrations[member] = mine if member == consumer_id else znodes.decode_registration(path, node.data)
     all_topics = sorted(topic_list) if isinstance(topic_list, tuple) else []
     own_topics = resolve(mine, all_topics, exclude_internal=exclude_internal, internal=internal)

@@ -100,7 +100,7 @@ class SessionRequests:
             return
         ops, then = waiting
         self.lease.renew(ops, event.results, event.sent_at)
-        if self._holding and self.lease.holds(self.now):
+        if self._holding and self.lease.is_valid(self.now):
             # As after a reconnect: the write was decided on by answers that may be as old as the lease.
             self._interrupt()
             self._restart()
@@ -111,7 +111,7 @@ class SessionRequests:
         lease."""
         if not self.connected:
             self._interrupt()
-        elif self.lease.holds(self.now) or not writes(ops):
+        elif self.lease.is_valid(self.now) or not writes(ops):
             self._send(ops, then)
         else:
             self._holding = True

@@ -53,7 +53,7 @@ def parse_object(path: str, data: bytes | None, remedy: str | None = None) -> di
 def check_size(path: str, data: bytes, remedy: str | None = None) -> None:
     """Raise MalformedZnodeError where the data is larger than 1 MiB."""
     if len(data) > MAX_BYTES:
-        raise MalformedZnodeError(path, f"holds {len(data)} bytes, more than 1 MiB", remedy)
+        raise MalformedZnodeError(path, f"has {len(data)} bytes, more than 1 MiB", remedy)
 
 
 def as_int(value: object, low: int = -(2**31), high: int = INT32_MAX) -> int | None:

@@ -74,7 +74,7 @@ def offset_topic(group_id: str, topic_name: str) -> str:
 
 
 def offset(group_id: str, partition: TopicPartition) -> str:
-    """The node that holds the group's next offset to read."""
+    """The node of the group's next offset to read."""
     return f"{offset_topic(group_id, partition.topic)}/{_number(partition.partition)}"
 
 

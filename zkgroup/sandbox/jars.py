@@ -34,7 +34,7 @@ DOWNLOAD_TIMEOUT = 600.0  # seconds, for one release
 class Release:
     """A Kafka release that the sandbox can run.
 
-    ``member`` tells whether its jars hold the consumer that keeps its group in ZooKeeper (Kafka 2.0 dropped it).
+    ``member``: whether its jars have the consumer that keeps its group in ZooKeeper (Kafka 2.0 dropped it).
     ``listeners`` is false where the broker still wants ``host.name`` and ``port``; ``tells_brokers`` where its metadata
     names no brokers before there are topics.
     """
@@ -48,7 +48,7 @@ class Release:
 
     @property
     def artifact(self) -> str:
-        """The name of the jar that holds the broker."""
+        """The name of the jar of the broker."""
         return f"kafka_{self.scala}"
 
 
@@ -133,7 +133,7 @@ def kafka_jars(version: str = DEFAULT_RELEASE) -> Path:
 
 @contextlib.contextmanager
 def _download_lock(parent: Path, version: str) -> Iterator[None]:
-    """One download at a time: Ivy's cache is not made for two. The lock ends with the process that holds it."""
+    """One download at a time: Ivy's cache is not made for two. The lock ends with its process."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
         file = (parent / "lock").open("w")
@@ -158,7 +158,7 @@ def _download_lock(parent: Path, version: str) -> Iterator[None]:
 
 
 def _download(wanted: Release, folder: Path) -> None:
-    for left_over in folder.parent.glob("tmp-*"):  # of a process that died: this one holds the lock
+    for left_over in folder.parent.glob("tmp-*"):  # of a process that died: this one has the lock
         shutil.rmtree(left_over, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder.parent))
     ivy_cache = folder.parent / "ivy"  # kept after a failure, so that the next try goes on from there

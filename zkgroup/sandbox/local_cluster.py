@@ -39,13 +39,13 @@ ZOOKEEPERS_OWN = "/zookeeper"
 class Sandbox:
     """A ZooKeeper and ``brokers`` brokers of one Kafka release, started by ``start`` and ended by ``stop``.
 
-    ``owned``: everything ends with this process, however it ends, and the folder goes too. Otherwise the servers run
-    on by themselves, and ``zkgroup.sandbox.lifecycle.stop`` ends them. ``zookeeper``: the address (host:port, no
-    chroot) of a ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives.
-    ``tick_ms``: ZooKeeper grants session time-outs of 2 to 20 ticks. ``properties`` are added to every broker's.
-    Ports that are not given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``:
-    the servers make their class archives when they are stopped (``zkgroup.sandbox.class_data_sharing``).
-    ``secure``: with TLS, users and access lists (``zkgroup.sandbox.sandbox_security``), beside what every sandbox has.
+    ``owned``: everything ends with this process, however it ends, and the folder goes too. Otherwise the servers run on
+    by themselves, and ``zkgroup.sandbox.lifecycle.stop`` ends them. ``zookeeper``: the address (host:port, no chroot)
+    of a ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives. ``tick_ms``:
+    ZooKeeper grants session time-outs of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
+    given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``: the servers make their
+    class archives when they are stopped (``zkgroup.sandbox.class_data_sharing``). ``secure``: with TLS, users and
+    access lists (``zkgroup.sandbox.sandbox_security``), in addition to what every sandbox has.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Sandbox:
         self.security = Security(self.folder / "secure") if secure else None
         #: Of a secured sandbox that was started here.
         self.authority: Authority | None = None
-        #: The ports that a secured server has beside its own: ZooKeeper's by the name ``tls``, listeners' by theirs.
+        #: The further ports of a secured server: ZooKeeper's by the name ``tls``, listeners' by theirs.
         self._more_ports: dict[str, tuple[int, dict[str, int]]] = {}
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
@@ -309,7 +309,7 @@ class Sandbox:
         return server
 
     def _wait_for_all(self) -> None:
-        """Each broker must know all others: until then a client may be told of half a cluster."""
+        """Each broker must know all others: until then a client may get half a cluster."""
         if not self.release.tells_brokers:
             return
         deadline = time.monotonic() + START_TIMEOUT

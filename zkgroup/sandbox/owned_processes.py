@@ -17,12 +17,12 @@ from zkgroup.child_watchdog import REPORT, Watchdog
 from zkgroup.child_watchdog.watchdog_script import start_token
 from zkgroup.errors import ZkgroupError
 
-POLL = 0.02  # seconds between looks at something that is about to happen
+POLL = 0.02  # seconds between two checks of a condition
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process id and its start time, which tells it from a recycled id."""
+    """A process id and its start time, which distinguishes it from a recycled id."""
 
     pid: int
     started: str

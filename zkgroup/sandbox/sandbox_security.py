@@ -1,7 +1,7 @@
-"""What a secured sandbox has: certificates, users with passwords, and what its servers and clients are told of them.
+"""What a secured sandbox has: certificates, users with passwords, and the configuration of its servers and clients.
 
 All of it lies in one folder that only its owner may read. ``profile.toml`` there is the profile of a client, complete:
-``--cluster sandbox:NAME`` uses it, and it shows what a profile of one's own may look like.
+``--cluster sandbox:NAME`` uses it, and it shows an example of a profile.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Security:
         """Where a JVM finds its names and passwords; ``member``: one of the Scala consumer's, which is ``USER``."""
         return [f"-Djava.security.auth.login.config={self.folder / 'member.conf' if member else self.jaas}"]
 
-    # What servers are told
+    # The configuration of servers
 
     def zookeeper_properties(self, tls_port: int) -> dict[str, object]:
         """For ``zoo.cfg``: a port with TLS, at which a client must show a certificate, and DIGEST-MD5 at both."""
@@ -153,7 +153,7 @@ class Security:
         credentials = {name: _scram(name, self.password("sasl")) for name in MECHANISMS if name.startswith("SCRAM")}
         return {f"/config/users/{USER}": json.dumps({"version": 1, "config": credentials}).encode()}
 
-    # What clients are told
+    # The configuration of clients
 
     def write_profile(self, connect: str) -> None:
         """Write the profile of a client; ``connect`` names ZooKeeper's port with TLS, and the chroot."""

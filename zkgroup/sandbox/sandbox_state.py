@@ -47,11 +47,11 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True)
 class SandboxState:
-    """A sandbox as its state file tells.
+    """A sandbox by its state file.
 
     ``connect`` is the ZooKeeper connect string with the chroot, ``bootstrap`` the brokers' list. ``owner`` is the
     process with which everything ends, None where the servers run detached. It is written down as soon as its first
-    server is launched; ``ready`` tells whether all serve. ``secure`` is the folder of its secrets, if it is secured.
+    server is launched; ``ready``: whether all serve. ``secure`` is the folder of its secrets, if it is secured.
     """
 
     name: str
@@ -133,10 +133,10 @@ def not_running(name: str, problem: str = "does not run", remedy: Remedy | None 
 
 def all_states() -> list[SandboxState]:
     """Every sandbox with a readable state file, running or not, by name."""
-    return [state for state in looks() if isinstance(state, SandboxState)]
+    return [state for state in read_states() if isinstance(state, SandboxState)]
 
 
-def looks() -> Iterator[SandboxState | DamagedStateError]:
+def read_states() -> Iterator[SandboxState | DamagedStateError]:
     """As ``all_states``, and damaged state files."""
     for name in sandbox_names():
         try:

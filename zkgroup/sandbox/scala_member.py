@@ -1,4 +1,4 @@
-"""A Scala member: the Scala consumer of a Kafka release, in a group beside ours."""
+"""A Scala member: the Scala consumer of a Kafka release, in a group with ours."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def member_class_path(version: str) -> str:
 class MemberOptions:
     """What a Scala member is to be.
 
-    ``subscription`` holds topics, separated by commas (``kind`` "topics"), or a regular expression ("whitelist",
-    "blacklist"). ``name`` is the ``consumer.id``; the member's own id is ``GROUP_NAME``. ``output``: a line holds the
+    ``subscription``: topics, separated by commas (``kind`` "topics"), or a regular expression ("whitelist",
+    "blacklist"). ``name`` is the ``consumer.id``; the member's own id is ``GROUP_NAME``. ``output``: a line has the
     value, or topic, partition, offset, key and value with tabs between. ``properties`` win over everything.
     """
 

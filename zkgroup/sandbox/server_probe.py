@@ -43,7 +43,8 @@ def zookeeper_serves(port: int, timeout: float = 1.0) -> bool:
 
 
 def zookeeper_data(port: int, timeout: float = 1.0) -> Path | None:
-    """The data folder of the ZooKeeper at ``port``, which tells it from all others; None where none takes requests.
+    """The data folder of the ZooKeeper at ``port``, which distinguishes it from all others; None where none takes
+    requests.
 
     The four-letter word ``conf`` (to be allowed in the ``4lw.commands.whitelist`` of 3.5 and later) names the folder of
     its snapshots, a subfolder of the configured one.

@@ -18,7 +18,7 @@ _TELLING = (" FATAL ", " ERROR ", "Exception", "Error:", "Could not", "Unrecogni
 
 
 class ServerFailedError(ZkgroupError):
-    """A server that ended, or did not serve in time. ``port_taken`` tells whether another listens on its port."""
+    """A server that ended, or did not serve in time. ``port_taken``: whether another listens on its port."""
 
     def __init__(self, message: str, remedy: str, *, port_taken: bool) -> None:
         super().__init__(message, remedy)
@@ -28,7 +28,7 @@ class ServerFailedError(ZkgroupError):
 class Server:
     """A server process with its folder, log and port.
 
-    ``prepare`` writes the configuration for a port and returns the command; ``serves`` looks whether this very server
+    ``prepare`` writes the configuration for a port and returns the command; ``serves`` checks whether this very server
     takes requests at a port: until the process has found out that its port is taken, another may answer there. Without
     a fixed ``port`` a free one is taken, and kept from then on.
     """

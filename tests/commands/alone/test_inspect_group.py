@@ -157,7 +157,7 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
     assert findings[0] == "findings"
     assert findings[1] == f"critical  offset-beyond-end: {topic}-1"
     assert findings[3].startswith("          → ")
-    assert more == ["zkgroup inspect-group --explain CODE tells more about a finding"]
+    assert more == ["zkgroup inspect-group --explain CODE explains a finding"]
     assert "critical" not in run("inspect-group", healthy, "-z", cluster.connect).stdout
 
 
@@ -324,7 +324,7 @@ def test_a_second_snapshot(cluster: Sandbox, groups: Groups, topic: str, fill: C
     [
         ([], "give one GROUP, or --all"),
         (["g", "--all"], "give one GROUP, or --all"),
-        (["--all", "--topic", "t"], "--topic beside --all"),
+        (["--all", "--topic", "t"], "--topic and --all exclude each other"),
         (["../g"], "cannot be the name of a znode"),
         (["a/b"], "cannot be the name of a znode"),
     ],

@@ -1,7 +1,7 @@
 """Batches of messages for one stream, from librdkafka.
 
 A ``Fetcher`` is touched by its reader's thread alone: confluent-kafka 2.16 gates each handle, and a call from another
-thread starves beside a loop on ``consume()``.
+thread starves next to a loop on ``consume()``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def batch_bytes(sharers: int) -> int:
 
 @dataclass(slots=True)
 class Fetched:
-    """One batch. ``runs`` tells whose the messages are; ``ends`` are partitions read to their end (offset there);
+    """One batch. ``runs`` has the partitions of the messages; ``ends`` are partitions read to their end (offset there);
     ``errors`` are partitions that cannot be read on."""
 
     messages: Sequence[Message] = field(default_factory=list)

@@ -81,9 +81,9 @@ class GroupOffsets:
             return
         client = self._open()
         self._answers.clear()
-        beside = metadata or {}
+        metadata_of = metadata or {}
         wanted = [
-            KafkaTopicPartition(*p, offset, beside[p]) if beside.get(p) else KafkaTopicPartition(*p, offset)
+            KafkaTopicPartition(*p, offset, metadata_of[p]) if metadata_of.get(p) else KafkaTopicPartition(*p, offset)
             for p, offset in offsets.items()
         ]
         try:

@@ -90,7 +90,7 @@ def _list_offsets(
 
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
     now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
-    frees the request when the brokers answer; if that is at once, the calling thread is still at work on it.
+    frees the request when the brokers answer; if that is at once, the calling thread still uses it.
 
     Each leader is asked by itself, all at the same time: librdkafka answers a request to several when the last of them
     has answered, and then has -1001 as the offset where a dead one did not.

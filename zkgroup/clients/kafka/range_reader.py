@@ -67,7 +67,7 @@ _LINGER_MS = 2
 _WAIT = 0.005
 _ASK = 10.0  # seconds for one question to the brokers, at most
 
-# Errors that librdkafka tells of and recovers from by itself: they only count when nothing comes any more.
+# Errors that librdkafka reports and recovers from by itself: they only count when nothing comes any more.
 _PASSING = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -195,8 +195,8 @@ class RangeReader:
     def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Messages]:
         """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty batches bounded in bytes.
 
-        When it is exhausted, ``hole`` tells of a tail that has vanished from the log. Raises
-        ``OffsetOutOfRangeError`` where the log no longer holds the range, ``NotFoundError`` where the partition is
+        When it is exhausted, ``hole`` is a tail that has vanished from the log. Raises
+        ``OffsetOutOfRangeError`` where the log no longer has the range, ``NotFoundError`` where the partition is
         gone, ``UnreachableError`` where nothing comes and the brokers do not say why, ``ZkgroupError`` for what
         librdkafka cannot read.
         """
@@ -291,7 +291,7 @@ class RangeReader:
             raise _out_of_range(partition, position, end, low, high)
         if silence.ended_at is not None:
             raise ZkgroupError(
-                f"{partition} ends at offset {silence.ended_at}, below {end} where it ended when it was looked at",
+                f"{partition} ends at offset {silence.ended_at}, below {end} where it ended at the start",
                 "a leader without the latest messages was elected, or a transaction is open since long ago",
             )
         if silence.error is None and self._answers_at(partition, end):
@@ -432,7 +432,7 @@ def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, 
             "retention overtook the reader: choose where to go on",
         )
     return OffsetOutOfRangeError(
-        f"{partition}: the log ends at {high}, below {end} where it ended when it was looked at",
+        f"{partition}: the log ends at {high}, below {end} where it ended at the start",
         "it was truncated, or deleted and recreated",
     )
 

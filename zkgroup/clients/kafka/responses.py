@@ -62,7 +62,7 @@ class TimeOffsets:
     """For each partition the first offset whose message is not older than a time.
 
     None where there is none. ``by_segments``: the brokers (0.8, 0.9) have no time index and returned starts of
-    segments; None then stands for the log's start, otherwise for its end. ``doubts``: why an offset may be earlier than
+    segments; None is then the log's start, otherwise for its end. ``doubts``: why an offset may be earlier than
     the first, as text; it is never later.
     """
 

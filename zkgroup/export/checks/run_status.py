@@ -48,7 +48,7 @@ _LEFT: Final = "the next export removes it, unless it was written to the end and
 
 
 def status(registry: Registry, group: str | None = None, destination: Destination | None = None) -> list[StatusRow]:
-    """What is under way for a group, or for any. ``destination``: where a decided run's record is looked for."""
+    """What is under way for a group, or for any. ``destination``: where a decided run's record may be."""
     if group is not None:
         groups = [group]
     else:

@@ -103,7 +103,7 @@ def verify(
             if destination.is_logged(group, run):
                 unfinished.add(run)
             else:
-                note(f"{destination.work(group, run)} is of a run that is under way, or was killed: --status tells")
+                note(f"{destination.work(group, run)} is of a run that is under way, or was killed: see --status")
     owners = read_owners(destination, sorted({topic for record in newest.values() for topic in record.coverage}))
     for topic, some in owners.items():
         if all(owner.is_former for owner in some):
@@ -206,20 +206,20 @@ def _check_files(
     note: Callable[[str], None],
 ) -> list[VerifyRow]:
     """Check all files; what is wrong with those that no record names (``unnamed``)."""
-    strange: list[VerifyRow] = []
+    unrecorded: list[VerifyRow] = []
     there: set[str] = set()
     calendars: dict[Layout, Calendar] = {}
     unlisted: list[str] = []
     files = list(destination.data_files(unlisted=unlisted.append))
     for why in unlisted:
-        note(f"{why}: what may lie there is not looked at")
+        note(f"{why}: its files are not verified")
     known = [file for file in files if file.name in expected.files]
     contents = ask_each(lambda file: read_file(destination, file.name), known)
     for file, content in zip(known, contents, strict=True):
         there.add(file.name)
         one = expected.files[file.name]
         _account_file(accounts, one, _problems_of(file.name, file.size, content, one, layouts[one.run], calendars))
-    strange += [
+    unrecorded += [
         VerifyRow(*NO_PLACE, problem=f"{file.name} {unnamed}", mend="person")
         for file in files
         if file.name not in expected.files and is_read(file.name)
@@ -233,7 +233,7 @@ def _check_files(
         elif tags.get(one.file.topic) != one.tag:
             why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
         account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
-    return strange
+    return unrecorded
 
 
 def _problems_of(
@@ -271,7 +271,9 @@ def _compare_offsets(
         if offset == end:
             continue
         if newest.joined and offset is not None and offset > end:
-            note(f"{partition}: the group is at {offset}, ahead of its export, which was a member beside others")
+            note(
+                f"{partition}: the group is at {offset}, ahead of its export, which shared the group with other members"
+            )
             continue
         where = "has no offset" if offset is None else f"is at {offset}"
         account = accounts.setdefault(_Log(*partition, coverage.identity.tag or ""), _Account(newest.group))

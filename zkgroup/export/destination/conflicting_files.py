@@ -1,4 +1,4 @@
-"""Files in the way of a run: they hold offsets that it is to export, and no record names them."""
+"""Files in the way of a run: they have offsets that it is to export, and no record names them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refuse_conflicting_files(
     *,
     known: Collection[str] = (),
 ) -> None:
-    """Raise ``RefusedError`` where a file, by its name, holds offsets of these ``ranges``. ``tags``: the marks of the
+    """Raise ``RefusedError`` where a file, by its name, has offsets of these ``ranges``. ``tags``: the marks of the
     topics' logs; ``known``: files that records name.
 
     A file whose name does not list all of its ranges is in the way unless its run is in the log: what a run in the log
@@ -46,7 +46,7 @@ def refuse_conflicting_files(
             met = _overlapping(file, partitions.get(file.parts.partition, ()))
             if met is not None:
                 raise RefusedError(
-                    f"{destination}/{file.name} is in the way: no record names it, and by its name it holds "
+                    f"{destination}/{file.name} is in the way: no record names it, and by its name it has "
                     f"offsets {max(file.parts.start, met.start)} to {min(file.parts.end, met.end) - 1} of "
                     f"{TopicPartition(topic, file.parts.partition)}",
                     _REMEDY,

@@ -22,7 +22,7 @@ class UnreadableFileError(ZkgroupError):
 
 
 class UnopenedFileError(UnreadableFileError):
-    """A file that the store does not let be read: what it holds is not known."""
+    """A file that the store does not let be read: its content is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def encode_pointer(pointer: Pointer) -> bytes:
 
 
 def decode_pointer(path: str, data: bytes) -> Pointer | None:
-    """None where the node holds no data: no run is under way. Raises ``DamagedDocumentError``."""
+    """None where the node has no data: no run is under way. Raises ``DamagedDocumentError``."""
     return _decode(f"znode {path}", data, Pointer) if data else None
 
 

@@ -13,7 +13,7 @@ from zkgroup.shell_commands import Command
 
 #: So many partitions a command names one by one.
 PARTITIONS: Final = 50
-#: What stands for a destination with something in it that nobody is to see.
+#: Replaces a destination that contains a secret.
 _SOMEWHERE: Final = "URI"
 
 
@@ -45,7 +45,7 @@ def _places(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def name_address(destination: Address) -> str:
-    """A place as a command names it: S3's options hold no secrets, and without them it is another one."""
+    """A place as a command names it: S3's options are no secrets, and without them it is another one."""
     if isinstance(destination, Path):
         return str(destination)
     query = destination.uri.partition("?")[2]

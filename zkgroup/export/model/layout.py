@@ -1,4 +1,4 @@
-"""How a destination is laid out: folders, time zone, columns. One layout holds for a whole destination, from its first
+"""How a destination is laid out: folders, time zone, columns. A destination has one layout, from its first
 run on.
 
 Folders are Hive's: ``topic=T``, then as chosen ``partition=P``, ``date=YYYY-MM-DD``, ``hour=H``. Date and hour are
@@ -7,10 +7,10 @@ a day may have 23 or 25 hours, and the hour that a clock strikes twice is one fo
 have no leading zero, or DuckDB would read them as text. A message without a timestamp, or with one that no calendar
 has, goes to ``date=0001-01-01``, ``hour=-1``: values that no message has otherwise, of the types that readers guess for
 the other folders. (Hive's null makes pyarrow 25 and pandas 3 fail: on a column of nothing else, "No non-null segments
-were available", and beside dates, "Cannot yet unify dictionaries with nulls".)
+were available", and with dates, "Cannot yet unify dictionaries with nulls".)
 
 A file's name has its offsets: ``START-END.parquet``, with the partition before it (``P.START-END``) where that is no
-folder. Where a file holds more than one range, ``+N.RUN`` follows: so many more, which the run's record and the
+folder. Where a file has more than one range, ``+N.RUN`` follows: so many more, which the run's record and the
 file's footer list. ``.gTAG`` marks a later incarnation of a topic. Offsets of a name are those of the range, or, in
 folders of times, from the first row on to behind the last one.
 """
@@ -181,7 +181,7 @@ def parse_parts(text: str) -> tuple[Part, ...]:
     return tuple(part for part in PARTS if part in words)
 
 
-# Of the files beside IANA's zones those that mean another zone on each machine, or that count seconds otherwise.
+# Of the files next to IANA's zones those that mean another zone on each machine, or that count seconds otherwise.
 _NOT_IANA = re.compile(r"(?:localtime|posixrules|Factory)$|(?:posix|right)/")
 
 

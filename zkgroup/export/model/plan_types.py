@@ -64,7 +64,7 @@ class StoredFile(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What a file holds of a partition: ``rows`` messages with ``start`` ≤ offset < ``end``."""
+    """The rows of a partition in a file: ``rows`` messages with ``start`` ≤ offset < ``end``."""
 
     partition: int
     start: int

@@ -24,7 +24,7 @@ State = Literal["planned", "decided"]
 
 @dataclass(frozen=True, slots=True)
 class TopicIdentity:
-    """Which log a topic's name stands for. ``czxid`` is that of its znode, ``topic_id`` that of 2.8 and later.
+    """The log that a topic's name means. ``czxid`` is that of its znode, ``topic_id`` that of 2.8 and later.
 
     ``cleanup``: its ``cleanup.policy``, None where it is unknown. ``tag``: marks the names of its files where the
     destination has files of an earlier log of that name, None otherwise.
@@ -78,7 +78,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """A file: ``work`` below the run's folder, ``name`` below the destination; the ranges that it holds."""
+    """A file: ``work`` below the run's folder, ``name`` below the destination; its ranges."""
 
     work: str
     name: str
@@ -148,8 +148,8 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What ``/consumers/GROUP/zkgroup/export`` holds. ``output``: the destination, as it is shown. ``record``: the
-    SHA-256 of the record, once it is decided. ``offsets``: what a decided run holds, for ``--abandon``: topic →
+    """The data of ``/consumers/GROUP/zkgroup/export``. ``output``: the destination, as it is shown. ``record``: the
+    SHA-256 of the record, once it is decided. ``offsets``: the offsets of a decided run, for ``--abandon``: topic →
     partition → [start, end); None where that is too much for a node."""
 
     state: State

@@ -1,4 +1,4 @@
-"""What a backfill exports: what no record accounts for, and what files held that are gone."""
+"""What a backfill exports: what no record accounts for, and the offsets of files that are gone."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def plan_backfill(
     sizes = {name: known.file.bytes for name, known in expected.files.items()}
     if changed := sorted(name for name, size in sizes.items() if there.get(name, size) != size):
         warn(
-            f"{listed(changed)} {are(len(changed))} not of the size that the record tells, and count as there: move "
+            f"{listed(changed)} {are(len(changed))} not of the size in the record, and count as there: move "
             "what is damaged out of the destination to have it written again"
         )
     plan = make_backfill(
@@ -104,7 +104,7 @@ def _refuse_unknown(destination: Destination, there: Iterable[str], expected: Ex
     unknown = sorted(name for name in there if name not in expected.files and is_read(name))
     if unknown:
         raise RefusedError(
-            f"files are missing, and {destination}/{unknown[0]} is there, which no record names: what it holds may be "
+            f"files are missing, and {destination}/{unknown[0]} is there, which no record names: its offsets may be "
             "there twice",
             "give it back the name that it had, or move it out of the destination; export --verify names both",
         )
@@ -118,5 +118,5 @@ def _refuse_other_isolation(sources: Mapping[str, ExpectedFile], again: Iterable
             raise RefusedError(
                 f"{lost.file}, which is missing, was written with --isolation {before}, and would be written again "
                 f"with {isolation}",
-                f"--isolation {before} writes what it held",
+                f"--isolation {before} writes its messages",
             )

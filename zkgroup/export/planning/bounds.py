@@ -45,7 +45,7 @@ _ENDS = {"committed": COMMITTED, "end": LATEST}
 def parse_bound(text: str, group: str, option: str) -> Bound:
     """Read ``committed``, ``earliest``, ``latest`` (or ``end``; of ``--until`` these alone: ``committed``, ``end``),
     ``@TIME`` (ISO 8601, or milliseconds since 1970), ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of
-    which the group's offsets are taken, or those of the one group that it holds. Raises ``UsageError``."""
+    which the group's offsets are taken, or those of its only group. Raises ``UsageError``."""
     places = _ENDS if option == "--until" else BEGINNINGS
     if text in places:
         return places[text]
@@ -95,7 +95,7 @@ def refuse_other_origin(here: Cluster, *bounds: Bound) -> None:
         for other in bound.clusters:
             if other.differs(here):
                 raise RefusedError(
-                    f"{bound} is of another cluster{other.told}; this is {here.connect}{here.told}",
+                    f"{bound} is of another cluster{other.description}; this is {here.connect}{here.description}",
                     "its offsets mean other messages there: name the offsets, as TOPIC:PARTITION=OFFSET,…",
                 )
 

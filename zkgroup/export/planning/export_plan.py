@@ -150,7 +150,7 @@ def make_backfill(
         if fact.begin is None:
             continue
         end = fact.log_end if fact.until is None else fact.until
-        begin = fact.begin if fact.begin > fact.log_start else 0  # what only a lost file held is named, too
+        begin = fact.begin if fact.begin > fact.log_start else 0  # offsets of a lost file alone are named, too
         wanted = [one for one in (lost or {}).get(fact.partition, ()) if begin < one.end and one.start < end]
         for low, high in union((one.start, one.end) for one in wanted):
             if part := _filling(fact, (low, high), answers):

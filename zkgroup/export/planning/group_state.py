@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupState:
-    """One group, through one registry. ``warn`` is told what the operator should know; used by one thread."""
+    """One group, through one registry. ``warn`` receives warnings; used by one thread."""
 
     def __init__(self, registry: Registry, group: str, warn: Callable[[str], None]) -> None:
         self._registry = registry
@@ -97,7 +97,7 @@ class GroupState:
             try:
                 return str(orjson.loads(node.data)["id"]), birth
             except (orjson.JSONDecodeError, KeyError, TypeError):
-                log.debug("/cluster/id holds %r", node.data[:80])
+                log.debug("/cluster/id is %r", node.data[:80])
         return (birth,)
 
     def identities(self, topics: Iterable[str]) -> dict[str, TopicIdentity]:

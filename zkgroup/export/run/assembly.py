@@ -155,5 +155,5 @@ def refuse_unexplained(parts: Iterable[RecordPart]) -> None:
         few = listed(texts, most=3)
         raise RefusedError(
             f"offsets are missing from the log, and neither transactions nor compaction explain it ({few})",
-            "look at the brokers' logs; --on-mismatch group exports what is there and records the gaps",
+            "read the brokers' logs; --on-mismatch group exports what is there and records the gaps",
         )

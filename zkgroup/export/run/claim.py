@@ -1,9 +1,9 @@
 """The group's export claim: the lock, the pointer under it, and the commit that ends both.
 
-``/consumers/G/zkgroup/export`` holds the pointer, or nothing; ``lock`` below it is ephemeral and keeps two exports of a
-group apart. The lock saves work and names its process. Versions make the protocol safe: every change of the pointer is
-a compare-and-set by a process that has read it under this lock, and every offset moves only from its planned version. A
-claim survives its session: it takes the lock again under a new one and reads the pointer anew.
+``/consumers/G/zkgroup/export`` has the pointer, or does not exist; ``lock`` below it is ephemeral and keeps two exports
+of a group apart. The lock saves work and names its process. Versions make the protocol safe: every change of the
+pointer is a compare-and-set by a process that has read it under this lock, and every offset moves only from its planned
+version. A claim survives its session: it takes the lock again under a new one and reads the pointer anew.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ExportClaim:
 
     @property
     def registry(self) -> Registry:
-        """The one whose session holds the lock now."""
+        """The owner of the lock now."""
         return self._registry
 
     def __enter__(self) -> Self:
@@ -212,7 +212,7 @@ class ExportClaim:
 
     def decide_and_commit(self, before: Pointer, after: Pointer, parts: Sequence[RecordPart]) -> None:
         """Change the pointer from ``before`` to ``after`` and move the offsets of ``parts``, in one transaction, if
-        this member holds all of them (see ``export_member``); may be repeated.
+        this member owns all of them (see ``export_member``); may be repeated.
 
         Raises ``NotHeld`` where it does not, or an offset node is not as planned, ``TakenOver`` as ``point`` does.
         """
@@ -286,7 +286,7 @@ class ExportClaim:
         return [(plan, versions.get(plan.partition, (None, None))) for plan in plans]
 
     def _checks(self, plans: Sequence[RecordPart]) -> Iterator[Check]:
-        """As many as one request holds; the others were read just before."""
+        """As many as fit into one request; the others were read just before."""
         size = 0
         for plan in plans:
             if plan.version is not None:

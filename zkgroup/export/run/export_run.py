@@ -147,8 +147,8 @@ class PlannedRun:
         return record, data
 
     def _decide_owned(self, member: ExportMember, written: Written) -> tuple[RunRecord, bytes]:
-        """Decide about what the member holds, and move the offsets, in one transaction. What it does not own any more
-        is left out: its owner goes on where the group is."""
+        """Decide about the partitions that the member owns, and move the offsets, in one transaction. What it does not
+        own any more is left out: its owner goes on where the group is."""
         claim, parts = self._claim, written.parts
         for _ in range(_DECISIONS):
             owned = claim.persist(lambda: member.owned(claim.registry))

@@ -12,7 +12,7 @@ from zkgroup.export.model.run_record import RunRecord, shares
 class PartitionSummary:
     """What became of one partition: offsets ``[start, end)`` were exported and ``end`` is committed.
 
-    ``rows`` are in the files, and ``undecodable`` ones beside them; ``late`` ones count among both. ``bytes``: its
+    ``rows`` are in the files, and ``undecodable`` ones, too; ``late`` ones count among both. ``bytes``: its
     share of the ``files`` that hold something of it.
     """
 

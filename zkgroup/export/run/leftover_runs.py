@@ -38,13 +38,13 @@ def leftover_notices(destination: Destination, group: str, runs: Sequence[str]) 
     """Warnings about runs that are kept."""
     for run in runs:
         yield (
-            f"{destination}/{destination.work(group, run)} holds what a run has written and no later one has exported, "
+            f"{destination}/{destination.work(group, run)} has files of a run that no later one has exported, "
             "and ZooKeeper does not know it to be decided: remove it if nobody misses its messages"
         )
 
 
 def _is_needless(destination: Destination, group: str, run: str) -> bool:
-    """Whether a run that is not in the log was not written to the end, or later ones have exported what it holds."""
+    """Whether a run that is not in the log was not written to the end, or later ones have exported its offsets."""
     data = destination.written_record(group, run)
     if data is None:
         return True

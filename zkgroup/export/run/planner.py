@@ -100,7 +100,7 @@ class Planner:
         plan = replace(plan, notes=tuple(self._notes(found, plan, registry.timeout)))
         tags = {topic: identity.tag for topic, identity in found.identities.items()}
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
-        if not request.backfill:  # nor is to be named as a gap what a file holds
+        if not request.backfill:  # nor may a gap name the offsets of a file
             fresh += [OffsetRange(part.partition, *gap[1:]) for part in plan.partitions for gap in part.skipped]
         refuse_conflicting_files(destination, fresh, tags, known=known_files)
         known = destination.layout()
@@ -210,7 +210,7 @@ class Planner:
             )
         if len(taken) < len(ours):
             left = len(ours) - len(taken)
-            self.warn_once(f"{left} partitions are left to the next export: one transaction holds no more")
+            self.warn_once(f"{left} partitions are left to the next export: one transaction takes no more")
         grouped: dict[str, tuple[int, ...]] = {}
         for topic, number in taken:
             grouped[topic] = (*grouped.get(topic, ()), number)
@@ -247,7 +247,7 @@ class Planner:
         names = (name for name in store.names("") if not name.startswith(("topic=", "_", ".")))
         if strangers := [name for name in names if is_read(name)]:
             self.warn_once(
-                f"{store.uri} holds {listed(strangers)}, which no export has written: readers may take that for data, "
+                f"{store.uri} has {listed(strangers)}, which no export has written: readers may take that for data, "
                 "and --verify names it"
             )
         if not self._request.backfill and not any(map(found.coverage.get, found.identities)):

@@ -49,7 +49,7 @@ def publish(destination: Destination, record: RunRecord, context: RunContext) ->
             raise
         raise RefusedError(
             f"run {record.run} of group {record.group} was finished by another process while this one stood still",
-            f"--history tells of it ({error.message})",
+            f"see --history ({error.message})",
         ) from None
     store.sync(file.name for file in record.files)
     context.passed("published for good")

@@ -22,7 +22,7 @@ from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, 
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
-_SHOWN: Final = 3  # partitions that a message tells of
+_SHOWN: Final = 3  # partitions in a message
 _DELETED: Final = "run it again: it asks with --on-mismatch how to continue"
 
 

@@ -302,7 +302,7 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
 
 
 def _passed_offsets(claim: ExportClaim, pointer: Pointer) -> list[str]:
-    """What a run holds that lies behind the group's offsets."""
+    """The offsets of a run that lie behind the group's offsets."""
     ranges = {
         TopicPartition(topic, number): interval
         for topic, partitions in (pointer.offsets or {}).items()

@@ -17,7 +17,7 @@ OPERATION_BYTES: Final = 64  # of an operation, besides its path and its data
 
 
 def split_transaction(ops: Sequence[Create | SetData], settings: ZooKeeperSettings) -> Iterator[list[Create | SetData]]:
-    """Operations in pieces that a request holds."""
+    """Operations in pieces of the size of a request."""
     piece: list[Create | SetData] = []
     size = 0
     for operation in ops:

@@ -40,8 +40,8 @@ _CRASHES: Final = tuple(-number for number in (signal.SIGABRT, signal.SIGBUS, si
 #: ``spark-submit`` gives it, with ``PORT``, to the Python that it runs.
 SECRET: Final = "PYSPARK_GATEWAY_SECRET"
 
-# The child tells the guard its id before it becomes Spark: an owner that dies right here leaves nothing behind. Ctrl-C
-# is for the driver alone. What was its standard output until then is the guard's pipe.
+# The child reports its id to the watchdog before it becomes Spark: an owner that dies right here leaves nothing behind.
+# Ctrl-C is for the driver alone. What was its standard output until then is the guard's pipe.
 _REPORT: Final = 'trap "" INT; log=$1; shift; echo "+$$"; exec "$@" >>"$log" 2>&1'
 
 
@@ -68,7 +68,7 @@ class SparkJvm:
     def start(self, properties: Mapping[str, str], environment: Mapping[str, str]) -> Any:
         """Start it with these properties of Spark's, and return the gateway to it.
 
-        Raises ``OSError`` where it ended instead: its log tells why. ``UsageError`` where there is no Java.
+        Raises ``OSError`` where it ended instead: its log says why. ``UsageError`` where there is no Java.
         """
         if PORT in os.environ:  # run by spark-submit: there is one already, and it is not ours
             self._gateway = launch_gateway(SparkConf(loadDefaults=False))  # type: ignore[no-untyped-call]

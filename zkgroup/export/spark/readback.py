@@ -35,7 +35,7 @@ class Found:
 
 
 def read_back(roots: Sequence[Path], *, master: str | None = None) -> list[dict[TopicPartition, Found]]:
-    """Count what each of the folders holds, with a Spark that is started and stopped here (or that runs already).
+    """Count the rows of each folder, with a Spark that is started and stopped here (or that runs already).
 
     Raises ``UsageError`` where Spark does not start and ``ZkgroupError`` where a folder cannot be read.
     """

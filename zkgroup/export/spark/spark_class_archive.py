@@ -89,18 +89,18 @@ class ClassArchive:
         """The JVM has ended: what it has made is for those to come."""
         if not self.is_making or not self._made.is_file():
             return
-        beside = self._path.with_suffix(f".{os.getpid()}.tmp")
+        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            with self._made.open("rb") as made, beside.open("wb") as file:
+            with self._made.open("rb") as made, temporary.open("wb") as file:
                 shutil.copyfileobj(made, file)
                 file.flush()
                 os.fsync(file.fileno())  # before it has its name
-            beside.replace(self._path)
+            temporary.replace(self._path)
             tidy(self._path.parent, "spark-*", _KEPT)
         except OSError as error:
             log.info("Spark's classes are not kept: %s", error)
             with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
 
 def _digest(java: Path, spark: Path, properties: Mapping[str, str]) -> str:

@@ -246,7 +246,7 @@ class SparkJobs:
             from zkgroup.export.tasks.export_task import run_task  # with pyarrow, for which only executors have use
 
             if not gc.get_freeze_count():
-                gc.freeze()  # a worker looks through all its modules after every task: 30 ms
+                gc.freeze()  # a worker scans all its modules after every task: 30 ms
             for ranges in dealt:
                 for answer in run_task(settings, ranges):
                     results.add([answer])

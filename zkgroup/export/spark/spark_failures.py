@@ -54,7 +54,7 @@ def hopeless_start(master: str, log: str, keep: Callable[[], str]) -> ZkgroupErr
         )
     if _NO_IMAGE in log:
         return UsageError(
-            f"{master} is not told which image its executors are to run",
+            f"{master} has no image for its executors",
             "name one with --conf spark.kubernetes.container.image=IMAGE: with Spark, and with a Python that has "
             "confluent-kafka, pyarrow and orjson",
         )
@@ -150,7 +150,7 @@ def job_failure(text: str, log: str, keep: Callable[[], str]) -> ZkgroupError:
     if "Master removed our application" in text + log:
         return ZkgroupError(
             "Spark's master gave up this export: its executors failed again and again",
-            f"look at the workers' logs; Spark's own: {keep()}",
+            f"read the workers' logs; Spark's own: {keep()}",
         )
     # The last line of a Python traceback from a task, else the first line of what the JVM says.
     raised = _RAISED.findall(text)

@@ -16,7 +16,7 @@ from zkgroup.errors import UnreachableError, UsageError
 
 #: All cores of this machine.
 DEFAULT_MASTER: Final = "local[*]"
-#: The variable in which spark-submit tells where the JVM listens that it has started.
+#: The variable in which spark-submit passes the port of the JVM that it has started.
 PORT: Final = "PYSPARK_GATEWAY_PORT"
 
 _KNOWN = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://.+|yarn|k8s://.+", re.DOTALL)

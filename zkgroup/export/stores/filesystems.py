@@ -89,10 +89,10 @@ def check_credentials(address: ObjectAddress) -> None:
             command, input=uri_with_defaults(address).encode(), capture_output=True, timeout=_FINDING, check=False
         )
     except subprocess.TimeoutExpired:
-        raise store_failure(address, "cannot look at", OSError("timed out")) from None
+        raise store_failure(address, "cannot read", OSError("timed out")) from None
     if done.returncode < 0:
         text = re.search(r"what\(\): *(.*)", done.stderr.decode(errors="replace"))
-        raise store_failure(address, "cannot look at", OSError(f"{_NONE}: {text[1] if text else done.returncode}"))
+        raise store_failure(address, "cannot read", OSError(f"{_NONE}: {text[1] if text else done.returncode}"))
 
 
 def cleaned(address: ObjectAddress, error: Exception) -> str:

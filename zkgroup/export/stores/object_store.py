@@ -73,7 +73,7 @@ class ObjectStore:
                 return
             scheme, _, rest = self.uri.partition("://")
             where = f"{scheme}://{rest.partition('/')[0]}"
-            raise store_failure(self.address, "cannot look at", error, where) from None
+            raise store_failure(self.address, "cannot read", error, where) from None
         if found != pafs.FileType.Directory:
             raise UsageError(f"cannot write to {self.uri}: there is no {container}", "make it, or choose another --to")
 
@@ -135,7 +135,7 @@ class ObjectStore:
         return found
 
     def size(self, name: str) -> int | None:
-        with self._translated("cannot look at", name):
+        with self._translated("cannot read", name):
             info = self.filesystem.get_file_info(self.path(name))
         return int(info.size) if info.type == pafs.FileType.File else None
 
@@ -146,7 +146,7 @@ class ObjectStore:
         pass  # there are no folders
 
     def refuse_closed(self, finals: Iterable[str]) -> None:
-        pass  # a store tells only as it is written to
+        pass  # a store fails only as it is written to
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         # The store copies; this process only asks.

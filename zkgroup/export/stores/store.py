@@ -110,7 +110,7 @@ class MissingWorkError(ZkgroupError):
     """A file that is to be published is not where, or not as, its task has written it."""
 
 
-#: The end of a file, in bytes: of two that are compared it holds the footer, which names the run and the file.
+#: The end of a file, in bytes: of two that are compared it has the footer, which names the run and the file.
 TAIL: Final = 64 * 1024
 #: The remedy for a file with another size than its task has written.
 CHANGED_WORK: Final = "somebody changed it, or its disk has lost what was written: restore it, or remove it"
@@ -240,7 +240,7 @@ class FolderStore:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 return None
-            raise _unread(f"cannot look at {self.root / name}", error) from None
+            raise _unread(f"cannot read {self.root / name}", error) from None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def open(self, name: str) -> Any:

@@ -107,7 +107,7 @@ class Applier:
     def _check_readable(self, plan: Plan) -> None:
         """Every offset that is written can be in the backup."""
         rows = [] if plan.is_removal else plan.moving("zookeeper")
-        hidden = [str(row.key) for row in rows if not row.is_legible and row.held is None]
+        hidden = [str(row.key) for row in rows if not row.is_legible and row.stored_data is None]
         if hidden:
             raise RefusedError(
                 f"offsets of group {plan.group} in ZooKeeper cannot be read: {listed(hidden)}",

@@ -68,7 +68,7 @@ def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> list
 
 
 def check_nodes(backup: Backup, path: Path) -> None:
-    """Raise ``UsageError`` where a backup holds nodes that no deletion can have removed: such that lie outside its
+    """Raise ``UsageError`` where a backup has nodes that no deletion can have removed: such that lie outside its
     group (that of debris: outside all groups), members, and offsets of what cannot be a topic."""
     root = f"{znodes.consumers()}/{backup.group}"
     try:
@@ -107,7 +107,7 @@ def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> list[str]:
 
 
 def _called(cluster: Cluster) -> str:
-    return cluster.connect + cluster.told
+    return cluster.connect + cluster.description
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

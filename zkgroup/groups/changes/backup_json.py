@@ -21,7 +21,7 @@ class SavedOffset:
     """An offset before (None: there was none) and the one that was to be written (None: it was to be deleted).
 
     ``raw``: the bytes of the node, where that was not just an offset's number; ``written_raw``: the same of what was to
-    be written. ``metadata``: what Kafka kept beside it.
+    be written. ``metadata``: that of the commit in Kafka.
     """
 
     store: OffsetStore
@@ -152,7 +152,7 @@ def _encode_bytes(data: bytes | None) -> tuple[str | None, bytes | None]:
 
 
 def decode(data: bytes) -> Backup:
-    """What a file holds. Raises ``ValueError`` for what is no backup, with the path of what is wrong."""
+    """The content of a file. Raises ``ValueError`` for what is no backup, with the path of what is wrong."""
     try:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -115,9 +115,9 @@ def _debris(
         after = bisect_left(clock, (tree.last_transaction, 0))
         left_at = clock[after][1] if after < len(clock) else now
         changed = clock[after][1] if after < len(clock) else changed
-    if tree.members or tree.held:
+    if tree.members or tree.live_owners:
         state = "active"
-        note = "it has members" if tree.members else f"somebody holds {tree.held[0]}"
+        note = "it has members" if tree.members else f"a session owns {tree.live_owners[0]}"
     elif members:
         state, note = "active", f"it has members in Kafka: {listed(members)}"
     elif isinstance(in_kafka, ZkgroupError):
@@ -185,7 +185,7 @@ def _as_listed(row: DebrisRow, listed_group: GroupSnapshot | None) -> DebrisRow:
     """With the state that ``list-groups`` shows: nodes that are there may be no use, and one that may not be read
     hides neither members nor that there are none, if it is not theirs."""
     if listed_group is None or (row.state == "active" and listed_group.state == "inactive"):
-        return row  # gone, or it has members in Kafka, or nodes that a session holds for no member
+        return row  # gone, or it has members in Kafka, or ephemeral nodes of no member
     row = replace(row, state=listed_group.state, members=max(row.members, len(listed_group.members)))
     if listed_group.state == "active" and (row.action == "delete" or row.barred):
         return replace(row, action="keep", note="it has members", barred=False)

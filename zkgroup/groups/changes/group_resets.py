@@ -75,7 +75,7 @@ def plan_group_undo(
     *,
     nodes_too: bool = False,
 ) -> Plan:
-    """What it takes to restore what a backup holds, or only what of it is in ``scope`` and ``store``. ``nodes_too``:
+    """The plan that restores a backup, or only what of it is in ``scope`` and ``store``. ``nodes_too``:
     the caller restores its nodes.
 
     Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
@@ -102,7 +102,7 @@ def plan_group_undo(
     if backup.nodes and not nodes_too:
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
-        warnings.append(Notice(f"{path} also holds {nodes}, and only offsets are put back", undoing))
+        warnings.append(Notice(f"{path} also has {nodes}, and only offsets are put back", undoing))
     refusals = _refuse_conflicts(find_moved(offsets, current.partitions), path, nodes_too=nodes_too)
     above = {znodes.group(group), znodes.offsets(group)}
     below = znodes.offsets(group) + "/"
@@ -142,7 +142,7 @@ def check_origin(applier: Applier, file: OffsetFile) -> None:
     for other in file.clusters:
         if here is not None and other.differs(here):
             raise RefusedError(
-                f"{file.name} is of another cluster{other.told}; this is {here.connect}{here.told}",
+                f"{file.name} is of another cluster{other.description}; this is {here.connect}{here.description}",
                 "its offsets mean other messages there: --same-logs if both have the same logs",
             )
 
@@ -151,10 +151,10 @@ def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
     """Of a deletion by pattern: whose groups' offsets are among their nodes."""
     undoing = ("--undo", str(path))
     if not any(backups.group_of(node.path) == group for node in backup.nodes):
-        look = Remedy("see what it has", ("delete-group", *undoing))
-        return UsageError(f"{path} has nothing of group {group}", look)
+        inspecting = Remedy("see what it has", ("delete-group", *undoing))
+        return UsageError(f"{path} has nothing of group {group}", inspecting)
     return UsageError(
-        f"{path} holds nodes, and no offsets by themselves",
+        f"{path} has nodes, and no offsets by themselves",
         Remedy(f"plan to make the nodes of {group} again", group_command("delete-group", group, *undoing)),
     )
 

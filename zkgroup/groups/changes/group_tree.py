@@ -91,7 +91,7 @@ class GroupTree:
         return tuple(sorted(name for name in below if "/" not in name))
 
     @property
-    def held(self) -> tuple[str, ...]:
+    def live_owners(self) -> tuple[str, ...]:
         """Ephemeral nodes: their sessions live."""
         return tuple(node.path for node in self.nodes if node.stat.owner)
 

@@ -1,4 +1,4 @@
-"""Owner nodes and registrations that no session holds: they outlive every client, and keep partitions from the others.
+"""Owner nodes and registrations that no session owns: they outlive every client, and keep partitions from the others.
 
 They may be removed while members are active, as no member makes such nodes.
 """
@@ -41,9 +41,9 @@ class ReleaseRow:
 def plan_release(
     registry: Registry, group: str, scope: Scope, members: Collection[str]
 ) -> tuple[list[ReleaseRow], Plan]:
-    """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session holds.
+    """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session owns.
 
-    Raises ``NotFoundError`` for what has none, ``RefusedError`` for what a session holds, for nodes that cannot be
+    Raises ``NotFoundError`` for what has none, ``RefusedError`` for ephemeral nodes, for nodes that cannot be
     read, and for a member that is alive.
     """
     registered = read_tree(registry, group, [znodes.ids(group)])
@@ -53,16 +53,16 @@ def plan_release(
     meant = {key: node for key, node in owned.items() if scope.has(key)}
     ids = {node.path: node for node in registered.nodes}
     for topic, ranges in scope.topics.items():
-        held = [(key, node) for key, node in meant.items() if key.topic == topic and node.stat.owner]
-        if not any(key.topic == topic and not node.stat.owner for key, node in meant.items()) or (ranges and held):
-            raise _no_such_owner(group, topic, held)
+        live = [(key, node) for key, node in meant.items() if key.topic == topic and node.stat.owner]
+        if not any(key.topic == topic and not node.stat.owner for key, node in meant.items()) or (ranges and live):
+            raise _no_such_owner(group, topic, live)
     for member in members:
         node = ids.get(znodes.member_id(group, member))
         if node is None:
             there = listed(registered.members) or "none"
             raise NotFoundError(f"group {group} has no member {member}", f"it has {there}")
         if node.stat.owner:
-            raise RefusedError(f"{node.path} is held by session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+            raise RefusedError(f"{node.path} is owned by session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
     _refuse_live(registry, group, members)
     alive = {name for name in registered.members if ids[znodes.member_id(group, name)].stat.owner}
     rows = [_owner_row(key, node, alive) for key, node in meant.items() if not node.stat.owner]
@@ -131,13 +131,13 @@ def _check_readable(*trees: GroupTree) -> None:
 
 
 def _no_such_owner(
-    group: str, topic: str, held: Sequence[tuple[TopicPartition, TreeNode]]
+    group: str, topic: str, live: Sequence[tuple[TopicPartition, TreeNode]]
 ) -> NotFoundError | RefusedError:
-    if not held:
+    if not live:
         return NotFoundError(
             f"group {group} has no owner node of {topic} there that outlives its session", "owners shows who owns what"
         )
-    key, node = held[0]
+    key, node = live[0]
     return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
 
 

@@ -71,7 +71,7 @@ class OffsetChange:
         return self.seen if isinstance(self.seen, StoredOffset) else None
 
     @property
-    def held(self) -> bytes | None:
+    def stored_data(self) -> bytes | None:
         """The znode's bytes, where they are not just the number."""
         return None if self.stored is None else self.stored.data
 
@@ -98,7 +98,7 @@ class OffsetChange:
     def saved(self) -> SavedOffset:
         """What a backup holds of it."""
         metadata = self.seen.metadata if isinstance(self.seen, KafkaOffset) else ""
-        return SavedOffset(self.store, self.key, self.current, self.target, self.held, metadata, self.raw)
+        return SavedOffset(self.store, self.key, self.current, self.target, self.stored_data, metadata, self.raw)
 
 
 #: Checks whether nodes that are to go are in use: raises ``RefusedError``, or returns operations that make a

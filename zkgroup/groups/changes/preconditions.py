@@ -149,7 +149,7 @@ def _with_host(group: str, member: str) -> str:
 
 
 def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[str]:
-    """The nodes of those members that no session holds: they stay when all clients are stopped."""
+    """The nodes of those members that no session owns: they stay when all clients are stopped."""
     paths = [f"{znodes.ids(group)}/{member}" for member in members]
     stats = registry.read([Exists(path) for path in paths])
     return [path for path, stat in zip(paths, stats, strict=True) if isinstance(stat, Stat) and not stat.owner]
@@ -158,7 +158,7 @@ def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[
 def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
     error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
     noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
-    error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no session holds what no client will remove"
+    error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no session owns what no client will remove"
     names = [word for path in paths for word in ("--member", path.rpartition("/")[2])]
     releasing = group_command("release-owners", group, *names, "--execute")
     error.remedy = Remedy("make sure that nobody works under that name, then remove what it has left", releasing)
@@ -166,7 +166,7 @@ def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
 
 
 def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[str]:
-    """Owner nodes that a session holds; those that are persistent are only debris."""
+    """Owner nodes that a session owns; persistent ones do not make a group active."""
     tree = read_tree(registry, group, [znodes.owner_topic(group, topic) for topic in topics])
     if tree.unreadable:
         raise _not_known(tree.unreadable[0])
@@ -186,7 +186,7 @@ def _children(path: str, result: Result) -> tuple[str, ...]:
 
 
 def _not_known(why: str) -> RefusedError:
-    return RefusedError(f"whether the group is active cannot be told: {why}", CREDENTIALS)
+    return RefusedError(f"whether the group is active is unknown: {why}", CREDENTIALS)
 
 
 def _export_parent(group: str) -> str:

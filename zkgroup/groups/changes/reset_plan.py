@@ -174,7 +174,7 @@ def plan_undo(
     undos: Sequence[SavedOffset],
     partitions: Mapping[TopicPartition, GroupPartition],
 ) -> tuple[OffsetChange, ...]:
-    """Rows that restore what a backup holds, in range or not, byte by byte; ``find_moved`` says what is in the way."""
+    """Rows that restore a backup, in range or not, byte by byte; ``find_moved`` says what is in the way."""
     rows = []
     for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
         partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
@@ -216,7 +216,7 @@ def find_moved(
     undos: Sequence[SavedOffset],
     partitions: Mapping[TopicPartition, GroupPartition],
 ) -> list[str]:
-    """The offsets that are neither what a backup's reset wrote nor what the backup holds, in words."""
+    """The offsets that are neither what a backup's reset wrote nor the backup's, in words."""
     found = []
     for undo in undos:
         seen = offset_in(partitions.get(undo.partition, GroupPartition(*undo.partition)), undo.store)
@@ -318,5 +318,5 @@ def check_bounds(target: Target) -> Target:
             f"{target.value} is no offset", "offsets are numbers from 0; see --to-earliest and --to-latest"
         )
     if target.kind == "shift" and abs(target.value) >= 2**63:
-        raise UsageError(f"{target.value} is more than any log holds", "give a smaller number")
+        raise UsageError(f"{target.value} is beyond every log", "give a smaller number")
     return target

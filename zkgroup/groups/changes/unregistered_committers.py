@@ -82,7 +82,7 @@ def find_unregistered_commits(
 
 def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
     """The same of a group's nodes."""
-    if tree.members or tree.held:
+    if tree.members or tree.live_owners:
         return None
     ids = next((node.stat.pzxid for node in tree.nodes if node.path == znodes.ids(tree.group)), 0)
     return find_unregistered_commits(tree.offsets, ids, now)

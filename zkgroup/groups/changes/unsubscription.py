@@ -58,7 +58,7 @@ def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> 
     ]
     if unknown:
         raise RefusedError(
-            f"which topics group {group} reads cannot be told: {listed(unknown)}", "stop these members first"
+            f"which topics group {group} reads is unknown: {listed(unknown)}", "stop these members first"
         )
 
 
@@ -99,5 +99,5 @@ def _owners_guard(registry: Registry, group: str, topics: Collection[str]) -> li
             operations += [Create(path), Delete(path)]
         elif path not in parents and stat.version == 0:
             operations += [Delete(path), Create(path, acl=require_acls(registry, [path])[path])]
-        # What has claims that no session holds any more is among the nodes that are removed.
+        # Claims without a session is among the nodes that are removed.
     return operations

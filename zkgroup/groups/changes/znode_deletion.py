@@ -119,7 +119,7 @@ def _remove_batch(steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: d
     for tree in trees:
         same = [node.identity for node in tree.nodes] == [node.identity for node in now[tree.group].nodes]
         fits = not is_in_pieces(registry, tree.nodes)
-        clear = same and fits and tree.nodes and not tree.held and not tree.members and not tree.unreadable
+        clear = same and fits and tree.nodes and not tree.live_owners and not tree.members and not tree.unreadable
         (plain if clear else others).append(tree)
     lost: list[GroupTree] = []
     try:
@@ -239,14 +239,14 @@ class _Removal(TransactionSeries[TreeNode]):
         if not self._removed and not self._under_way:
             return None
         go_on = Remedy("the backup has them; run it again to go on, and keep the backups of all runs")
-        look = Remedy("once it can be reached, see what is there", ("list-groups",))
-        return go_on.then(look, "; ") if self._under_way else go_on
+        inspecting = Remedy("once it can be reached, see what is there", ("list-groups",))
+        return go_on.then(inspecting, "; ") if self._under_way else go_on
 
     def _read(self) -> GroupTree:
         """What is still there. Raises where it is in use, or not what was planned with."""
         now = read_tree(self.registry, self._group, self._roots)
         planned = {node.path: node.identity for node in self._tree.nodes}
-        strange = [
+        changed = [
             node.path
             for node in now.nodes
             if planned.get(node.path) != node.identity and node.path not in self._made_again
@@ -255,11 +255,13 @@ class _Removal(TransactionSeries[TreeNode]):
             self._guard = list(self._guarding(self.registry))
         if now.unreadable:
             raise RefusedError(f"nodes of group {self._group} cannot be read: {listed(now.unreadable)}", CREDENTIALS)
-        if held := now.held:
-            raise RefusedError(f"group {self._group} is in use: somebody holds {listed(held)}", "find out who that is")
-        if strange:
+        if live_owners := now.live_owners:
             raise RefusedError(
-                f"nodes of group {self._group} have changed since the plan was made: {listed(strange)}",
+                f"group {self._group} is in use: a session owns {listed(live_owners)}", "find out who that is"
+            )
+        if changed:
+            raise RefusedError(
+                f"nodes of group {self._group} have changed since the plan was made: {listed(changed)}",
                 "find out who works for the group, then plan again",
             )
         return now

@@ -37,7 +37,7 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
     """What the backup has of each group, or only of ``group``; ``in_kafka``: it may be nothing, as offsets in Kafka are
     meant as well.
 
-    Raises ``UsageError`` where it holds no nodes, or one that lies outside its group; ``NotFoundError`` where it has
+    Raises ``UsageError`` where it has no nodes, or one that lies outside its group; ``NotFoundError`` where it has
     nothing of the group.
     """
     found: dict[str, list[SavedNode]] = {}
@@ -47,7 +47,7 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
     if in_kafka and not found and group in (None, backup.group):
         return []
     if not found and not in_kafka:
-        raise UsageError("the backup holds no nodes", "'reset-offsets --undo' puts offsets back")
+        raise UsageError("the backup has no nodes", "'reset-offsets --undo' puts offsets back")
     if group is not None and group not in found:
         raise NotFoundError(f"the backup has nothing of group {group}", f"it has {len(found)} others")
     return [
@@ -58,10 +58,10 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
 
 
 def describe_left_out(backup: Backup) -> list[str]:
-    """What of the backup is not restored, in words: an owner that no session held was debris, and would keep its
+    """What of the backup is not restored, in words: an owner without a session would keep its
     partition from everybody."""
     count = sum(_is_left_out(backup, node) for node in backup.nodes)
-    those = "that nobody held and that would keep their partitions from everybody"
+    those = "without a session, which would keep their partitions from everybody"
     return [f"{counted(count, 'owner node')} of the backup {those}: not restored"] if count else []
 
 
@@ -80,7 +80,7 @@ def plan_restore(registry: Registry, lost: Iterable[Lost]) -> list[DebrisRow]:
 
 def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
     missing = len({node.path for node in lost.nodes} - {node.path for node in tree.nodes})
-    active = bool(tree.members or tree.held)
+    active = bool(tree.members or tree.live_owners)
     offsets = znodes.offsets(lost.group) + "/"
     note = None
     if not missing:

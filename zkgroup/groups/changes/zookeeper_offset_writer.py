@@ -5,8 +5,8 @@ just before (a node that was deleted and recreated has version 0 again), and the
 transaction also carries the group's guard (``groups.guard``), so that it fails once a member has registered. Nodes that
 are missing above an offset are made in the same transaction, so a refusal leaves nothing behind.
 
-A transaction holds as much as a request to ZooKeeper may; more partitions go in pieces, one after the other. What stops
-a piece stops the rest. The same writes can be given again: what already has its wanted value is done.
+A transaction is as large as a request to ZooKeeper may be; more partitions go in pieces, one after the other. What
+stops a piece stops the rest. The same writes can be given again: what already has its wanted value is done.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         return [path for path in (znodes.ids(self.group), znodes.owners(self.group)) if path in self.acls]
 
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
-        """What the node holds, None where it is missing; and whether that is what None means."""
+        """The data of the node, None where it is missing; and whether that is what None means."""
         if node is None:
             return None, True
         found = stored_offset(self._paths[partition], node)

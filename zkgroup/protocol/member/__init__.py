@@ -9,7 +9,7 @@ get its share leaves the group.
     phase         waits for                          then
     NEW           Start                              CONNECTING
     CONNECTING    Connected                          REGISTERING
-    REGISTERING   our id node is created             CHECKING_BROKERS; another session holds it: WAITING
+    REGISTERING   our id node is created             CHECKING_BROKERS; another session owns it: WAITING
     WAITING       that node goes, or time            REGISTERING; too long: leaving with an error
     CHECKING_BROKERS  is any broker registered?      PAUSING (nothing is read: NOTIFYING); none: OWNING what is owned
     PAUSING       streams are paused, or time        COMMITTING

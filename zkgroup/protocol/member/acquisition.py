@@ -286,7 +286,7 @@ class Acquisition:
         ctx = self._context
         for partition in starts.malformed:
             # The others that are held back may have a leader in a moment: ``OwnedShare`` reports them later.
-            ctx.log(logging.ERROR, f"{partition} is owned and not read: {starts.held[partition]}")
+            ctx.log(logging.ERROR, f"{partition} is owned and not read: {starts.held_back[partition]}")
         if starts.malformed and len(starts.malformed) == len(ctx.owned.share):
             # A member that can read nothing of its share until an operator mends it leaves with the error.
             self._failed(next(iter(starts.malformed.values())))
@@ -305,11 +305,11 @@ class Acquisition:
         ctx.log(logging.INFO, f"owns {len(share)} of {len(self.plan.owners)} partitions{names}")
         self._started(starts)
 
-    def load_held(
+    def load_held_back(
         self,
-        held: Mapping[TopicPartition, str],
+        held_back: Mapping[TopicPartition, str],
         done: Callable[[StartOffsets], None],
         failed: Callable[[Exception], None],
     ) -> None:
         """Load start offsets of partitions that are held back."""
-        self._loading.begin(held, done, failed)
+        self._loading.begin(held_back, done, failed)

@@ -136,7 +136,7 @@ class _Commit:
         }
         if not ctx.settings.uses_kafka or not owned:
             self._ended(None)
-        elif not ctx.zookeeper.lease.holds(ctx.now):
+        elif not ctx.zookeeper.lease.is_valid(ctx.now):
             self._failed(CommitError("the lease on the session ran out before the commit to Kafka"))
         else:
             ctx.request(lambda request: ev.CommitKafkaOffsets(request, owned), self._answered)

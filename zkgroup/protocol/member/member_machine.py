@@ -79,9 +79,9 @@ class Member:
         return self._context.owned.share
 
     @property
-    def held(self) -> Mapping[TopicPartition, str]:
+    def held_back(self) -> Mapping[TopicPartition, str]:
         """Partitions that are claimed and not read, each with the reason."""
-        return self._owned_share.held
+        return self._owned_share.held_back
 
     @property
     def plan(self) -> Assignment:
@@ -95,15 +95,15 @@ class Member:
 
     @property
     def lease(self) -> Lease:
-        """The lease on the session: messages are delivered only while it holds."""
+        """The lease on the session: messages are delivered only while it is valid."""
         return self._context.zookeeper.lease
 
-    def holds_lease(self, epoch: int, now: float) -> bool:
-        """Whether the session numbered ``epoch`` is the current one, and its lease holds.
+    def has_lease(self, epoch: int, now: float) -> bool:
+        """Whether the session numbered ``epoch`` is the current one, and its lease is valid.
 
         A request of an older session must not be carried out under the next one.
         """
-        return epoch == self.epoch and self.lease.holds(now)
+        return epoch == self.epoch and self.lease.is_valid(now)
 
     @property
     def wake_at(self) -> float:
@@ -234,7 +234,7 @@ class Member:
         self._acquisition.cache.forget()
         if ctx.no_broker:
             ctx.rebalance_reason = ctx.rebalance_reason or "brokers may have come while disconnected"
-        # Servers that were restarted give every session its whole time-out again, also the one that holds our id.
+        # Servers that were restarted give every session its whole time-out again, also the one that owns our id.
         self._registration.forget()
         self._registration.retry()
         self._acquisition.retry_soon()

@@ -13,11 +13,11 @@ from zkgroup.protocol.offset_versions import LoadedOffsets
 
 @dataclass(frozen=True, slots=True)
 class StartOffsets:
-    """Start offsets. ``held``: partitions without one, each with the reason; ``malformed``: those of them whose offset
-    node holds no offset."""
+    """Start offsets. ``held_back``: partitions without one, each with the reason; ``malformed``: those of them whose
+    offset node has no offset."""
 
     offsets: Mapping[TopicPartition, int]
-    held: Mapping[TopicPartition, str] = field(default_factory=dict)
+    held_back: Mapping[TopicPartition, str] = field(default_factory=dict)
     malformed: Mapping[TopicPartition, Exception] = field(default_factory=dict)
 
 

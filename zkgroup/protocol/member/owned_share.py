@@ -19,34 +19,34 @@ from zkgroup.protocol.names import TopicPartition, spans
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 #: How long a partition may be held back before a warning, in seconds: a new one has no leader for a moment.
-HELD_GRACE: Final = 3.0
+HELD_BACK_GRACE: Final = 3.0
 
 
 class OwnedShare:
-    """Commits, verifies that the share is still ours and the group unchanged, and loads partitions that are ``held``
-    back. One request at a time."""
+    """Commits, verifies that the share is still ours and the group unchanged, and loads partitions that are
+    ``held_back`` back. One request at a time."""
 
     def __init__(self, context: MemberContext, commits: Commits, acquiring: Acquisition) -> None:
         self._context = context
         self._commits = commits
         self._acquisition = acquiring
-        self.held: Mapping[TopicPartition, str] = {}
+        self.held_back: Mapping[TopicPartition, str] = {}
         self._commit_due = False
         self._collecting = False
         self._load_due = self._report_due = False
-        self._held_pause = FIRST_PAUSE
+        self._held_back_pause = FIRST_PAUSE
         self._reported: set[TopicPartition] = set()  # held back, also before a rebalance, and named by a warning
 
     def begin(self, starts: StartOffsets) -> None:
         """The streams have begun to read the share."""
         ctx = self._context
-        self.held = starts.held
+        self.held_back = starts.held_back
         self._reported.update(starts.malformed)
         self._reported.intersection_update(ctx.owned.share)
         self._report_read(starts)
-        self._load_due, self._held_pause = False, FIRST_PAUSE
-        if self.held.keys() - self._reported:
-            ctx.timers.set("tell held", ctx.now + HELD_GRACE, self._on_report_time)
+        self._load_due, self._held_back_pause = False, FIRST_PAUSE
+        if self.held_back.keys() - self._reported:
+            ctx.timers.set("report held back", ctx.now + HELD_BACK_GRACE, self._on_report_time)
         self.resume()
 
     def resume(self) -> None:
@@ -55,12 +55,12 @@ class OwnedShare:
         ctx.enter(Phase.OWNING)
         if ctx.settings.auto_commit and ctx.assigned and "commit" not in ctx.timers:
             ctx.timers.set("commit", ctx.now + ctx.settings.auto_commit_interval, self._on_commit_time)
-        if self.held and "held" not in ctx.timers:
-            ctx.timers.set("held", ctx.now + self._held_pause, self._on_load_time)
+        if self.held_back and "held back" not in ctx.timers:
+            ctx.timers.set("held back", ctx.now + self._held_back_pause, self._on_load_time)
 
     def forget(self) -> None:
         """The share is given up."""
-        self.held = {}
+        self.held_back = {}
         self._commit_due = self._collecting = self._load_due = self._report_due = False
 
     def advance(self) -> None:
@@ -137,13 +137,13 @@ class OwnedShare:
     # ------------------------------------------------------------ partitions that are held back
 
     def _on_report_time(self) -> None:
-        """Report the partitions that are still held back after ``HELD_GRACE``."""
+        """Report the partitions that are still held back after ``HELD_BACK_GRACE``."""
         self._report_due = self._load_due = True
 
     def _report_held(self) -> None:
         ctx = self._context
         self._report_due = False
-        unreported = {partition: why for partition, why in self.held.items() if partition not in self._reported}
+        unreported = {partition: why for partition, why in self.held_back.items() if partition not in self._reported}
         for topic, why in sorted({(partition.topic, why) for partition, why in unreported.items()}):
             mine = [partition for partition in unreported if (partition.topic, unreported[partition]) == (topic, why)]
             verb = "is" if len(mine) == 1 else "are"
@@ -160,7 +160,7 @@ class OwnedShare:
 
     def _load_held(self) -> None:
         self._load_due = False
-        self._acquisition.load_held(self.held, self._loaded, lambda _: self._load_later())
+        self._acquisition.load_held_back(self.held_back, self._loaded, lambda _: self._load_later())
 
     def _loaded(self, starts: StartOffsets) -> None:
         ctx = self._context
@@ -168,13 +168,13 @@ class OwnedShare:
         if starts.offsets:
             ctx.do(ev.AssignMore(ctx.generation, {p: (share[p], offset) for p, offset in starts.offsets.items()}))
             self._report_read(starts)
-        self.held = starts.held
+        self.held_back = starts.held_back
         self._load_later()
 
     def _load_later(self) -> None:
         ctx = self._context
         if self._report_due:
             self._report_held()
-        if self.held:
-            self._held_pause = min(LONGEST_PAUSE, self._held_pause * 2)
-            ctx.timers.set("held", ctx.now + self._held_pause, self._on_load_time)
+        if self.held_back:
+            self._held_back_pause = min(LONGEST_PAUSE, self._held_back_pause * 2)
+            ctx.timers.set("held back", ctx.now + self._held_back_pause, self._on_load_time)

@@ -16,7 +16,7 @@ PATIENCE = 1.5
 
 
 class IdRegistration:
-    """Creates our id node. Where another session holds it, waits for the end of that session: usually it is our own
+    """Creates our id node. Where another session owns it, waits for the end of that session: usually it is our own
     former one, which the server has not expired yet."""
 
     def __init__(self, context: MemberContext, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
@@ -45,11 +45,13 @@ class IdRegistration:
             return
         if self._until is None:
             self._until = ctx.now + max(ctx.zookeeper.lease.timeout, ctx.settings.session_timeout) * PATIENCE
-            ctx.log(logging.WARNING, f"id {ctx.settings.consumer_id} is held by another session: waiting for it to end")
+            ctx.log(
+                logging.WARNING, f"id {ctx.settings.consumer_id} is owned by another session: waiting for it to end"
+            )
         if ctx.now >= self._until:
             self._failed(
                 RebalanceFailedError(
-                    f"another session holds the id {ctx.settings.consumer_id} in group {ctx.settings.group}",
+                    f"another session owns the id {ctx.settings.consumer_id} in group {ctx.settings.group}",
                     "two members may not share a consumer.id: stop the other one or choose another",
                 )
             )

@@ -40,7 +40,7 @@ class Release:
         """Give up the share. The current step is dropped."""
         ctx = self._context
         ctx.drop()
-        ctx.timers.cancel("commit", "retry", "held", "tell held", "recommit")
+        ctx.timers.cancel("commit", "retry", "held back", "report held back", "recommit")
         self._commits.requeue()
         if not ctx.assigned:
             self._consumed = {}
