@@ -1,4 +1,4 @@
-"""A group and what happens to it, as data: made of a seed, run again as often as wanted, cut down to a story."""
+"""A group and what happens to it, as data: made of a seed, run again as often as wanted, cut down to a short trace."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class _Shrinker:
             while any(self._fails(smaller) for smaller in _smaller_worlds(self.best)):
                 pass
         self._say(f"{self.best.members} members, {sum(self.best.topics)} partitions left")
-        return self.best, play(self.best, story=True)
+        return self.best, play(self.best, trace=True)
 
     def _fails(self, candidate: Scenario) -> bool:
         """Whether the candidate, or one that has another seed only, breaks the same invariant; it is the best then."""
@@ -95,12 +95,12 @@ def _smaller_worlds(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, chunk=250)
 
 
-# ---------------------------------------------------------------- the story
+# ---------------------------------------------------------------- the trace
 
 
 def tell(scenario: Scenario, outcome: Outcome) -> str:
     """What happened, as numbered sentences: the faults, what members say, and what became of the partition at issue."""
-    lines = outcome.story or []
+    lines = outcome.trace or []
     partition = re.search(r"\bt\d+-\d+\b|topic='(t\d+)', partition=(\d+)", outcome.violation)
     names: Sequence[str] = ()
     if partition is not None:

@@ -47,7 +47,7 @@ class World(Invariants):
         self.strategy = strategy
         self.faults: Counter[str] = Counter()
         self.calm_at = self.clock.now  # when the last fault's effect will be over
-        self.story: list[str] | None = None
+        self.trace: list[str] | None = None
         self._planned: tuple[tuple[tuple[str, int], ...], set[TopicPartition], dict[TopicPartition, str]] | None = None
         self._digest = hashlib.blake2b(digest_size=16)
         self.server.observe = self._observe
@@ -65,8 +65,8 @@ class World(Invariants):
         """Something has happened."""
         line = f"{self.clock.now:.6f} {text}"
         self._digest.update(line.encode())
-        if self.story is not None:
-            self.story.append(line)
+        if self.trace is not None:
+            self.trace.append(line)
 
     def report(self, fault: str, until: float = 0.0, who: str = "") -> None:
         """A fault has taken effect, and lasts for a while."""
