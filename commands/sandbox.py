@@ -73,7 +73,7 @@ def start(
     brokers: Annotated[int, option("--brokers", metavar="N", min=1, max=3, help="The number of brokers.")] = 1,
     chroot: Annotated[str, option("--chroot", metavar="PATH", help="The cluster's path in ZooKeeper.")] = "",
     tick_ms: Annotated[
-        int, option("--tick-ms", metavar="N", min=50, help="ZooKeeper's tick; session time-outs are 2 to 20 ticks.")
+        int, option("--tick-ms", metavar="N", min=50, help="ZooKeeper's tick; session timeouts are 2 to 20 ticks.")
     ] = 500,
     zookeeper_port: Annotated[
         int | None, option(metavar="PORT", min=1, max=65535, help="ZooKeeper's port.", show_default="a free one")

@@ -303,7 +303,7 @@ def test_a_killed_process_is_replaced_after_its_session(
         began = time.monotonic()
         at_death = committed(registry, group, topic, 2)[0] or 0
         wait_for_rest(registry, group, 1)
-        assert time.monotonic() - began < 2.0 + 0.5 + 2.5, "session time-out, a tick, and a busy machine"
+        assert time.monotonic() - began < 2.0 + 0.5 + 2.5, "session timeout, a tick, and a busy machine"
         trickle.__exit__()
         wait_until(lambda: {*killed.printed, *other.printed} == trickle.sent, 20, "everything printed")
     lines = killed.printed + other.printed

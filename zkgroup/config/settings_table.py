@@ -382,7 +382,7 @@ RESERVED: Final = {
 }
 
 #: librdkafka properties that only a member of a group in Kafka has (``consume --coordinator kafka``), and zkgroup's
-#: defaults. The session time-out is that of Kafka's own consumer up to 2.8: librdkafka's 45 s are more than brokers
+#: defaults. The session timeout is that of Kafka's own consumer up to 2.8: librdkafka's 45 s are more than brokers
 #: before 0.10.1 accept (``group.max.session.timeout.ms``).
 MEMBERSHIP: Final[Mapping[str, int | None]] = {
     "session.timeout.ms": 10_000,

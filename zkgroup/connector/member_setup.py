@@ -34,7 +34,7 @@ def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) 
         named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
         if not named.same_as(meant):
             raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
-    # A default of the configuration counts as not set; the connection time-out's is the session time-out.
+    # A default of the configuration counts as not set; the connection time-out's is the session timeout.
     return replace(
         given,
         session_timeout=_one(

@@ -140,8 +140,8 @@ class GroupPartition:
     stream; ``since`` and ``claimed``: the time of the claim and its transaction; ``error`` is about the owner node.
     ``hidden``: that node, or the list above it, may not be read: the owner is unknown. ``exists``: its topic's
     registration has it. ``leader``: None where no broker leads it, or, with ``leader_unknown``, where that is unknown.
-    ``log_start`` and ``log_end`` (the high watermark) are None where ``log_error`` says why, and where they were not
-    requested. ``kafka_unknown``: whether it has an offset in Kafka is unknown.
+    ``log_start`` (the log start offset) and ``log_end`` (the high watermark) are None where ``log_error`` says why, and
+    where they were not requested. ``kafka_unknown``: whether it has an offset in Kafka is unknown.
     """
 
     topic: str
@@ -191,7 +191,7 @@ class GroupPartition:
         return max((offset for offset in found if offset is not None), default=None)
 
     def lag(self, store: Store) -> int | None:
-        """High watermark less committed, negative kept; None without a commit or without a known end."""
+        """Consumer lag: high watermark less committed, negative kept; None without a commit or a known end."""
         committed = self.committed(store)
         return None if committed is None or self.log_end is None else self.log_end - committed
 

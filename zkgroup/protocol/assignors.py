@@ -1,4 +1,4 @@
-"""The Scala consumer's two assignors, in the variant of each release.
+"""The Scala consumer's two partition assignors, in the variant of each release.
 
 ``range`` and ``roundrobin`` give the plans of ``kafka.consumer.RangeAssignor`` and ``RoundRobinAssignor`` (Kafka 0.8.2
 to 1.1.1; before 0.8.2 range was built in and the only one). Every member computes the plan of the whole

@@ -2,7 +2,7 @@
 
 A follower that is cut off from its leader goes on answering reads and pings while the majority has expired the
 session. Only the answer to a write or a sync proves that the session lived, at the time when the request was *sent*.
-So a member delivers messages and begins writes only within half of the session time-out since then; within the other
+So a member delivers messages and begins writes only within half of the session timeout since then; within the other
 half what was begun can end. The clock runs while the machine sleeps.
 """
 

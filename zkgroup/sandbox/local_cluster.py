@@ -42,7 +42,7 @@ class Sandbox:
     ``owned``: everything ends with this process, however it ends, and the folder goes too. Otherwise the servers run on
     by themselves, and ``zkgroup.sandbox.lifecycle.stop`` ends them. ``zookeeper``: the address (host:port, no chroot)
     of a ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives. ``tick_ms``:
-    ZooKeeper grants session time-outs of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
+    ZooKeeper grants session timeouts of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
     given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``: the servers make their
     class archives when they are stopped (``zkgroup.sandbox.class_data_sharing``). ``secure``: with TLS, users and
     access lists (``zkgroup.sandbox.sandbox_security``), in addition to what every sandbox has.

@@ -47,7 +47,7 @@ def _escape(char: str) -> str:
 
 
 def zookeeper_properties(port: int, data: Path, tick_ms: int) -> dict[str, object]:
-    """A ZooKeeper for tests. Its session time-outs lie between 2 and 20 ticks."""
+    """A ZooKeeper for tests. Its session timeouts lie between 2 and 20 ticks."""
     return {
         "tickTime": tick_ms,
         "dataDir": data,

@@ -137,7 +137,7 @@ class GroupMembership:
             )
         if code == KafkaError.INVALID_SESSION_TIMEOUT:
             raise ZkgroupError(
-                f"the brokers do not take this session time-out: {error.str()}",
+                f"the brokers do not take this session timeout: {error.str()}",
                 "set -X kafka.session.timeout.ms between their group.min. and their group.max.session.timeout.ms",
             )
         if error.fatal():

@@ -285,7 +285,7 @@ def _claims(facts: GroupFacts) -> Iterator[Finding]:
         "owner-without-subscription": restarting,
         "owner-beyond-streams": restarting,
         "owner-of-former-session": Remedy(
-            "nothing, if it goes within the session time-out; else two processes use one consumer.id: end one of them"
+            "nothing, if it goes within the session timeout; else two processes use one consumer.id: end one of them"
         ),
     }
     for code, said in kinds.items():

@@ -11,7 +11,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.member.member_context import MemberContext
 from zkgroup.protocol.member.phases import Phase
 
-#: How many session time-outs to wait until another session releases our id.
+#: How many session timeouts to wait until another session releases our id.
 PATIENCE = 1.5
 
 
