@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from zkgroup.groups.watch.event_detector import waiting_for
-from zkgroup.groups.watch.lag_trends import Rates, spark
+from zkgroup.groups.watch.lag_trends import Rates, sparkline
 from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition, lag_text
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
@@ -279,7 +279,7 @@ def _keys(view: View, columns: int, style: Style) -> str:
 
 
 def _spark(values: Sequence[int | None], length: int, style: Style) -> str:
-    return spark(values, length) if style.signs else spark(values, length, _ASCII)
+    return sparkline(values, length) if style.signs else sparkline(values, length, _ASCII)
 
 
 def _rate(rate: float | None) -> str:

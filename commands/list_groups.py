@@ -45,7 +45,7 @@ def list_groups(
     """
     from zkgroup.groups.snapshot.tables import (  # brings kazoo, which --help must not
         group_row,
-        half_seen,
+        incomplete_notes,
         shared_warnings,
     )
 
@@ -53,7 +53,7 @@ def list_groups(
     snapshots = read_all_groups(ctx, warned=warned)
     rows = [group_row(snapshot) for snapshot in snapshots]
     kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
-    warned += half_seen(snapshots)
+    warned += incomplete_notes(snapshots)
     if is_table(output):
         print_rows([table_row(row) for row in kept], COLUMNS, output, spare=SPARE)
     else:

@@ -25,7 +25,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.parquet_destination import LAYOUT, Destination
 from zkgroup.export.model import documents
 from zkgroup.export.model.layout import Layout, read_name
-from zkgroup.export.model.plan_types import Lost, Skipped, Slice
+from zkgroup.export.model.plan_types import LostRange, SkippedRange, Slice
 from zkgroup.export.model.run_record import (
     Pointer,
     RecordFile,
@@ -136,7 +136,7 @@ def answers(read: Callable[[bytes], object]) -> Callable[[bytes], object]:
 IDENTITY = TopicIdentity(17, "abc", "delete", None)
 PART = RecordPart(
     TopicPartition("orders", 0), 5, 2, 5, 9, rows=4, undecodable=0, gaps={"compaction": 0},
-    skipped=(Skipped("retention", 3, 5),), again=(Lost("topic=orders/0.5-9.parquet", 5, 9, 4),),
+    skipped=(SkippedRange("retention", 3, 5),), again=(LostRange("topic=orders/0.5-9.parquet", 5, 9, 4),),
 )  # fmt: skip
 RECORD = RunRecord(
     "00000001-aaaaaaaa", "g", "export", "c", 1, 2, "read_committed",

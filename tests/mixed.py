@@ -24,7 +24,7 @@ from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.scala_member import ReferenceMember
+from zkgroup.sandbox.scala_member import ScalaMember
 
 Strategy = Literal["range", "roundrobin"]
 #: Members that can share a group: the strategy, the variant that all of them compute, the releases of the Scala
@@ -104,7 +104,7 @@ class OurMember:
 class TheirMember:
     """The reference's consumer."""
 
-    def __init__(self, member: ReferenceMember) -> None:
+    def __init__(self, member: ScalaMember) -> None:
         self._member = member.start()
         self.id = member.id
         self.output = member.output

@@ -33,7 +33,7 @@ def test_a_wheel_has_everything(tmp_path: Path) -> None:
     assert names >= {f"zkgroup/pages/{code}.md" for code in KINDS}
     assert names >= {f"zkgroup/commands/{path.name}" for path in (ROOT / "commands").glob("*.py")}
     assert names >= {str(path.relative_to(ROOT)) for path in (ROOT / "zkgroup").rglob("*.py")}
-    assert names >= {"zkgroup/py.typed", "zkgroup/sandbox/ReferenceMember.java"}
+    assert names >= {"zkgroup/py.typed", "zkgroup/sandbox/ScalaMember.java"}
     manual = {Path(name).name for name in names if "/share/man/man1/" in name}
     assert manual == {path.name for path in (ROOT / "docs" / "man").iterdir()}
 

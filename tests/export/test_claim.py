@@ -18,7 +18,7 @@ from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.documents import encode_pointer
 from zkgroup.export.model.run_record import Pointer, RecordPart
 from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.export_conflicts import Moved, TakenOver
+from zkgroup.export.run.export_conflicts import OffsetMovedError, TakenOverError
 from zkgroup.export.run.transaction_size import split_transaction
 from zkgroup.groups.changes.missing_permissions import refuse_unwritable
 from zkgroup.protocol import znodes
@@ -121,9 +121,9 @@ def test_a_claim_that_is_let_go_leaves_the_pointer(group: str, registry: Registr
         claim.point(None, PLANNED)  # repeated, as after a lost answer
     with claim_for(registry, group) as claim:
         assert claim.pointer()[0] == PLANNED
-        with pytest.raises(TakenOver, match=r"run 00000001-aaaaaaaa is planned"):
+        with pytest.raises(TakenOverError, match=r"run 00000001-aaaaaaaa is planned"):
             claim.point(None, DECIDED)
-        with pytest.raises(TakenOver):
+        with pytest.raises(TakenOverError):
             claim.commit(DECIDED, [])
         assert not claim.drop(DECIDED)
         assert claim.drop(PLANNED)
@@ -179,7 +179,7 @@ def test_a_run_that_is_taken_over_under_a_change_is_the_others(
         if what == "drop":
             assert ways[what]() is False
         else:
-            with pytest.raises(TakenOver, match="run 00000001-bbbbbbbb is"):
+            with pytest.raises(TakenOverError, match="run 00000001-bbbbbbbb is"):
                 ways[what]()
         assert getattr(ours, name) is change
         assert claim.pointer()[0] == theirs
@@ -199,7 +199,7 @@ def test_a_foreign_commit_refuses_the_decision_and_stays(
     commit(group, {TopicPartition("t", 1): 7})
     with claim_for(registry, group) as claim:
         claim.point(None, PLANNED)
-        with pytest.raises(Moved, match=r"offset of t-1 was moved.*it is 7"):
+        with pytest.raises(OffsetMovedError, match=r"offset of t-1 was moved.*it is 7"):
             claim.point(PLANNED, DECIDED, parts)
         assert claim.pointer()[0] == PLANNED
         claim.point(PLANNED, DECIDED)

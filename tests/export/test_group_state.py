@@ -87,10 +87,10 @@ def test_unreadable_zookeeper_is_no_empty_group(group: GroupState) -> None:
 
     for code in Code:
         if code is Code.NO_NODE:
-            assert module.names_of(Failure(code)) == ()
+            assert module.child_names(Failure(code)) == ()
         else:
             with pytest.raises(ZkgroupError):
-                module.names_of(Failure(code))
+                module.child_names(Failure(code))
     path = znodes.offset(group.group, TopicPartition("t", 0))
     assert module.read_committed(group._registry, group.group, [TopicPartition("t", 0)]) == {}
     closed = Acl("digest", "app:B6mHBfPTG7OxD/NTlRVOPMWQ4V4=", 31)

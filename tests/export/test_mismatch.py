@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.model.plan_types import OnMismatch, PartitionFacts, Skipped
+from zkgroup.export.model.plan_types import OnMismatch, PartitionFacts, SkippedRange
 from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, Start, find_start
 from zkgroup.protocol.names import TopicPartition
@@ -53,24 +53,24 @@ def test_nothing_says_where_to_begin() -> None:
 @pytest.mark.parametrize(
     ("given_fact", "kind", "lake", "at_group"),
     [
-        (fact(50, **exported(20)), "ahead", Start(20), Start(50, (Skipped("moved", 20, 50),))),
+        (fact(50, **exported(20)), "ahead", Start(20), Start(50, (SkippedRange("moved", 20, 50),))),
         (fact(10, **exported(20)), "behind", Start(20), None),
         (fact(**exported(20)), "no offset", Start(20), None),
         (fact(begin=0, **exported(20)), "no offset", Start(20), None),
         (
             fact(10, log=(30, 100)),
             "expired",
-            Start(30, (Skipped("retention", 10, 30),)),
-            Start(30, (Skipped("retention", 10, 30),)),
+            Start(30, (SkippedRange("retention", 10, 30),)),
+            Start(30, (SkippedRange("retention", 10, 30),)),
         ),
         (
             fact(is_new=True, log=(5, 100)),
             "expired",
-            Start(5, (Skipped("retention", 0, 5),)),
-            Start(5, (Skipped("retention", 0, 5),)),
+            Start(5, (SkippedRange("retention", 0, 5),)),
+            Start(5, (SkippedRange("retention", 0, 5),)),
         ),
         (fact(10, is_recreated=True), "recreated", Start(0), Start(10)),
-        (fact(is_recreated=True, log=(7, 9)), "recreated", Start(7, (Skipped("retention", 0, 7),)), None),
+        (fact(is_recreated=True, log=(7, 9)), "recreated", Start(7, (SkippedRange("retention", 0, 7),)), None),
         (fact(500, is_recreated=True), "recreated", Start(0), None),
         (fact(500, **exported(20)), "beyond", Start(20), None),
         (fact(500), "beyond", None, None),
@@ -78,8 +78,8 @@ def test_nothing_says_where_to_begin() -> None:
         (
             fact(50, log=(30, 100), **exported(20)),
             "ahead",
-            Start(30, (Skipped("retention", 20, 30),)),
-            Start(50, (Skipped("moved", 20, 50),)),
+            Start(30, (SkippedRange("retention", 20, 30),)),
+            Start(50, (SkippedRange("moved", 20, 50),)),
         ),
     ],
 )
@@ -92,7 +92,7 @@ def test_what_is_asked(given_fact: PartitionFacts, kind: str, lake: Start | None
 
 def test_a_member_that_is_ahead_goes_on() -> None:
     """Other members have read what lies between: that is recorded, and not asked."""
-    assert find_start(fact(50, **exported(20)), joins=True) == Start(50, (Skipped("members", 20, 50),))
+    assert find_start(fact(50, **exported(20)), joins=True) == Start(50, (SkippedRange("members", 20, 50),))
     found = find_start(fact(10, **exported(20)), joins=True)
     assert isinstance(found, Mismatch)
     assert found.kind == "behind"

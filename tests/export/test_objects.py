@@ -27,7 +27,7 @@ from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores import filesystems
-from zkgroup.export.stores.filesystems import cleaned, store_failure, uri_with_defaults
+from zkgroup.export.stores.filesystems import store_failure, uri_with_defaults, without_secrets
 from zkgroup.export.stores.object_store import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
 from zkgroup.export.tasks.staging import Staging
@@ -276,10 +276,10 @@ def test_a_signature_is_hidden_however_it_is_written() -> None:
     address = parse_address(uri, {})
     assert isinstance(address, ObjectAddress)
     for written in (signature, quote(signature), quote(signature, safe=""), quote(signature, safe="").lower()):
-        said = cleaned(address, OSError(f"GET 'https://a/l?sig={written}&sv=2021' Azure Error: [X] 403 no"))
+        said = without_secrets(address, OSError(f"GET 'https://a/l?sig={written}&sv=2021' Azure Error: [X] 403 no"))
         assert said == "GET 'https://a/l' Azure Error: [X] 403 no"
     for written in (signature, quote(signature), quote(signature, safe="")):
-        assert cleaned(address, OSError(f"{written} is bad")) == "*** is bad"
+        assert without_secrets(address, OSError(f"{written} is bad")) == "*** is bad"
 
 
 def test_secrets_are_nowhere(

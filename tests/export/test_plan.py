@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, OnMismatch, PartitionFacts, Skipped
+from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, OnMismatch, PartitionFacts, SkippedRange
 from zkgroup.export.planning.export_plan import cut, make_plan, pack
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
 from zkgroup.protocol.names import TopicPartition
@@ -114,7 +114,7 @@ def test_lost_messages_are_refused_or_recorded(answer: Literal["lake", "group"])
         make_plan("g", "/out", behind)
     plan = make_plan("g", "/out", behind, on_mismatch=answer)
     assert reads(plan) == [OffsetRange(T0, 25, 40)]
-    assert plan.partitions[0].skipped == (Skipped("retention", 10, 25),)
+    assert plan.partitions[0].skipped == (SkippedRange("retention", 10, 25),)
 
 
 @pytest.mark.parametrize("answer", ["fail", "lake", "group"])

@@ -22,7 +22,7 @@ from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.changes.debris import read_debris
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
-from zkgroup.groups.snapshot.tables import half_seen
+from zkgroup.groups.snapshot.tables import incomplete_notes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition
@@ -189,7 +189,7 @@ def test_a_list_says_of_which_groups_it_counts_a_part(
     """Offsets that may not be read are no lag, and no sign of there being none. What a group's own node has is not
     counted."""
     group, _, _ = hiding(part)
-    message = half_seen([read_group(registry, group)])
+    message = incomplete_notes([read_group(registry, group)])
     assert [group in line for line in message] == ([] if part in (None, "group") else [True])
     if part == "offsets":
         result = run("list-groups", "-z", cluster.connect)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.groups.watch import lag_trends
-from zkgroup.groups.watch.lag_trends import MAX_POINTS, LagTrends, Rates, spark
+from zkgroup.groups.watch.lag_trends import MAX_POINTS, LagTrends, Rates, sparkline
 from zkgroup.groups.watch.timeline import WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
@@ -66,7 +66,7 @@ def test_memory_has_an_end() -> None:
 @given(st.lists(st.none() | st.integers(-5, 10**18), max_size=30), st.integers(1, 20))
 def test_a_spark_line_has_its_length(values: list[int | None], length: int) -> None:
     """As many signs as asked for, the newest last; the largest is the highest, zero the lowest."""
-    line = spark(values, length)
+    line = sparkline(values, length)
     assert len(line) == length
     shown = values[-length:]
     for sign, value in zip(line[length - len(shown) :], shown, strict=True):

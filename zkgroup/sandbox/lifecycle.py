@@ -27,7 +27,7 @@ from zkgroup.sandbox.sandbox_state import (
     read_state,
     write_state,
 )
-from zkgroup.sandbox.scala_member import MemberOptions, ReferenceMember
+from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
 from zkgroup.sandbox.server_process import telling_line
 
 MEMBER_START = 30.0  # seconds for a member to have its streams
@@ -170,7 +170,7 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
         same = {m for m in state.members if (m.group, m.name) == (options.group, options.member_id)}
         if any(member.process.alive() for member in same):
             raise RefusedError(f"member {options.member_id} runs already", "give another --id")
-        member = ReferenceMember(options, options.folder(Path(state.folder)))
+        member = ScalaMember(options, options.folder(Path(state.folder)))
         member.start()
         written = MemberState(options.member_id, options.group, options.release, member.process_id, str(member.output))
         before = tuple(other for other in state.members if other not in same)

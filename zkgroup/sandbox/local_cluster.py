@@ -26,7 +26,7 @@ from zkgroup.sandbox.owned_processes import POLL, current_process
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.sandbox_security import LISTENERS, Security, check_release, registry_settings
 from zkgroup.sandbox.sandbox_state import SandboxState, ServerState, lock_file, locked, read_state, write_state
-from zkgroup.sandbox.scala_member import MemberOptions, ReferenceMember
+from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
 from zkgroup.sandbox.server_probe import HOST, free_port, known_brokers, zookeeper_data
 from zkgroup.sandbox.server_process import Server
 
@@ -101,7 +101,7 @@ class Sandbox:
         self._more_ports: dict[str, tuple[int, dict[str, int]]] = {}
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
-        self._members: list[ReferenceMember] = []
+        self._members: list[ScalaMember] = []
         self._started = False
 
     # What others connect to
@@ -169,11 +169,11 @@ class Sandbox:
         """A registry on the sandbox's ZooKeeper, to be used as a context manager."""
         return Registry(registry_settings(self.connect, self.security, timeout))
 
-    def member(self, group: str, subscription: str, **options: Any) -> ReferenceMember:
+    def member(self, group: str, subscription: str, **options: Any) -> ScalaMember:
         """A Scala member of ``group``, to be started; it ends with the sandbox. Options: ``MemberOptions``."""
         java = tuple(self.security.java_options(member=True)) if self.security else ()
         wanted = MemberOptions(self.connect, group, subscription, java_options=java, **options)
-        member = ReferenceMember(wanted, wanted.folder(self.folder), self.guard, record=self._archive_classes)
+        member = ScalaMember(wanted, wanted.folder(self.folder), self.guard, record=self._archive_classes)
         self._members.append(member)
         return member
 

@@ -23,7 +23,7 @@ from zkgroup.sandbox.owned_processes import POLL, Process, ProcessId, spawn
 from zkgroup.sandbox.server_configuration import LOG4J1, properties_file
 from zkgroup.sandbox.server_process import telling_line
 
-PROGRAM = Path(__file__).with_name("ReferenceMember.java")
+PROGRAM = Path(__file__).with_name("ScalaMember.java")
 # What the program says on stderr once it has its streams.
 STREAMS_MARK = "reference member started with "
 
@@ -53,7 +53,7 @@ class MemberOptions:
     streams: int = 1
     strategy: Strategy = "range"
     from_beginning: bool = True
-    name: str = field(default_factory=lambda: f"reference-{secrets.token_hex(4)}")
+    name: str = field(default_factory=lambda: f"scala-{secrets.token_hex(4)}")
     output: Literal["values", "records"] = "records"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: For its JVM.
@@ -115,7 +115,7 @@ class Consumed(NamedTuple):
     value: bytes
 
 
-class ReferenceMember:
+class ScalaMember:
     """A Scala member as a process of this one. Its output is kept in a file, and its log in another.
 
     With a ``guard`` it ends when this process does.

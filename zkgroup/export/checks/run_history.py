@@ -11,7 +11,7 @@ from zkgroup.export.destination.parquet_destination import Destination, LogEntry
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.stores.parallel import ask_each
+from zkgroup.export.stores.parallel import map_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,9 @@ def history(
 ) -> Iterator[RunRow]:
     """The runs of all groups or of these, the oldest first. ``warn`` receives damaged records."""
     for group in destination.groups() if groups is None else groups:
-        for entry, found in ask_each(partial(_read, destination, group), destination.entries(group, is_checked=False)):
+        for entry, found in map_parallel(
+            partial(_read, destination, group), destination.entries(group, is_checked=False)
+        ):
             if isinstance(found, DamagedDocumentError):
                 warn(str(found))
                 yield RunRow(entry.run, group, None, "damaged")

@@ -12,7 +12,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.parquet_destination import RECORD, Destination
 from zkgroup.export.model.documents import decode_pointer
 from zkgroup.export.model.run_record import Pointer
-from zkgroup.export.planning.group_state import names_of
+from zkgroup.export.planning.group_state import child_names
 from zkgroup.export.run.claim import read_holder
 from zkgroup.export.run.export_run import find_record
 from zkgroup.protocol import znodes
@@ -52,7 +52,7 @@ def status(registry: Registry, group: str | None = None, destination: Destinatio
     if group is not None:
         groups = [group]
     else:
-        known = names_of(registry.read([Children(znodes.consumers())])[0])
+        known = child_names(registry.read([Children(znodes.consumers())])[0])
         groups = sorted({*known, *(destination.groups() if destination is not None else ())})
     nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
     rows = (_row(registry, name, node, destination) for name, node in zip(groups, nodes, strict=True))

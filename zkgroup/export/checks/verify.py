@@ -17,12 +17,12 @@ from zkgroup.export.destination.file_check import FileContent, check_file, check
 from zkgroup.export.destination.parquet_destination import LAYOUT, TOPICS, Destination
 from zkgroup.export.destination.topic_owners import Owner, read_owners
 from zkgroup.export.model.documents import DamagedDocumentError, damaged
-from zkgroup.export.model.intervals import Interval, holes, overlaps, subtract, union
+from zkgroup.export.model.intervals import Interval, gaps_between, overlaps, subtract, union
 from zkgroup.export.model.layout import Calendar, Layout, is_read
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning import group_state
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.stores.parallel import ask_each
+from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
@@ -214,7 +214,7 @@ def _check_files(
     for why in unlisted:
         note(f"{why}: its files are not verified")
     known = [file for file in files if file.name in expected.files]
-    contents = ask_each(lambda file: read_file(destination, file.name), known)
+    contents = map_parallel(lambda file: read_file(destination, file.name), known)
     for file, content in zip(known, contents, strict=True):
         there.add(file.name)
         one = expected.files[file.name]
@@ -292,7 +292,7 @@ def _rows_of(log: _Log, account: _Account) -> Iterator[VerifyRow]:
     problems = list(account.problems)
     for low, high in overlaps(one for one in account.read if one[0] < one[1]):
         problems.append(VerifyRow(log.topic, log.partition, low, high, problem="exported twice", mend="person"))
-    for low, high in holes(known):
+    for low, high in gaps_between(known):
         problems.append(
             VerifyRow(log.topic, log.partition, low, high, problem="in no record", group=account.group, mend="backfill")
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from zkgroup.export.model.plan_types import Lost
+from zkgroup.export.model.plan_types import LostRange
 from zkgroup.export.model.run_record import RecordFile, RunRecord
 from zkgroup.protocol.names import TopicPartition
 
@@ -37,7 +37,7 @@ class ExpectedFiles:
             tag = None if identity is None else identity.tag
             self.files[file.name] = ExpectedFile(file, record.group, record.run, tag, record.isolation)
 
-    def _forget(self, lost: Lost, partition: int) -> None:
+    def _forget(self, lost: LostRange, partition: int) -> None:
         known = self.files.get(lost.file)
         if known is None:
             return
@@ -48,10 +48,10 @@ class ExpectedFiles:
         else:
             del self.files[lost.file]
 
-    def missing(self, there: Collection[str]) -> Iterator[tuple[ExpectedFile, TopicPartition, Lost]]:
+    def missing(self, there: Collection[str]) -> Iterator[tuple[ExpectedFile, TopicPartition, LostRange]]:
         """Each range of the files that are not ``there``."""
         for name, known in self.files.items():
             if name not in there:
                 for one in known.file.ranges:
                     partition = TopicPartition(known.file.topic, one.partition)
-                    yield known, partition, Lost(name, one.start, one.end, one.rows)
+                    yield known, partition, LostRange(name, one.start, one.end, one.rows)

@@ -125,9 +125,11 @@ def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = F
     if isinstance(store.address, Path):
         text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     else:
-        from zkgroup.export.stores.filesystems import cleaned  # with what pyarrow has of stores: not for folders
+        from zkgroup.export.stores.filesystems import (
+            without_secrets,  # with what pyarrow has of stores: not for folders
+        )
 
-        text = cleaned(store.address, error)
+        text = without_secrets(store.address, error)
     reason = f"cannot be read: {text.splitlines()[0].rstrip('.')}"
     message = f"{store.uri}/{name} {reason}"
     if withheld:

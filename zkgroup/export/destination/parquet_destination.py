@@ -31,7 +31,7 @@ from zkgroup.export.model.documents import damaged, decode_layout, decode_record
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.stores.parallel import ask_each
+from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.export.stores.store import Store, UnlistableError
 from zkgroup.text import listed
 
@@ -132,7 +132,7 @@ class Destination:
 
     def records(self, group: str) -> Iterator[RunRecord]:
         """All records of a group, the oldest first; read many at a time."""
-        yield from ask_each(partial(self.record, group), self.entries(group))
+        yield from map_parallel(partial(self.record, group), self.entries(group))
 
     def append(self, group: str, run: str, data: bytes) -> None:
         """Put a record into the log; may be repeated."""

@@ -15,7 +15,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.export.destination.coverage import merge_coverage
 from zkgroup.export.destination.parquet_destination import TOPICS, Destination
 from zkgroup.export.model.run_record import RunRecord, TopicCoverage
-from zkgroup.export.stores.parallel import ask_each
+from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.text import counted
 
 _FORMER: Final = ".former"
@@ -53,7 +53,7 @@ def read_owners(destination: Destination, topics: Iterable[str]) -> dict[str, li
     wanted = list(topics)
     if not destination.store.names(TOPICS):
         return {topic: [] for topic in wanted}
-    return dict(zip(wanted, ask_each(partial(_owners, destination), wanted), strict=True))
+    return dict(zip(wanted, map_parallel(partial(_owners, destination), wanted), strict=True))
 
 
 def _owners(destination: Destination, topic: str) -> list[Owner]:
@@ -100,7 +100,7 @@ def claim_topics(destination: Destination, topics: Iterable[str], group: str, cl
                 destination.store.remove_file(name)
             raise OwnedError(destination, [topic], others[0])
 
-    for _ in ask_each(claim, sorted(topics)):
+    for _ in map_parallel(claim, sorted(topics)):
         pass
 
 

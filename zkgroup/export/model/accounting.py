@@ -27,7 +27,7 @@ MARKERS: Final = 64
 MAX_PROBES: Final = 16
 
 
-class Missing:
+class GapCollector:
     """Collects the offsets that a reader was not given. Costs one comparison a batch where nothing is missing."""
 
     def __init__(self, start: int) -> None:
@@ -56,7 +56,7 @@ class Missing:
         self.position = max(self.position, offset)
 
 
-def explain(
+def count_gaps(
     spans: Iterable[Interval],
     *,
     cleanup: str | None,
@@ -88,7 +88,7 @@ def explain(
 
 def _between(span: Interval, offsets: Iterator[int]) -> list[Interval]:
     """The parts of ``span`` that none of ``offsets``, which are in order, lies in."""
-    seen = Missing(span[0])
+    seen = GapCollector(span[0])
     for offset in offsets:
         seen.add(offset, offset, 1, (offset,))
     seen.skip(span[1])

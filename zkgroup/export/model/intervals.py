@@ -49,7 +49,7 @@ def overlaps(intervals: Iterable[Interval]) -> list[Interval]:
     return list(union(found))
 
 
-def holes(intervals: Iterable[Interval]) -> list[Interval]:
+def gaps_between(intervals: Iterable[Interval]) -> list[Interval]:
     """What lies between the intervals."""
     merged = union(intervals)
     return [(before[1], after[0]) for before, after in itertools.pairwise(merged)]

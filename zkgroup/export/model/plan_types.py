@@ -72,7 +72,7 @@ class Slice(NamedTuple):
     rows: int
 
 
-class Skipped(NamedTuple):
+class SkippedRange(NamedTuple):
     """Offsets ``[start, end)`` that an export passes over and names: ``retention`` (deleted before they were read),
     ``moved`` (the group was set forward, and ``--on-mismatch group`` goes on there), ``members`` (other members of the
     group have read them)."""
@@ -82,7 +82,7 @@ class Skipped(NamedTuple):
     end: int
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """A range of a published ``file`` that is gone, with its number of ``rows``."""
 
     file: str
@@ -109,9 +109,9 @@ class PartitionPlan:
     version: int | None
     start: int
     end: int
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedRange, ...] = ()
     commits: bool = True
-    again: tuple[Lost, ...] = ()
+    again: tuple[LostRange, ...] = ()
 
     @property
     def moves(self) -> bool:

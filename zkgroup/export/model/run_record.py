@@ -185,7 +185,7 @@ def rows_held(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[
     return [sum(one.rows for _, one in ranges) for ranges in ranges_held(parts, files)]
 
 
-def shares(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
+def share_files(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
     """Each part with its share of the files' bytes, by rows, and the number of files that hold something of it. The
     shares add up to all bytes."""
     sizes: dict[tuple[str, Slice], int] = {}

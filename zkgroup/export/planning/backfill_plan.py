@@ -12,7 +12,7 @@ from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFile
 from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.destination.topic_owners import Owner
 from zkgroup.export.model.layout import is_read
-from zkgroup.export.model.plan_types import ExportPlan, Lost, PartitionFacts
+from zkgroup.export.model.plan_types import ExportPlan, LostRange, PartitionFacts
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning.export_plan import make_backfill
 from zkgroup.export.planning.export_request import ExportRequest
@@ -52,7 +52,7 @@ def plan_backfill(
             expected.add(record)
     topics = sorted({fact.partition.topic for fact in facts})
     there = {file.name: file.size for file in destination.data_files(topics)}
-    lost: dict[TopicPartition, list[Lost]] = {}
+    lost: dict[TopicPartition, list[LostRange]] = {}
     earlier: set[str] = set()
     sources: dict[str, ExpectedFile] = {}
     for known, partition, one in expected.missing(there):
@@ -110,7 +110,7 @@ def _refuse_unknown(destination: Destination, there: Iterable[str], expected: Ex
         )
 
 
-def _refuse_other_isolation(sources: Mapping[str, ExpectedFile], again: Iterable[Lost], isolation: str) -> None:
+def _refuse_other_isolation(sources: Mapping[str, ExpectedFile], again: Iterable[LostRange], isolation: str) -> None:
     """Raise where what is written again would be without messages that it had, or with others."""
     for lost in again:
         before = sources[lost.file].isolation

@@ -14,7 +14,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.export.model.intervals import Interval, subtract, union
 from zkgroup.export.model.plan_types import (
     ExportPlan,
-    Lost,
+    LostRange,
     OffsetRange,
     OnMismatch,
     PartitionFacts,
@@ -122,7 +122,7 @@ def make_backfill(
     *,
     on_mismatch: OnMismatch = "fail",
     max_messages: int | None = None,
-    lost: Mapping[TopicPartition, Sequence[Lost]] | None = None,
+    lost: Mapping[TopicPartition, Sequence[LostRange]] | None = None,
 ) -> ExportPlan:
     """Plan the export of what the destination lacks between each partition's ``begin`` and ``until``, up to where
     exports end, or to the group's offset; the group stays.

@@ -44,7 +44,7 @@ class GroupState:
         ``NotFoundError`` for a topic that was named and does not exist, and where there is nothing to export.
         """
         existing, with_offsets = self._registry.read([Children(znodes.topics()), Children(znodes.offsets(self.group))])
-        there = set(names_of(existing))
+        there = set(child_names(existing))
         if named or whitelist is not None:
             wanted = sorted({*named, *(whitelist.select(there) if whitelist is not None else ())})
             if missing := [topic for topic in named if topic not in there]:
@@ -55,7 +55,7 @@ class GroupState:
                     "see the names in ZooKeeper, or name topics",
                 )
         else:
-            wanted = sorted(names_of(with_offsets))
+            wanted = sorted(child_names(with_offsets))
             if not wanted:
                 raise NotFoundError(
                     f"group {self.group} has no committed offsets in ZooKeeper",
@@ -78,7 +78,7 @@ class GroupState:
     def refuse_if_live(self) -> None:
         """Raise ``RefusedError`` if the group has members."""
         (children,) = self._registry.read([Children(znodes.ids(self.group))])
-        if members := sorted(names_of(children)):
+        if members := sorted(child_names(children)):
             raise RefusedError(
                 f"group {self.group} is live: {listed(members)} consume"
                 f"{'s' if len(members) == 1 else ''} and commit{'s' if len(members) == 1 else ''} for it",
@@ -110,7 +110,7 @@ class GroupState:
                 topic_id = decode_topic(znodes.topic(topic), node.data).topic_id
                 found[topic] = TopicIdentity(node.stat.czxid, topic_id)
             else:
-                names_of(node)  # raises what is no absence
+                child_names(node)  # raises what is no absence
         return found
 
     def cleanup(self, topics: Iterable[str], kafka: KafkaSettings, timeout: float) -> dict[str, str | None]:
@@ -252,7 +252,7 @@ def read_committed(
     return found
 
 
-def names_of(result: Result) -> tuple[str, ...]:
+def child_names(result: Result) -> tuple[str, ...]:
     """The children that were listed; none where there is no node."""
     if isinstance(result, tuple):
         return result

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.model.plan_types import PartitionFacts, Skipped
+from zkgroup.export.model.plan_types import PartitionFacts, SkippedRange
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
@@ -33,7 +33,7 @@ class Start(NamedTuple):
     """Where to begin reading, and what is passed over on the way there."""
 
     offset: int
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ def find_start(fact: PartitionFacts, *, joins: bool = False) -> Start | Mismatch
     if committed < end:
         return _mismatch(fact, "behind", _from(fact, end))
     if joins:
-        return _readable(fact, committed, Skipped("members", end, committed))
-    return _mismatch(fact, "ahead", _from(fact, end), _from(fact, committed, Skipped("moved", end, committed)))
+        return _readable(fact, committed, SkippedRange("members", end, committed))
+    return _mismatch(fact, "ahead", _from(fact, end), _from(fact, committed, SkippedRange("moved", end, committed)))
 
 
 def _start_without_offset(fact: PartitionFacts) -> Start | Mismatch | None:
@@ -129,17 +129,17 @@ def _start_without_offset(fact: PartitionFacts) -> Start | Mismatch | None:
     return _readable(fact, begin)
 
 
-def _readable(fact: PartitionFacts, offset: int, *skipped: Skipped) -> Start | Mismatch:
+def _readable(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> Start | Mismatch:
     """A start that is not in question, unless the log has lost messages from there on."""
     start = _from(fact, offset, *skipped)
     return Start(offset, skipped) if offset >= fact.log_start else _mismatch(fact, "expired", start, start)
 
 
-def _from(fact: PartitionFacts, offset: int, *skipped: Skipped) -> Start | None:
+def _from(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> Start | None:
     """``offset``, or the log's start where that is behind it; None behind the log's end."""
     if offset > fact.log_end:
         return None
-    gone = (Skipped("retention", offset, fact.log_start),) if offset < fact.log_start else ()
+    gone = (SkippedRange("retention", offset, fact.log_start),) if offset < fact.log_start else ()
     return Start(max(offset, fact.log_start), (*skipped, *gone))
 
 

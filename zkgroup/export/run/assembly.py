@@ -21,7 +21,7 @@ from zkgroup.text import counted, listed
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFiles:
     """The parts and files that tasks have written; ``times``: the newest period of each partition."""
 
     parts: list[RecordPart]
@@ -39,7 +39,7 @@ def _pieces(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
     return cut(part.partition, part.start, part.end, size)
 
 
-def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> Written:
+def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
     """The record's parts and files. Raises ``ZkgroupError`` unless the answers are for exactly the plan's ranges, and
     account for every offset."""
     found: dict[OffsetRange, RangeAnswer] = {}
@@ -65,7 +65,7 @@ def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> Written:
         raise ZkgroupError(f"offsets came that nobody asked for: {next(iter(found))}", "report this")
     written = [_named(plan, file) for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder))]
     _refuse_unbalanced(plan, parts, written)
-    return Written(parts, written, times)
+    return WrittenFiles(parts, written, times)
 
 
 def _named(plan: RunPlan, file: FileAnswer) -> RecordFile:

@@ -23,7 +23,13 @@ from zkgroup.export.model.export_command import status_command
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import Pointer, RecordPart, now_ms
 from zkgroup.export.planning.group_state import read_committed
-from zkgroup.export.run.export_conflicts import AFTER_DECISION, Moved, NotHeld, TakenOver, why_refused
+from zkgroup.export.run.export_conflicts import (
+    AFTER_DECISION,
+    OffsetMovedError,
+    PartitionLostError,
+    TakenOverError,
+    why_refused,
+)
 from zkgroup.export.run.transaction_size import OPERATION_BYTES, TRANSACTION_BYTES, split_transaction
 from zkgroup.groups.changes.preconditions import decode_exporter
 from zkgroup.protocol import znodes
@@ -189,7 +195,8 @@ class ExportClaim:
     def point(self, before: Pointer | None, after: Pointer, unmoved: Sequence[RecordPart] = ()) -> None:
         """Change the pointer from ``before`` to ``after``, if no offset of ``unmoved`` has changed; may be repeated.
 
-        Raises ``TakenOver`` where the pointer is neither, ``Moved`` where an offset node is not as planned.
+        Raises ``TakenOverError`` where the pointer is neither, ``OffsetMovedError`` where an offset node is not as
+        planned.
         """
 
         def step() -> None:
@@ -214,7 +221,8 @@ class ExportClaim:
         """Change the pointer from ``before`` to ``after`` and move the offsets of ``parts``, in one transaction, if
         this member owns all of them (see ``export_member``); may be repeated.
 
-        Raises ``NotHeld`` where it does not, or an offset node is not as planned, ``TakenOver`` as ``point`` does.
+        Raises ``PartitionLostError`` where it does not, or an offset node is not as planned, ``TakenOverError`` as
+        ``point`` does.
         """
         moving = [part for part in parts if part.moves]
         conditions: list[Check | Create | SetData] = [
@@ -238,7 +246,7 @@ class ExportClaim:
                         f"cannot commit for group {self.group}: {refused.message}{why}", remedy
                     ) from None
                 if refused.index < len(conditions):
-                    raise NotHeld(f"group {self.group} changed: {refused.message}", "export again") from None
+                    raise PartitionLostError(f"group {self.group} changed: {refused.message}", "export again") from None
                 raise self.taken_over(self.pointer()[0]) from None
 
         self.persist(step)
@@ -263,10 +271,10 @@ class ExportClaim:
 
         return self.persist(step)
 
-    def taken_over(self, found: Pointer | None) -> TakenOver:
+    def taken_over(self, found: Pointer | None) -> TakenOverError:
         """The error for a pointer that another process has changed."""
         what = "it was ended" if found is None else f"run {found.run} is {found.state}"
-        return TakenOver(
+        return TakenOverError(
             f"another process took over the export of group {self.group} while this one was cut off: {what}",
             Remedy("nothing is lost: see its state", status_command(self.group)),
         )
@@ -274,10 +282,10 @@ class ExportClaim:
     # --- the offsets ------------------------------------------------------------------------------------------------
 
     def refuse_if_moved(self, plans: Sequence[PartitionPlan]) -> None:
-        """Raise ``Moved`` for an offset node that is not as planned."""
+        """Raise ``OffsetMovedError`` for an offset node that is not as planned."""
         for plan, (offset, version) in self.offsets(plans):
             if version != plan.version:
-                raise Moved(self.group, plan, offset)
+                raise OffsetMovedError(self.group, plan, offset)
 
     def offsets(self, plans: Sequence[Part]) -> list[tuple[Part, tuple[int | None, int | None]]]:
         """The committed offset of each, and the version of its node."""
@@ -307,7 +315,7 @@ class ExportClaim:
         """Move the offsets to the parts' ends, and end what ``pointer`` says with the last of them; may be repeated.
 
         An offset that somebody else has moved, and those to ``leave``, stay as they are; the moved ones are returned,
-        with their offsets. Raises ``TakenOver`` where the pointer says something else, ``UnreachableError`` where
+        with their offsets. Raises ``TakenOverError`` where the pointer says something else, ``UnreachableError`` where
         ZooKeeper cannot be asked what became of it.
         """
 

@@ -9,7 +9,7 @@ from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.protocol.operations import Code, Failure
 
 
-class Moved(RefusedError):
+class OffsetMovedError(RefusedError):
     """An offset node is not as the plan found it."""
 
     def __init__(self, group: str, plan: PartitionPlan, offset: int | None) -> None:
@@ -21,11 +21,11 @@ class Moved(RefusedError):
         )
 
 
-class NotHeld(RefusedError):
+class PartitionLostError(RefusedError):
     """A partition is not this member's any more, or its offset was moved: decide without it."""
 
 
-class TakenOver(RefusedError):
+class TakenOverError(RefusedError):
     """Another process works on the export, or has ended it."""
 
 

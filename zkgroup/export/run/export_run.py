@@ -20,9 +20,9 @@ from zkgroup.export.model.documents import damaged, decode_record, digest, encod
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.model.run_record import Pointer, RecordPart, RunPlan, RunRecord, now_ms
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.run.assembly import Written, gap_notices, refuse_unexplained
+from zkgroup.export.run.assembly import WrittenFiles, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.export_conflicts import NotHeld, TakenOver
+from zkgroup.export.run.export_conflicts import PartitionLostError, TakenOverError
 from zkgroup.export.run.publication import missing_files, publish
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
@@ -80,13 +80,13 @@ class PlannedRun:
         """Raise where other exports of the group have ended since this one was planned: it stood still, and its session
         ended. From here on whoever comes takes the pointer first."""
         if self._destination.newest_run(self._plan.group) != self._plan.previous:
-            raise TakenOver(
+            raise TakenOverError(
                 f"other exports of group {self._plan.group} to {self._destination} have ended since this one was "
                 "planned",
                 "nothing was exported: run it again",
             )
 
-    def _write(self) -> Written:
+    def _write(self) -> WrittenFiles:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that
         is raised."""
         try:
@@ -115,7 +115,7 @@ class PlannedRun:
         if self._context.member is None:
             claim.refuse_if_moved([part for part in plan.partitions if part.moves])
 
-    def _decide(self, written: Written) -> tuple[RunRecord, bytes]:
+    def _decide(self, written: WrittenFiles) -> tuple[RunRecord, bytes]:
         """Check for the last time what the run depends on, write its record, and have the pointer name it. Raises
         ``RefusedError`` where anything is not as planned, or messages are missing."""
         plan, context, store = self._plan, self._context, self._destination.store
@@ -146,7 +146,7 @@ class PlannedRun:
         context.passed("decided")
         return record, data
 
-    def _decide_owned(self, member: ExportMember, written: Written) -> tuple[RunRecord, bytes]:
+    def _decide_owned(self, member: ExportMember, written: WrittenFiles) -> tuple[RunRecord, bytes]:
         """Decide about the partitions that the member owns, and move the offsets, in one transaction. What it does not
         own any more is left out: its owner goes on where the group is."""
         claim, parts = self._claim, written.parts
@@ -165,7 +165,7 @@ class PlannedRun:
             record, data, decided = self._write_record(parts, written)
             try:
                 claim.decide_and_commit(self._pointer, decided, parts)
-            except NotHeld as error:
+            except PartitionLostError as error:
                 log.info("%s; once more", error.message)
                 continue
             self._pointer = decided
@@ -176,7 +176,7 @@ class PlannedRun:
             "nothing was committed: export when it is at rest",
         )
 
-    def _write_record(self, parts: list[RecordPart], written: Written) -> tuple[RunRecord, bytes, Pointer]:
+    def _write_record(self, parts: list[RecordPart], written: WrittenFiles) -> tuple[RunRecord, bytes, Pointer]:
         """Write what the run has written, of these ``parts``; and the pointer that decides it."""
         plan, store, member = self._plan, self._destination.store, self._context.member
         there = {part.partition for part in parts}

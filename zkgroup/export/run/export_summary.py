@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zkgroup.export.model.plan_types import ExportPlan
-from zkgroup.export.model.run_record import RunRecord, shares
+from zkgroup.export.model.run_record import RunRecord, share_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class PartitionSummary:
 def summarize(plan: ExportPlan | None, record: RunRecord | None) -> list[PartitionSummary]:
     """A row for each part of the record and each partition of the plan that it does not have, in order."""
     rows: list[PartitionSummary] = []
-    for part, size, files in shares(record) if record is not None else ():
+    for part, size, files in share_files(record) if record is not None else ():
         counts = (part.rows, size, files, part.undecodable, part.late)
         rows.append(PartitionSummary(*part.partition, part.start, part.end, *counts))
     there = {(row.topic, row.partition) for row in rows}

@@ -8,7 +8,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.export.destination.parquet_destination import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.run.run_context import RunContext
-from zkgroup.export.stores.parallel import ask_each
+from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.text import are, counted, listed
 
@@ -17,7 +17,7 @@ def missing_files(destination: Destination, record: RunRecord) -> list[str]:
     """The files of a run that are neither published nor in its folder, as they were written; by their final names."""
     work, store = destination.work(record.group, record.run), destination.store
     pairs = [(name, file.bytes) for file in record.files for name in (file.name, f"{work}/{file.work}")]
-    there = list(ask_each(lambda pair: store.size(pair[0]) == pair[1], pairs))
+    there = list(map_parallel(lambda pair: store.size(pair[0]) == pair[1], pairs))
     return [file.name for number, file in enumerate(record.files) if not any(there[2 * number : 2 * number + 2])]
 
 

@@ -16,7 +16,7 @@ from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import RunPlan
 from zkgroup.export.planning.export_plan import pack, task_size
-from zkgroup.export.run.assembly import Written, assemble, ranges_of
+from zkgroup.export.run.assembly import WrittenFiles, assemble, ranges_of
 from zkgroup.export.run.run_context import Progress, RunContext
 from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, TaskSettings
 from zkgroup.protocol.names import TopicPartition
@@ -26,7 +26,7 @@ _SHOWN: Final = 3  # partitions in a message
 _DELETED: Final = "run it again: it asks with --on-mismatch how to continue"
 
 
-def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -> Written:
+def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -> WrittenFiles:
     """Have a run's ranges read and written, to files in the run's folder."""
     total = sum(part.end - part.start for part in plan.partitions)
     if not total:
@@ -93,10 +93,10 @@ def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> str:
     except UnreachableError:
         return ""
     starts = {partition: found.start for partition, found in logs.items() if isinstance(found, LogRange)}
-    return overtaken(parts, starts)
+    return describe_overtaken(parts, starts)
 
 
-def overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
+def describe_overtaken(parts: Iterable[PartitionPlan], starts: Mapping[TopicPartition, int]) -> str:
     """What logs that begin at ``starts`` have no more of what was planned, in words; none where it is all there."""
     gone = [
         describe_deleted(part.partition, part.start, part.end, low)

@@ -46,7 +46,9 @@ def open_filesystem(address: ObjectAddress) -> Any:
             return _open_s3(address)
         return pafs.FileSystem.from_uri(uri_with_defaults(address))[0]
     except (*FAILURES, ValueError, NotImplementedError) as error:
-        raise UsageError(f"cannot use {address}: {cleaned(address, error)}", "check --to and its options") from None
+        raise UsageError(
+            f"cannot use {address}: {without_secrets(address, error)}", "check --to and its options"
+        ) from None
 
 
 def uri_with_defaults(address: ObjectAddress) -> str:
@@ -95,7 +97,7 @@ def check_credentials(address: ObjectAddress) -> None:
         raise store_failure(address, "cannot read", OSError(f"{_NONE}: {text[1] if text else done.returncode}"))
 
 
-def cleaned(address: ObjectAddress, error: Exception) -> str:
+def without_secrets(address: ObjectAddress, error: Exception) -> str:
     """What pyarrow says, on one line of some length, without what may be secret."""
     return _all_of(address, error)[:_LINE] or type(error).__name__
 

@@ -21,7 +21,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.address import AZURE, ObjectAddress, child
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.stores.filesystems import FAILURES, check_credentials, is_denied, open_filesystem, store_failure
-from zkgroup.export.stores.parallel import ask_each
+from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.export.stores.store import CHANGED_WORK, TAIL, MissingWorkError, name_conflict
 
 # S3 copies no more than 5 GiB in one request; what is larger goes through this process.
@@ -150,7 +150,7 @@ class ObjectStore:
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         # The store copies; this process only asks.
-        yield from ask_each(lambda work: self._publish(*work), list(works))
+        yield from map_parallel(lambda work: self._publish(*work), list(works))
 
     def _publish(self, work: str, final: str, size: int) -> None:
         found, taken = self.size(work), self.size(final)

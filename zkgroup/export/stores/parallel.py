@@ -12,7 +12,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def ask_each(ask: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
+def map_parallel(ask: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
     """The answer for each item, in their order. Raises what ``ask`` raises. At most ``_ANSWERS`` answers are in memory
     that the caller has not taken."""
     if not items:

@@ -13,7 +13,7 @@ from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.native_source import NativeSource
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.export.model.accounting import Missing, explain
+from zkgroup.export.model.accounting import GapCollector, count_gaps
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.tasks.parquet_files import TaskFiles
@@ -129,7 +129,7 @@ class _Reading:
     def __init__(self, settings: TaskSettings, piece: OffsetRange, source: _Source) -> None:
         self._settings = settings
         self._piece = piece
-        self._missing = Missing(piece.start)
+        self._missing = GapCollector(piece.start)
         self._left = settings.max_bytes
         self._deleted = 0
         self._source = source
@@ -194,7 +194,7 @@ class _Reading:
         """The offsets without a message, counted by kind."""
         settings = self._settings
         filtered = settings.kafka.properties.get("isolation.level", "read_committed") == "read_committed"
-        gaps = explain(
+        gaps = count_gaps(
             self._missing.spans,
             cleanup=settings.cleanup.get(self._piece.partition.topic),
             transactional=settings.kafka.legacy_release is None,
@@ -217,7 +217,7 @@ class _Reading:
 
 
 def _account(messages: list[Message] | NativeMessages) -> tuple[int, int, int, Iterable[int]]:
-    """For ``Missing.add``."""
+    """For ``GapCollector.add``."""
     if isinstance(messages, NativeMessages):
         offsets: Sequence[int] = messages.offsets()
         return offsets[0], offsets[-1], len(offsets), offsets

@@ -36,7 +36,7 @@ from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER,
 from zkgroup.groups.changes.znode_deletion import is_in_pieces, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import Cluster, OffsetStore, stores_of
-from zkgroup.groups.snapshot.broker_queries import FindBrokers, patience
+from zkgroup.groups.snapshot.broker_queries import FindBrokers, answer_timeout
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -269,7 +269,9 @@ class Applier:
         existing = [key for key, one in plan.partitions.items() if one.exists]
         settings = self._reachable_brokers(warnings) if existing else None
         with ThreadPoolExecutor(1) as pool:
-            asked = settings and pool.submit(log_offsets, settings, existing, patience(self.timeout, len(existing)))
+            asked = settings and pool.submit(
+                log_offsets, settings, existing, answer_timeout(self.timeout, len(existing))
+            )
             found = {
                 store: self._read(store, plan.group, [row.key for row in plan.rows if row.store == store])
                 for store in stores_of(plan.store)

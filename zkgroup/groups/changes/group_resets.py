@@ -26,7 +26,7 @@ from zkgroup.groups.changes.reset_targets import find_offsets
 from zkgroup.groups.group_model import GroupSnapshot, Store, stores_of
 from zkgroup.groups.offset_files.file_entries import OffsetFile
 from zkgroup.groups.partition_scope import Scope, Selection
-from zkgroup.groups.snapshot.broker_queries import patience
+from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.protocol import znodes
 from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
@@ -51,7 +51,7 @@ def plan_group_reset(
             for key, partition in current.partitions.items()
             if partition.exists and partition.log_start is not None and partition.log_end is not None
         }
-        times = find_offsets(applier.brokers(), logs, target.value, patience(applier.timeout, len(logs)))
+        times = find_offsets(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
     warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
     if exists:  # else delete-group takes it all back

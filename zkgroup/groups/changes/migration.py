@@ -17,7 +17,7 @@ from zkgroup.groups.changes.plan import Plan, Source
 from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore
 from zkgroup.groups.partition_scope import Scope, Selection
-from zkgroup.groups.snapshot.tables import alike
+from zkgroup.groups.snapshot.tables import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import listed
 
@@ -90,7 +90,8 @@ def plan_migration(
     warnings = list(current.snapshot.all_warnings)
     if gone := [key for key in offsets if not meant[key].exists]:
         warnings += [
-            f"{line}: left behind" for line in alike([(meant[key], meant[key].log_error or "") for key in gone])
+            f"{line}: left behind"
+            for line in notes_by_reason([(meant[key], meant[key].log_error or "") for key in gone])
         ]
     offsets = {key: offset for key, offset in offsets.items() if meant[key].exists}
     if not offsets:

@@ -26,14 +26,14 @@ _OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class DeletedGroup:
     """The nodes that a backup has of one group, parents first."""
 
     group: str
     nodes: tuple[SavedNode, ...]
 
 
-def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[Lost]:
+def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[DeletedGroup]:
     """What the backup has of each group, or only of ``group``; ``in_kafka``: it may be nothing, as offsets in Kafka are
     meant as well.
 
@@ -51,7 +51,7 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
     if group is not None and group not in found:
         raise NotFoundError(f"the backup has nothing of group {group}", f"it has {len(found)} others")
     return [
-        Lost(name, tuple(sorted(nodes, key=lambda node: (node.path.count("/"), node.path))))
+        DeletedGroup(name, tuple(sorted(nodes, key=lambda node: (node.path.count("/"), node.path))))
         for name, nodes in sorted(found.items())
         if group in (None, name)
     ]
@@ -71,14 +71,14 @@ def _is_left_out(backup: Backup, node: SavedNode) -> bool:
     return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
 
 
-def plan_restore(registry: Registry, lost: Iterable[Lost]) -> list[DebrisRow]:
+def plan_restore(registry: Registry, lost: Iterable[DeletedGroup]) -> list[DebrisRow]:
     """What would be made of each group."""
     wanted = list(lost)
     trees = read_trees(registry, {one.group: [znodes.group(one.group)] for one in wanted})
     return [_row(one, trees[one.group]) for one in wanted]
 
 
-def _row(lost: Lost, tree: GroupTree) -> DebrisRow:
+def _row(lost: DeletedGroup, tree: GroupTree) -> DebrisRow:
     missing = len({node.path for node in lost.nodes} - {node.path for node in tree.nodes})
     active = bool(tree.members or tree.live_owners)
     offsets = znodes.offsets(lost.group) + "/"
@@ -113,7 +113,7 @@ def add_kafka_offsets(rows: Sequence[DebrisRow], group: str, offsets: int) -> li
     return found
 
 
-def restore(registry: Registry, lost: Sequence[Lost]) -> dict[str, ZkgroupError | None]:
+def restore(registry: Registry, lost: Sequence[DeletedGroup]) -> dict[str, ZkgroupError | None]:
     """Make what is missing; for each group None, or why it was not made: one that is refused does not stop others. An
     interruption carries a note of how many are made."""
     outcome: dict[str, ZkgroupError | None] = {}
@@ -142,7 +142,7 @@ class _Restoration(TransactionSeries[Create]):
 
     verb = "create"
 
-    def __init__(self, registry: Registry, opened: ExitStack, lost: Lost) -> None:
+    def __init__(self, registry: Registry, opened: ExitStack, lost: DeletedGroup) -> None:
         super().__init__(registry, opened)
         self._lost = lost
 
@@ -174,7 +174,7 @@ class _Restoration(TransactionSeries[Create]):
         return isinstance(first, Node)
 
 
-def _creations(lost: Lost) -> list[Create]:
+def _creations(lost: DeletedGroup) -> list[Create]:
     """Parents first; those that the backup has not, as it is of some topics only, are made as members make them."""
     found = {node.path: Create(node.path, node.data, acl=node.acl) for node in lost.nodes}
     for node in lost.nodes:

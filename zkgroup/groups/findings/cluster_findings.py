@@ -14,15 +14,15 @@ from zkgroup.groups.findings.group_facts import (
     REST,
     GroupFacts,
     ago,
-    few,
     finding,
+    first_few,
     per_topic,
     unsubscribe,
 )
 from zkgroup.groups.findings.unreadable_nodes import judge_hidden
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition
 from zkgroup.groups.snapshot.ownership import members_failed_by, read_twice
-from zkgroup.groups.snapshot.tables import alike
+from zkgroup.groups.snapshot.tables import notes_by_reason
 from zkgroup.groups.snapshot.znode_reader import topic_path
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
@@ -77,7 +77,7 @@ def _faulty_brokers(facts: GroupFacts) -> Iterator[Finding]:
         yield finding(
             "incompatible-broker",
             broker.path,
-            f"{fault.why}: {which} {does} while it is registered so; in this group {few(members)}",
+            f"{fault.why}: {which} {does} while it is registered so; in this group {first_few(members)}",
             _MEND_BROKER[fault.releases is None, fault.rebalances],
             "critical" if fault.releases is None or _do_fail(facts, broker, members) else "info",
         )
@@ -197,7 +197,7 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
         topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
         remedy = _WRITE_TOPIC if topics else _CORRECT
         if len(paths) > 1:
-            message = f"{len(paths)} nodes, of which each {why}: {few(paths)}"
+            message = f"{len(paths)} nodes, of which each {why}: {first_few(paths)}"
             yield finding("unreadable-node", snapshot.group, message, remedy)
         else:
             yield finding("unreadable-node", paths[0], why, remedy)
@@ -219,14 +219,14 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
         said.append(f"the group in Kafka: {group.error}")
         reported |= {group.error}
     unknown = [(p, p.log_error) for p in facts.partitions if p.log_error is not None and _has_log(facts, p)]
-    said += alike([(p, why) for p, why in unknown if why not in reported])
+    said += notes_by_reason([(p, why) for p, why in unknown if why not in reported])
     uncertain = [(p, p.kafka.error) for p in facts.partitions if p.kafka is not None and p.kafka.error is not None]
-    said += alike([(p, why) for p, why in uncertain if why not in reported], "in Kafka: ")
+    said += notes_by_reason([(p, why) for p, why in uncertain if why not in reported], "in Kafka: ")
     if said:
         yield finding(
             "incomplete-snapshot",
             snapshot.group,
-            f"{few(said, '; ')}: what depends on it was not judged",
+            f"{first_few(said, '; ')}: what depends on it was not judged",
             "check that the brokers run and that their addresses can be reached from here, then inspect again",
         )
 

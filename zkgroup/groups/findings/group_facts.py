@@ -146,7 +146,7 @@ class GroupFacts:
     def obstacle(self) -> str | None:
         """What must be done before any rebalance can succeed; None without an obstacle."""
         if self.stopping:
-            names = few(self.stopping)
+            names = first_few(self.stopping)
             return f"mend the registration of {names} first: until then no Scala member can rebalance"
         for broker in self.snapshot.faulty_brokers:
             if stops_rebalances(self.snapshot, broker):
@@ -281,7 +281,7 @@ def per_topic(
         elif len(texts) == 1:
             message = f"{len(keys)} partitions, of which each {texts.pop()}"
         else:
-            message = f"{len(keys)} partitions: " + few([f"{key.partition} {said[key]}" for key in keys], "; ")
+            message = f"{len(keys)} partitions: " + first_few([f"{key.partition} {said[key]}" for key in keys], "; ")
         advice = remedy if isinstance(remedy, str | Remedy) else remedy(keys)
         findings.append(finding(code, subject_of(keys), message, advice, severity))
     return findings
@@ -297,7 +297,7 @@ def subject_of(keys: Sequence[TopicPartition]) -> str:
     return ", ".join(parts) + " …"
 
 
-def few(names: Sequence[str], between: str = ", ") -> str:
+def first_few(names: Sequence[str], between: str = ", ") -> str:
     """The first few of many names."""
     return listed(names, between, EXAMPLES)
 
@@ -326,16 +326,16 @@ def unsubscribe(facts: GroupFacts, topic: str) -> Remedy:
     read = topic in facts.snapshot.subscribed or any(p.owner is not None for p in facts.partitions if p.topic == topic)
     those = [p for p in facts.partitions if p.topic == topic]
     removing = facts.command("unsubscribe", "--topic", whole(topic), "--execute")
-    return _rid(those, removing).after("stop the members that read it, then " if read else "")
+    return _removal_of(those, removing).after("stop the members that read it, then " if read else "")
 
 
-def rid_of(facts: GroupFacts, keys: Sequence[TopicPartition]) -> Remedy:
+def offset_removal(facts: GroupFacts, keys: Sequence[TopicPartition]) -> Remedy:
     """How to remove the offsets of exactly these partitions of one topic."""
     removing = facts.command("delete-group", *topic_option(keys), "--execute")
-    return _rid([facts.by_key[key] for key in keys], removing)
+    return _removal_of([facts.by_key[key] for key in keys], removing)
 
 
-def _rid(those: Sequence[GroupPartition], removing: Command) -> Remedy:
+def _removal_of(those: Sequence[GroupPartition], removing: Command) -> Remedy:
     """``removing`` for offsets in ZooKeeper; zkgroup cannot remove single ones from Kafka."""
     here = Remedy("remove its offsets", removing)
     if not any(p.kafka is not None and p.kafka.offset is not None for p in those):

@@ -12,7 +12,7 @@ from typing import Final
 from zkgroup.errors import FilterSyntaxError, Remedy, UsageError
 from zkgroup.groups.assignment.strategy_inference import Variant
 from zkgroup.groups.findings.finding_kinds import Finding
-from zkgroup.groups.findings.group_facts import GroupFacts, few, finding
+from zkgroup.groups.findings.group_facts import GroupFacts, finding, first_few
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.registrations import stops_everyone
 from zkgroup.protocol import znodes
@@ -117,7 +117,7 @@ def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "unportable-registration",
             member.member,
-            f"{few([defect.text for defect in some], '; ')}"
+            f"{first_few([defect.text for defect in some], '; ')}"
             + (f"; {counted(len(facts.gaps), 'partition')} of the group unread" if stuck else ""),
             _stop_client(facts, member).then(
                 Remedy("let it write what the Scala consumer writes (the timestamp as a string)"), "; "
@@ -176,7 +176,7 @@ def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         yield finding(
             "missing-topic",
             member.member,
-            f"subscribes to {few(missing)}, which {'do' if len(missing) > 1 else 'does'} not exist",
+            f"subscribes to {first_few(missing)}, which {'do' if len(missing) > 1 else 'does'} not exist",
             "create the topic, or correct its name in the member's subscription",
         )
 
@@ -193,15 +193,15 @@ def _foreign(facts: GroupFacts) -> Iterator[Finding]:
     said = []
     if names:
         said.append(
-            f"not named as the Scala consumer names its members: {few(names)}; such clients may divide partitions by"
-            " rules of their own"
+            f"not named as the Scala consumer names its members: {first_few(names)}; such clients may divide partitions"
+            " by rules of their own"
         )
     said += [
-        f"the registration of {few(them)}, which stops members of the Scala consumer, {why}"
+        f"the registration of {first_few(them)}, which stops members of the Scala consumer, {why}"
         for why, them in stopping.items()
     ]
     if facts.snapshot.foreign:
-        nodes, paths = counted(len(facts.snapshot.foreign), "node"), few(facts.snapshot.foreign)
+        nodes, paths = counted(len(facts.snapshot.foreign), "node"), first_few(facts.snapshot.foreign)
         said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
     if said:
         remedy = (
@@ -272,7 +272,7 @@ def _surplus(facts: GroupFacts) -> Iterator[Finding]:
         return
     remedy = "nothing, where spare members stand by on purpose; else fewer streams, or more partitions"
     if len(beyond) > MANY_TOPICS:
-        topics = few(sorted(beyond))
+        topics = first_few(sorted(beyond))
         message = f"{len(beyond)} topics have fewer partitions than the group has streams for them: {topics}"
         yield finding("surplus-streams", facts.snapshot.group, message, remedy, "info")
         return

@@ -17,10 +17,10 @@ from zkgroup.groups.findings.group_facts import (
     COMMITTED_BY_THEN,
     GroupFacts,
     ago,
-    few,
     finding,
+    first_few,
+    offset_removal,
     per_topic,
-    rid_of,
     stopped,
     topic_option,
     unsubscribe,
@@ -29,12 +29,12 @@ from zkgroup.groups.findings.remedies import (
     IN_KAFKA,
     IN_ZOOKEEPER,
     TO_EARLIEST,
+    correction,
     is_gone,
     is_outside,
     is_stale,
-    mend,
     offsets_of,
-    reset,
+    reset_remedy,
 )
 from zkgroup.groups.group_model import GroupPartition
 from zkgroup.protocol.names import TopicPartition
@@ -106,14 +106,14 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
     wrong = {key: {IN_ZOOKEEPER} for key, _ in (*said, *blanks)}
 
     def anew(keys: Sequence[TopicPartition]) -> Remedy:
-        return mend(facts, keys, wrong).after(f"{fails}; ")
+        return correction(facts, keys, wrong).after(f"{fails}; ")
 
     yield from per_topic("unreadable-offset", said, anew)
 
     def rewrite(keys: Sequence[TopicPartition]) -> Remedy:
         numbers = {defective[key] for key in keys}
         target = ("--to-offset", str(numbers.pop())) if len(numbers) == 1 else ("--to-current",)
-        return reset(facts, keys, "write the number alone", *target, wrong=wrong).after(f"{fails}; ")
+        return reset_remedy(facts, keys, "write the number alone", *target, wrong=wrong).after(f"{fails}; ")
 
     yield from per_topic("unreadable-offset", blanks, rewrite)
 
@@ -139,14 +139,14 @@ def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
     yield from per_topic(
         "offset-before-start",
         before,
-        lambda keys: reset(facts, keys, "read on from the log's start", "--to-earliest", wrong=lost_in).after(
+        lambda keys: reset_remedy(facts, keys, "read on from the log's start", "--to-earliest", wrong=lost_in).after(
             "a member starts here where auto.offset.reset says (largest, by default, skips all that is left); "
         ),
     )
     yield from per_topic(
         "offset-beyond-end",
         beyond,
-        lambda keys: mend(facts, keys, over_in).after("was the topic recreated, or its log cut? "),
+        lambda keys: correction(facts, keys, over_in).after("was the topic recreated, or its log cut? "),
     )
 
 
@@ -159,13 +159,13 @@ def _recreated(facts: GroupFacts) -> Iterator[Finding]:
             topics.setdefault(p.topic, []).append(p)
     for name, stale in topics.items():
         keys = [p.key for p in stale]
-        offsets = few([f"{p.partition} at {p.stored.offset}" for p in stale if p.stored is not None])
+        offsets = first_few([f"{p.partition} at {p.stored.offset}" for p in stale if p.stored is not None])
         yield finding(
             "recreated-topic",
             name,
             f"was recreated after offsets of {counted(len(keys), 'partition')} were written ({offsets}): they count"
             " messages of its predecessor",
-            reset(
+            reset_remedy(
                 facts,
                 keys,
                 "begin at the start of the new one",
@@ -202,7 +202,9 @@ def _of_former_topic(facts: GroupFacts, gone: Sequence[TopicPartition]) -> Remed
     others = [p for p in facts.partitions if p.topic == gone[0].topic and not is_gone(facts, p)]
     doubt = any(p.kafka is not None and p.kafka.offset for p in others)
     undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
-    return rid_of(facts, gone).after(f"was the topic recreated with fewer partitions{undated}? {stopped(facts.active)}")
+    return offset_removal(facts, gone).after(
+        f"was the topic recreated with fewer partitions{undated}? {stopped(facts.active)}"
+    )
 
 
 def _without(facts: GroupFacts) -> Iterator[Finding]:
@@ -233,7 +235,7 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
         why = (
             "a member starts here where auto.offset.reset says (largest, by default, skips what is there); to choose, "
         )
-        return reset(facts, keys, TO_EARLIEST, "--to-earliest").after(why)
+        return reset_remedy(facts, keys, TO_EARLIEST, "--to-earliest").after(why)
 
     yield from per_topic("partition-without-offset", loud, remedy, "warning")
     yield from per_topic("partition-without-offset", quiet, remedy, "info")

@@ -17,8 +17,8 @@ from zkgroup.groups.findings.group_facts import (
     SECOND,
     GroupFacts,
     ago,
-    few,
     finding,
+    first_few,
     per_topic,
     subject_of,
     topic_option,
@@ -84,7 +84,7 @@ def _gaps(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _wake_first(facts: GroupFacts) -> str:
-    names = few(sorted(facts.unresponsive))
+    names = first_few(sorted(facts.unresponsive))
     return f"first resume or end {names}: no other member can claim its partitions, before or after a rebalance"
 
 
@@ -131,8 +131,8 @@ def _awaited(facts: GroupFacts) -> Iterator[Finding]:
         yield finding(
             "rebalance-in-progress",
             facts.snapshot.group,
-            f"{few(waiting)} {has} yet to rebalance: {claims} older than the last coming or going of a member, of which"
-            " ZooKeeper keeps no time; that was just now, or the process hangs",
+            f"{first_few(waiting)} {has} yet to rebalance: {claims} older than the last coming or going of a member, of"
+            " which ZooKeeper keeps no time; that was just now, or the process hangs",
             Remedy(
                 "inspect twice: that names the member that hangs",
                 facts.command("inspect-group", "--recheck-after", str(REST // SECOND)),
@@ -331,7 +331,7 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
         elif facts.obstacle is not None:
             why = "nobody claims anything while no broker is registered"
         elif facts.unresponsive:
-            why = f"{few(sorted(facts.unresponsive))} has not rebalanced, and may own a part of its share"
+            why = f"{first_few(sorted(facts.unresponsive))} has not rebalanced, and may own a part of its share"
             remedy = Remedy(_wake_first(facts))
         elif any(key.topic in member.streams for key in facts.unregistered_owners):
             why = "an unregistered member may own a part of its share, so that it can claim none"
@@ -366,7 +366,9 @@ def _unexplained(facts: GroupFacts) -> Iterator[Finding]:
         return  # other findings explain the whole difference
     suspects = tuple(dict.fromkeys((*inference.deviating, *inference.blocked)))
     foreign = bool(facts.foreign)
-    who = f"; not by that plan: {few([_suspect(facts, inference, name) for name in suspects])}" if suspects else ""
+    who = (
+        f"; not by that plan: {first_few([_suspect(facts, inference, name) for name in suspects])}" if suspects else ""
+    )
     what = "clients of different kinds in one group" if foreign else "a mix of strategies, or of releases"
     yield finding(
         "unexplained-owners",
@@ -401,7 +403,7 @@ def _led_by_mix(facts: GroupFacts, found: list[Finding]) -> list[Finding]:
     follow = [one for one in found if one.code in _FOLLOWING]
     if mix is None or not follow or not _is_mix(facts):
         return found
-    names = few([f"{one.code} of {one.subject}" for one in follow])
+    names = first_few([f"{one.code} of {one.subject}" for one in follow])
     lead = replace(mix, severity="critical", message=f"{mix.message}; from this follows {names}")
     others = [one for one in found if one is not mix and one not in follow]
     return [lead, *(replace(one, remedy=None) for one in follow), *others]

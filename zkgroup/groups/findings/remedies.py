@@ -15,7 +15,7 @@ IN_ZOOKEEPER: Final = in_store("zookeeper")
 IN_KAFKA: Final = in_store("kafka")
 
 
-def reset(
+def reset_remedy(
     facts: GroupFacts,
     keys: Sequence[TopicPartition],
     what: str,
@@ -35,11 +35,11 @@ def reset(
     return Remedy(f"{stopped(facts.active)}{what}", *commands)
 
 
-#: What ``reset`` does with ``--to-earliest``.
+#: What ``reset_remedy`` does with ``--to-earliest``.
 TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
 
 
-def mend(facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> Remedy:
+def correction(facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> Remedy:
     """How to set offsets which are ``wrong`` in these stores: from the other store, where its offset is right, else to
     the log's start."""
     right: dict[str, list[TopicPartition]] = {}
@@ -53,7 +53,7 @@ def mend(facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[Topic
             for to, part in right.items()
         )
         remedy = Remedy(f"{stopped(facts.active)}take over the other store's offset", *commands)
-    return remedy.then(reset(facts, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
+    return remedy.then(reset_remedy(facts, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
 
 
 def _taken_over(facts: GroupFacts, p: GroupPartition, wrong: set[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zkgroup.groups.findings.finding_kinds import Finding, Severity
-from zkgroup.groups.findings.group_facts import GroupFacts, few, finding
+from zkgroup.groups.findings.group_facts import GroupFacts, finding, first_few
 from zkgroup.protocol import znodes
 
 _REMEDY = "connect with credentials that the access list of {} admits: until then its content is unknown"
@@ -26,7 +26,7 @@ def judge_hidden(facts: GroupFacts) -> Iterator[Finding]:
         if len(paths) == 1:
             yield finding("unreadable-node", paths[0], message, _REMEDY.format("this node"), severity)
         else:
-            text = f"{len(paths)} nodes, of which each {message}: {few(paths)}"
+            text = f"{len(paths)} nodes, of which each {message}: {first_few(paths)}"
             yield finding("unreadable-node", facts.snapshot.group, text, _REMEDY.format("these nodes"), severity)
 
 

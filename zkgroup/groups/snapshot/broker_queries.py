@@ -29,7 +29,7 @@ FindBrokers: TypeAlias = "Callable[[], KafkaSettings]"
 Brokers: TypeAlias = "KafkaSettings | FindBrokers"
 
 
-def patience(timeout: float, partitions: int) -> float:
+def answer_timeout(timeout: float, partitions: int) -> float:
     """How long to wait for an answer about so many partitions, in seconds: a busy broker takes a while for ten
     thousand."""
     return timeout + partitions // 1000
@@ -128,7 +128,7 @@ class BrokerQueries:
 
         def question() -> Mapping[TopicPartition, Log] | None:
             coordinators = self._asked()
-            timeout = patience(self._left(), len(wanted)) if self._is_patient else self._left()
+            timeout = answer_timeout(self._left(), len(wanted)) if self._is_patient else self._left()
             return coordinators.log_offsets(wanted, timeout)
 
         answers = self._ask("log offsets are not known", question, None)

@@ -111,7 +111,7 @@ def group_row(snapshot: GroupSnapshot, store: Store | None = None) -> GroupRow:
     )
 
 
-def half_seen(snapshots: Iterable[GroupSnapshot]) -> list[str]:
+def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     """A warning, where access lists hide what the rows of groups count: that is only what may be seen."""
     groups = [
         one.group for one in snapshots if any(path.startswith(f"{znodes.group(one.group)}/") for path in one.hidden)
@@ -124,13 +124,13 @@ def half_seen(snapshots: Iterable[GroupSnapshot]) -> list[str]:
 def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     """The warnings of all snapshots, each once; missing answers of coordinators in one line for each cause."""
     lines: dict[str, None] = {}
-    alike: dict[tuple[str, str], list[str]] = {}
+    notes_by_reason: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
         lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted])
         for why in dict.fromkeys(snapshot.kafka_failures.values()):
             what = " and ".join(half for half, reason in snapshot.kafka_failures.items() if reason == why)
-            alike.setdefault((what, why), []).append(snapshot.group)
-    for (what, why), names in alike.items():
+            notes_by_reason.setdefault((what, why), []).append(snapshot.group)
+    for (what, why), names in notes_by_reason.items():
         whose = f"group {names[0]} in Kafka" if len(names) == 1 else f"{len(names)} groups in Kafka ({listed(names)})"
         lines[f"{what} of {whose} are not known: {why}"] = None
     return list(lines)
@@ -260,15 +260,17 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
-    lines += alike([(p, p.error) for p in snapshot.partitions if p.error])
+    lines += notes_by_reason([(p, p.error) for p in snapshot.partitions if p.error])
     if store != "kafka":
         offsets = [(p, p.stored) for p in snapshot.partitions if p.stored is not None]
-        lines += alike([(p, stored.error) for p, stored in offsets if stored.error], "its offset: ")
-        lines += alike([(p, stored.defect) for p, stored in offsets if stored.defect], "its offset: ")
+        lines += notes_by_reason([(p, stored.error) for p, stored in offsets if stored.error], "its offset: ")
+        lines += notes_by_reason([(p, stored.defect) for p, stored in offsets if stored.defect], "its offset: ")
     if store != "zookeeper":
-        lines += alike([(p, p.kafka.error) for p in snapshot.partitions if p.kafka and p.kafka.error], "in Kafka: ")
+        lines += notes_by_reason(
+            [(p, p.kafka.error) for p in snapshot.partitions if p.kafka and p.kafka.error], "in Kafka: "
+        )
     unknown = [(p, p.log_error) for p in snapshot.partitions if p.log_error]
-    lines += alike([(p, why) for p, why in unknown if why not in snapshot.reported_reasons])
+    lines += notes_by_reason([(p, why) for p, why in unknown if why not in snapshot.reported_reasons])
     return lines
 
 
@@ -287,7 +289,7 @@ def _is_shared(path: str) -> bool:
     return not (len(parts) == 5 and parts[3] == "ids") and not (len(parts) == 6 and parts[1] == "consumers")
 
 
-def alike(reasons: Iterable[tuple[GroupPartition, str]], prefix: str = "") -> list[str]:
+def notes_by_reason(reasons: Iterable[tuple[GroupPartition, str]], prefix: str = "") -> list[str]:
     """Partitions with their reasons, a line for each reason; of very many partitions only some are named."""
     found: dict[str, list[TopicPartition]] = {}
     for partition, reason in reasons:

@@ -111,7 +111,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def spark(values: Sequence[int | None], length: int, signs: str = "▁▂▃▄▅▆▇█") -> str:
+def sparkline(values: Sequence[int | None], length: int, signs: str = "▁▂▃▄▅▆▇█") -> str:
     """The last values as a line of ``length`` signs, from 0 to the largest; an unknown value is a blank."""
     shown = list(values)[-length:]
     top = max((value for value in shown if value is not None), default=0)

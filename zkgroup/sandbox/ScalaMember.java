@@ -25,7 +25,7 @@ import kafka.consumer.Whitelist;
 import kafka.javaapi.consumer.ConsumerConnector;
 import kafka.message.MessageAndMetadata;
 
-public class ReferenceMember {
+public class ScalaMember {
     static final FileOutputStream out = new FileOutputStream(FileDescriptor.out);
 
     public static void main(String[] args) throws Exception {
