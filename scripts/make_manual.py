@@ -125,7 +125,7 @@ def reference(found: Iterable[Page]) -> str:
     found = list(found)
     parts = [
         "# Reference",
-        "Every command with its options, as `--help` tells them. `scripts/make_manual.py` makes this page, and the man "
+        "Every command with its options, as `--help` prints them. `scripts/make_manual.py` makes this page, and the man "
         "pages (`man zkgroup-owners`), of the program itself; a test sees that they are what it says.",
         _table(
             ("command", "what it does"),

@@ -509,8 +509,8 @@ _EXPECTED: Final = frozenset(
         "MismatchError",
         "RefusedError",
         "OwnedError",
-        "Moved",
-        "TakenOver",
+        "OffsetMovedError",
+        "TakenOverError",
         "NotFoundError",
     }
 )

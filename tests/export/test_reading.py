@@ -24,7 +24,7 @@ from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import LATEST, Bound, parse_bound
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.run.range_tasks import overtaken
+from zkgroup.export.run.range_tasks import describe_overtaken
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
@@ -246,13 +246,13 @@ def test_what_is_gone_is_what_was_planned_and_no_more() -> None:
     places = [(0, 5, 9), (1, 0, 20), (2, 8, 9), (3, 3, 3), (4, 1, 9), (5, 2, 9), (6, 0, 9)]
     parts = [PartitionPlan(TopicPartition("t", number), start, 1, start, end) for number, start, end in places]
     starts = {part.partition: 8 for part in parts if part.partition.partition != 6}
-    assert overtaken(parts, starts) == (
+    assert describe_overtaken(parts, starts) == (
         "t-0: offsets 5 to 7 (3 offsets) were deleted from the log, which now starts at 8; "
         "t-1: offsets 0 to 7 (8 offsets) were deleted from the log, which now starts at 8; "
         "t-4: offsets 1 to 7 (7 offsets) were deleted from the log, which now starts at 8; and 1 more"
     )
-    assert not overtaken(parts[2:4], starts)
-    assert "offsets 5 to 5 (1 offset) were" in overtaken([replace(parts[0], end=6)], starts)
+    assert not describe_overtaken(parts[2:4], starts)
+    assert "offsets 5 to 5 (1 offset) were" in describe_overtaken([replace(parts[0], end=6)], starts)
 
 
 def test_retention_that_overtook_the_group_is_refused_or_recorded(
