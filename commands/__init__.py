@@ -41,8 +41,6 @@ COMMANDS = (
 
 
 class Commands(ZkGroup):
-    """All commands."""
-
     table = COMMANDS
 
 

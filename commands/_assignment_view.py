@@ -54,7 +54,6 @@ class View:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """The outcome that is shown."""
         from zkgroup.groups.assignment.assignment_plan import nearest
 
         return nearest(self.plan, self.snapshot)[0]

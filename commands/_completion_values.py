@@ -27,7 +27,6 @@ def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics of the cluster."""
     from zkgroup.protocol import znodes
 
     return _safe(_within(PATIENCE, lambda offered: _children(ctx, offered, znodes.topics())), incomplete)
@@ -52,7 +51,6 @@ def complete_folders(incomplete: str) -> list[str]:
 
 
 def complete_finding(incomplete: str) -> list[str]:
-    """Codes of findings."""
     from zkgroup.groups.findings.finding_kinds import KINDS
 
     return _safe(KINDS, incomplete)

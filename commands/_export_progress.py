@@ -27,7 +27,6 @@ class ProgressBar:
         self._bar: Bar | None = None
 
     def show(self, progress: Progress) -> None:
-        """Show the progress."""
         if not self._shown:
             return
         if progress.stage == "exporting":

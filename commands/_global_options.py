@@ -15,5 +15,4 @@ class GlobalOptions:
     quiet: bool = False
 
     def add(self, name: str, values: list[Any]) -> None:
-        """Add the values of an option."""
         self.values.setdefault(name, []).extend(values)

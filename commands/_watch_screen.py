@@ -37,7 +37,6 @@ _MAX_WAIT: Final = 2.0
 
 
 def style_of_terminal() -> Style:
-    """The style of this terminal."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     return Style(colour=not os.environ.get("NO_COLOR"), signs=encoding.startswith("utf"))
 

@@ -125,8 +125,8 @@ def reference(found: Iterable[Page]) -> str:
     found = list(found)
     parts = [
         "# Reference",
-        "Every command with its options, as `--help` prints them. `scripts/make_manual.py` makes this page, and the man "
-        "pages (`man zkgroup-owners`), of the program itself; a test sees that they are what it says.",
+        "Every command with its options, as `--help` prints them. `scripts/make_manual.py` generates this page and the "
+        "man pages (`man zkgroup-owners`); a test compares them with the program.",
         _table(
             ("command", "what it does"),
             [(f"[`{page.name}`](#{page.man_name})", page.purpose) for page in found],

@@ -51,7 +51,6 @@ class Layers:
         ]
 
     def find(self, name: str) -> Value | None:
-        """The strongest value."""
         return self.values[name][0] if name in self.values else None
 
     def text(self, name: str) -> str | None:

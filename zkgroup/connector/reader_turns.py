@@ -41,6 +41,5 @@ class ReaderTurns:
         self._inside = False
 
     def leave(self, iterator: object) -> None:
-        """An iteration has ended."""
         if self._iterator is iterator:
             self._iterator = None

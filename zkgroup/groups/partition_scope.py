@@ -26,7 +26,6 @@ class Scope:
     topics: Mapping[str, tuple[tuple[int, int], ...]]
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether this partition is in the scope."""
         ranges = self.topics.get(partition.topic)
         return ranges is not None and (not ranges or any(low <= partition.partition <= high for low, high in ranges))
 
@@ -62,7 +61,6 @@ class Selection:
         return None if self.scope is None else frozenset(self.scope.topics)
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether this partition is selected."""
         if self.listed is not None and partition not in self.listed:
             return False
         return self.scope is None or self.scope.has(partition)

@@ -187,7 +187,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Answers ``CommitAsked``."""
+    """Answers ``CommitRequested``."""
 
     token: int
     error: Exception | None

@@ -154,7 +154,6 @@ class Sandbox:
         return tuple(self._brokers)
 
     def broker(self, broker_id: int = 1) -> Server:
-        """A broker by its id."""
         try:
             return self._brokers[broker_id]
         except KeyError:

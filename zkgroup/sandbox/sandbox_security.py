@@ -55,7 +55,6 @@ class Security:
 
     @property
     def key(self) -> Path:
-        """Its key."""
         return self.folder / "client.key"
 
     @property

@@ -72,7 +72,6 @@ class SandboxState:
 
     @property
     def brokers(self) -> tuple[ServerState, ...]:
-        """The brokers, by id."""
         return tuple(server for server in self.servers if server.broker_id is not None)
 
     @property

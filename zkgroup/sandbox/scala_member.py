@@ -69,7 +69,6 @@ class MemberOptions:
         return sandbox / "members" / self.group / self.member_id
 
     def consumer_properties(self) -> dict[str, str]:
-        """Its ``consumer.properties``."""
         return {
             "zookeeper.connect": self.connect,
             "group.id": self.group,

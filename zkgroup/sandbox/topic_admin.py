@@ -58,7 +58,6 @@ def broker_ids(registry: Registry) -> list[int]:
 
 
 def broker_registrations(registry: Registry) -> list[BrokerRegistration]:
-    """The registrations of all brokers."""
     paths = [znodes.broker(broker) for broker in broker_ids(registry)]
     nodes = registry.read([Get(path) for path in paths])
     return [decode_broker(path, node.data) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]

@@ -25,7 +25,6 @@ class DamagedDocumentError(ZkgroupError):
 
 
 def damaged(name: str, why: str) -> DamagedDocumentError:
-    """The error for a document."""
     return DamagedDocumentError(f"{name} {why}", "restore it from a copy")
 
 
@@ -35,7 +34,6 @@ def digest(data: bytes) -> str:
 
 
 def encode_record(record: RunRecord) -> bytes:
-    """The bytes of a record."""
     document = {"format": FORMAT, **_plain(record)}
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 

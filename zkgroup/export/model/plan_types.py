@@ -92,7 +92,6 @@ class LostRange(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Where the file was."""
         return self.file.rpartition("/")[0]
 
 

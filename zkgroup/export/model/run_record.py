@@ -181,7 +181,6 @@ def _start(ranges: tuple[Slice, str]) -> int:
 
 
 def rows_held(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[int]:
-    """The rows that ``files`` hold of each part."""
     return [sum(one.rows for _, one in ranges) for ranges in ranges_held(parts, files)]
 
 

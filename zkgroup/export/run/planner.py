@@ -86,7 +86,6 @@ class Planner:
         warn_of(lines, self.warn_once)
 
     def warn_once(self, line: str) -> None:
-        """Warn of this once."""
         if line not in self._warned:
             self._warned.add(line)
             self._warn(line)

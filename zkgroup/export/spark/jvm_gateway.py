@@ -182,7 +182,6 @@ class SparkJvm:
                 guard.close()
 
     def _wait(self, process: subprocess.Popen[bytes], *, orderly: bool) -> None:
-        """Wait for its end."""
         classes, self._classes = self._classes, None
         making = classes is not None and classes.is_making
         if making and orderly:

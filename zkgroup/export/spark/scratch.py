@@ -42,7 +42,6 @@ class ScratchFolder:
         return cls(path, lock)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

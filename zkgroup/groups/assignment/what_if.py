@@ -68,7 +68,6 @@ def with_member(scenario: Scenario, member: str, registration: Registration) -> 
 
 
 def without_member(scenario: Scenario, member: str) -> Scenario:
-    """The scenario without a member."""
     kept = {name: registration for name, registration in scenario.registrations.items() if name != member}
     return replace(scenario, registrations=kept)
 

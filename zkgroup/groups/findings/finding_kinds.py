@@ -38,7 +38,6 @@ class Finding:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The commands of the remedy."""
         return self.remedy.commands if self.remedy is not None else ()
 
     @property

@@ -45,7 +45,6 @@ Said = list[tuple[TopicPartition, str]]
 
 
 def judge_offsets(facts: GroupFacts) -> Iterator[Finding]:
-    """Findings about offsets."""
     for found in _judge(facts):
         if facts.is_leftover:
             yield replace(found, severity="info")

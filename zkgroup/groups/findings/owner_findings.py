@@ -37,7 +37,6 @@ _FREE_FIRST: Final = "first free the partitions that no registered member owns: 
 
 
 def judge_owners(facts: GroupFacts) -> Iterator[Finding]:
-    """Findings about owners."""
     yield from _led_by_mix(facts, list(_judge(facts)))
 
 

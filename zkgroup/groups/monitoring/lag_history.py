@@ -169,7 +169,6 @@ class LagHistory:
 
 
 def samples_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, Sample]:
-    """Each partition of the snapshot."""
     store = snapshot.store
     return {
         one.key: Sample(

@@ -61,7 +61,6 @@ class BrokerQueries:
 
     @property
     def reasons(self) -> frozenset[str]:
-        """The reasons in ``warnings``."""
         return frozenset(self._failed)
 
     def settings(self) -> KafkaSettings:

@@ -69,7 +69,6 @@ class LagTrends:
         self._totals.append((state.at, state.lag))
 
     def rates(self, key: TopicPartition) -> Rates:
-        """The rates of a partition."""
         found = self._rates.get(key)
         if found is None:
             points = self._points.get(key, _NOTHING)

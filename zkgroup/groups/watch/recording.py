@@ -71,7 +71,6 @@ class Recorder:
             self._file = None
 
     def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
-        """Write a state and its events."""
         if self._last is None or self._count % WHOLE == 0:
             self._write({"snapshot": _whole(state)})
         else:

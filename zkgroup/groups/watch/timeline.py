@@ -155,7 +155,6 @@ def subscription_words(pattern: str, streams: Mapping[str, int]) -> str:
 def watched_group(
     snapshot: GroupSnapshot, store: Store, at: int, *, measured: bool, kafka: str | None = None
 ) -> WatchedGroup:
-    """The state in a snapshot."""
     members = {
         member.member: WatchedMember(
             "?"

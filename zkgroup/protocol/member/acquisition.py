@@ -36,7 +36,6 @@ class RebalanceRetries:
         self._began = 0.0
 
     def begin(self, now: float) -> None:
-        """Begin a rebalance."""
         self.count, self._began = 0, now
         self.blockers.clear()
 

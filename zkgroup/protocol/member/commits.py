@@ -82,8 +82,6 @@ class Commits:
 
 
 class _Commit:
-    """One commit, with its retries."""
-
     def __init__(
         self,
         context: MemberContext,

@@ -95,7 +95,6 @@ class MemberContext:
         self.out.append(action)
 
     def log(self, level: int, text: str | Notice) -> None:
-        """Log a message."""
         self.do(ev.Log(level, text))
 
     def pause_streams(self) -> None:

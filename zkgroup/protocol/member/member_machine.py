@@ -60,7 +60,6 @@ class Member:
 
     @property
     def phase(self) -> Phase:
-        """The current phase."""
         return self._context.phase
 
     @property
@@ -438,13 +437,11 @@ class LeaveDeadline:
             self.disconnected()
 
     def connected(self) -> None:
-        """ZooKeeper is connected."""
         ctx = self._context
         if ctx.leaving:
             ctx.timers.set("leave", self._began + ctx.settings.leave_timeout, self._too_late)
 
     def disconnected(self) -> None:
-        """ZooKeeper is disconnected."""
         ctx = self._context
         if ctx.leaving and ctx.phase not in (Phase.NEW, Phase.CONNECTING):
             ctx.log(

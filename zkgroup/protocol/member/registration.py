@@ -28,7 +28,6 @@ class IdRegistration:
         self._data = znodes.encode_registration(context.settings.registration)
 
     def begin(self) -> None:
-        """Register."""
         ctx = self._context
         ctx.enter(Phase.REGISTERING)
         ctx.zookeeper.run(
