@@ -137,7 +137,7 @@ def assign(
         with_topics_read,
     )
     from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
-    from zkgroup.groups.findings.finding import judge
+    from zkgroup.groups.findings.inspection import judge
 
     choice_of(strategy or "range", kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)

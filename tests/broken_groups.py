@@ -13,7 +13,7 @@ from topics import delete_topic
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.findings.finding import Severity
+from zkgroup.groups.findings.finding_kinds import Severity
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes

@@ -26,7 +26,7 @@ from judged import (
 )
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember
-from zkgroup.groups.findings.finding import Finding
+from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupSnapshot, NodeProblem
 from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition

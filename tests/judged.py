@@ -8,7 +8,8 @@ from typing import Any
 
 from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
-from zkgroup.groups.findings.finding import Finding, judge
+from zkgroup.groups.findings.finding_kinds import Finding
+from zkgroup.groups.findings.inspection import judge
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, StoredOffset
 from zkgroup.protocol.znodes import (
     Pattern,

@@ -13,7 +13,7 @@ import typer
 from broken_groups_by_hand import every_finding
 
 from zkgroup.commands import COMMANDS, app
-from zkgroup.groups.findings.finding import KINDS
+from zkgroup.groups.findings.finding_kinds import KINDS
 from zkgroup.shell_commands import command_line
 
 ROOT = Path(__file__).parent.parent

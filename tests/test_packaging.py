@@ -10,7 +10,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from zkgroup.groups.findings.finding import KINDS
+from zkgroup.groups.findings.finding_kinds import KINDS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -17,7 +17,7 @@ from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._completion_values import PATIENCE
-from zkgroup.groups.findings.finding import KINDS
+from zkgroup.groups.findings.finding_kinds import KINDS
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure
 from zkgroup.sandbox.local_cluster import Sandbox

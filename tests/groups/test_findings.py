@@ -30,7 +30,8 @@ from judged import (
 )
 
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
-from zkgroup.groups.findings.finding import KINDS, SEVERITIES, judge, worst
+from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES
+from zkgroup.groups.findings.inspection import judge
 from zkgroup.groups.group_model import (
     GroupSnapshot,
     NodeProblem,
@@ -81,8 +82,7 @@ def test_findings_are_sorted_worst_first() -> None:
     assert ranks == sorted(ranks)
     assert findings[0].code == "cluster-without-broker"
     assert len(set(ranks)) == 3
-    assert worst(findings) == "critical"
-    assert worst([]) is None
+    assert findings[0].severity == "critical"
     shuffled = list(bad.partitions)
     random.Random(1).shuffle(shuffled)
     assert judged(replace(bad, partitions=tuple(shuffled))) == judged(bad)

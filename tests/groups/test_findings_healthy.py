@@ -13,7 +13,7 @@ from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, consumer
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.findings.finding import Finding
+from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes

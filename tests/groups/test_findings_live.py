@@ -17,7 +17,7 @@ from support import numbered, wait_until
 from zkgroup.clients.kafka.client import KafkaSettings, consumer
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.findings.finding import KINDS
+from zkgroup.groups.findings.finding_kinds import KINDS
 from zkgroup.groups.findings.group_facts import REST
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups

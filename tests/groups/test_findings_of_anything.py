@@ -11,7 +11,8 @@ from judged import DAY, NOW, SECOND, THEN, lines
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, KafkaOffset
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
-from zkgroup.groups.findings.finding import KINDS, SEVERITIES, Finding, judge
+from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding
+from zkgroup.groups.findings.inspection import judge
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, NodeProblem, StoredOffset
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import ESCAPED_TWICE, OTHER_NUMBERS, Registration, RegistrationDefect

@@ -12,7 +12,7 @@ from grouping import Groups, static
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.findings.finding import Finding
+from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.inspection import inspect
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from zkgroup.groups.assignment.strategy_inference import StrategyInference, infer_strategy
-from zkgroup.groups.findings.finding import judge
-from zkgroup.groups.findings.finding_kinds import SEVERITIES, Finding
+from zkgroup.groups.findings.cluster_findings import judge_cluster
+from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding
+from zkgroup.groups.findings.group_facts import GroupFacts
+from zkgroup.groups.findings.member_findings import judge_members
+from zkgroup.groups.findings.offset_findings import judge_offsets
+from zkgroup.groups.findings.owner_findings import judge_owners
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.tables import (
     GroupRow,
@@ -68,6 +72,30 @@ def inspect(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None, store
     return Inspection(snapshot, inference, tuple(findings), store or snapshot.store)
 
 
+def judge(
+    snapshot: GroupSnapshot, inference: StrategyInference | None, earlier: GroupSnapshot | None = None
+) -> list[Finding]:
+    """All findings of a group, worst first; equal snapshots give equal lists.
+
+    Ages come from the times of nodes. Without ``inference`` there are none about strategies. ``earlier``, a snapshot of
+    the same group, shows growing lag, and what has not settled since.
+    """
+    facts = GroupFacts(
+        snapshot, inference, earlier if earlier is not None and earlier.group == snapshot.group else None
+    )
+    found: list[Finding] = []
+    for part in (judge_cluster, judge_members, judge_owners, judge_offsets):
+        found.extend(part(facts))
+    return sorted(found, key=_rank)
+
+
 def worst_first(inspections: Iterable[Inspection]) -> list[Inspection]:
     """By the number of critical findings, then of warnings, then of others; then by name."""
     return sorted(inspections, key=lambda one: (*(-one.count(severity) for severity in SEVERITIES), one.snapshot.group))
+
+
+_ORDER: Final = {code: place for place, code in enumerate(KINDS)}
+
+
+def _rank(finding: Finding) -> tuple[int, int, str]:
+    return SEVERITIES.index(finding.severity), _ORDER[finding.code], finding.subject
