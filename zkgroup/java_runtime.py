@@ -111,8 +111,7 @@ def _feature(version: str) -> int | None:
 
 
 def install_words() -> tuple[str, ...] | None:
-    """The command that installs packages with this machine's package manager, without their names; None if none is
-    known."""
+    """This machine's command that installs packages, without their names; None if none is known."""
     return next((words for tool, words in _INSTALL.items() if shutil.which(tool)), None)
 
 

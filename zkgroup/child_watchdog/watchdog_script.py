@@ -28,8 +28,7 @@ from pathlib import Path
 
 
 def start_token(pid: int) -> str | None:
-    """The start time of a process, which distinguishes it from a later one with its id. None: no process, or a
-    zombie."""
+    """The start time of a process, which distinguishes it from a later one with its id; None without a living one."""
     state, started = _state(pid)
     return None if state in ("Z", "X") else started
 

@@ -82,8 +82,7 @@ def connect(context: ssl.SSLContext, address: tuple[str, int], hostname: str, ti
 
 
 def handshake_error(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> OSError | None:
-    """The error of a hand-shake; None if it succeeds. With TLS 1.3 the server checks the client's certificate after
-    it."""
+    """The error of a hand-shake, else None. In TLS 1.3 the server checks the client's certificate after it."""
     try:
         with connect(context, address, hostname, timeout) as connection:
             connection.settimeout(_AFTERWARDS)

@@ -1,5 +1,4 @@
-"""Archives of Java classes in the cache folder, 20 to 70 MB each: one for each Java and class path. Old ones are
-removed when one is created."""
+"""Archives of Java classes in the cache folder, 20 to 70 MB each: one for each Java and class path."""
 
 from __future__ import annotations
 

@@ -201,8 +201,7 @@ def _timeout(layers: Layers, properties: Sequence[Property]) -> tuple[float, str
 
 
 def _missing_passwords(kafka: Mapping[str, str], listener: str | None, ask: Ask) -> list[Property]:
-    """Ask for the passwords that librdkafka's properties lack. Raises ``UsageError`` if nobody can be asked, and if the
-    protocol needs more settings."""
+    """Ask for the passwords that librdkafka's properties lack. Raises ``UsageError`` without a terminal."""
     protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
     added = []
     speaks_sasl = protocol.startswith("SASL")

@@ -62,8 +62,7 @@ def parse_connect_string(text: str, origin: str) -> ConnectString:
 
 
 def parse_chroot(text: str, origin: str) -> str:
-    """Parse a chroot, the end of a connect string: ``/name/name``, or ``""`` for slashes alone. Raises
-    ``UsageError``."""
+    """Parse a chroot: ``/name/name``, or ``""`` for slashes alone. Raises ``UsageError``."""
     chroot = text.rstrip("/")
     begins = not chroot or chroot.startswith("/")
     if not begins or chroot != chroot.rstrip() or _BAD_PATH.search(chroot) or _SERVER.search(chroot):

@@ -247,8 +247,7 @@ class _Reader:
         self.values["group_id"] = group
 
     def check_coordinated(self) -> None:
-        """Raise for keys that would keep offsets in ZooKeeper; warn of keys without a meaning for Kafka's
-        coordinator."""
+        """Raise for keys that keep offsets in ZooKeeper; warn of keys without a meaning for Kafka's coordinator."""
         for name, wrong in (("offsets.storage", "zookeeper"), ("dual.commit.enabled", True)):
             prop = self.given.get(name)
             if prop is not None and self.values[BY_KEY[name].field] == wrong:
@@ -260,8 +259,7 @@ class _Reader:
             self.warnings.append(f"without effect on a member of a group in Kafka: {', '.join(idle)}")
 
     def check_relations(self, *, waits_for_claims: bool) -> None:
-        """Raise for contradictions; warn of combinations that are hardly meant. ``waits_for_claims``: for a member in
-        ZooKeeper."""
+        """Raise for contradictions; warn of unusual combinations. ``waits_for_claims``: for a member in ZooKeeper."""
         self._check_waits()
         config = ConsumerConfig(**self.values)
         mapped = _mapped(self.given)

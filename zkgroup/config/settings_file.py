@@ -16,8 +16,7 @@ DIGEST: Final = "digest"
 
 
 def read_settings(path: Path, remedy: str) -> bytes:
-    """A file's bytes. Raises ``UsageError`` if it cannot be read, or is larger than 1 MiB, and
-    ``FileNotFoundError``."""
+    """A file's bytes. Raises ``FileNotFoundError``, and ``UsageError`` if it is unreadable, or larger than 1 MiB."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)

@@ -10,8 +10,7 @@ Call = Callable[[], None]
 
 
 class Worker:
-    """Makes one call after the other. Its thread is a daemon: a listener that never returns must not keep the process
-    from ending."""
+    """Makes one call after the other. Its daemon thread may wait for a listener that never returns."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()

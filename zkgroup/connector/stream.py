@@ -112,8 +112,7 @@ class Stream(Generic[K, V]):
 
     @property
     def ends(self) -> Mapping[TopicPartition, int]:
-        """Partitions that were read to their end at least once in this generation, and the offset there. Only with
-        ``report_ends``."""
+        """The ends of partitions that were read to their end in this generation. Only with ``report_ends``."""
         with self._cond:
             return dict(self._ends)
 
@@ -133,8 +132,7 @@ class Stream(Generic[K, V]):
     # ------------------------------------------------------------ the reader's side
 
     def release(self) -> None:
-        """The calling thread will not read on. If it is the reader, its batch does not count as consumed, and a
-        rebalance need not wait for it."""
+        """Stop reading on this thread: its batch does not count as consumed, and no rebalance waits for it."""
         with self._cond:
             if self._turns.mine:
                 self._return_batch()

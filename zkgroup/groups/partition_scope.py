@@ -99,8 +99,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def parse_scope(texts: Iterable[str]) -> Scope:
-    """Parse ``TOPIC``, ``TOPIC:P,P-P``, and what ``whole`` returns; a topic that is named twice has all its ranges.
-    Raises ``UsageError``."""
+    """Parse ``TOPIC``, ``TOPIC:P,P-P``, and the texts of ``whole``; ranges of a topic add up. Raises ``UsageError``."""
     topics: dict[str, tuple[tuple[int, int], ...]] = {}
     for text in texts:
         topic, ranges = _parse(text)

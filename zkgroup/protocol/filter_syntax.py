@@ -26,8 +26,7 @@ _NO_NAME: Final = "\0"  # for characters that no topic has in its name
 
 
 class PatternError(ZkgroupError):
-    """An expression that is not accepted. ``valid_in_java`` is False where Java surely refuses it, too; ``remedy`` says
-    what to write instead."""
+    """An expression that is not accepted. ``valid_in_java``: False where Java surely refuses it, too."""
 
     def __init__(self, why: str, position: int, remedy: str | None = None, *, valid_in_java: bool = True) -> None:
         super().__init__(why, remedy)
@@ -46,8 +45,7 @@ class _Atom:
 
 
 def compile_java(expression: str) -> regex.Pattern[str]:
-    """The same expression for ``regex``, to be matched against whole names of printable ASCII. Raises
-    ``PatternError``."""
+    """The same expression for ``regex``, for whole names of printable ASCII. Raises ``PatternError``."""
     if len(expression) > MAX_LENGTH:
         raise PatternError(f"it has more than {MAX_LENGTH:,} characters", 0, "write it shorter")
     ignore_case = expression.startswith("(?i)")

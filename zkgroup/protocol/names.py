@@ -107,8 +107,7 @@ def make_consumer_id(group: str, *, consumer_id: str | None, host: str, millis: 
 
 
 def validate_group_id(group: str) -> str:
-    """Return ``group`` if the Scala consumer takes it (``[A-Za-z0-9._-]+``, not ``.`` or ``..``), else raise
-    UsageError."""
+    """Check a group's name as the Scala consumer does: ``[A-Za-z0-9._-]+``, not ``.`` or ``..``. Raises UsageError."""
     return _validated("group", group, None)
 
 

@@ -107,8 +107,7 @@ class SessionRequests:
         then(event.results)
 
     def _ask(self, ops: tuple[Op, ...], then: _Then) -> None:
-        """Send now. A write past the lease is not sent: the procedure begins again once a sync has renewed the
-        lease."""
+        """Send now. A write past the lease waits: the procedure begins again once a sync has renewed the lease."""
         if not self.connected:
             self._interrupt()
         elif self.lease.is_valid(self.now) or not writes(ops):
@@ -130,8 +129,7 @@ class SessionRequests:
     def run(
         self, begin: Callable[[], Procedure[T]], done: Callable[[T], None], failed: Callable[[ZkgroupError], None]
     ) -> None:
-        """Run a procedure to its end; ``done`` gets its result, ``failed`` its error. The current procedure is given
-        up."""
+        """Run a procedure instead of the current one; ``done`` gets its result, ``failed`` its error."""
         self.drop()
         self._begin = lambda: self._start(begin, done, failed)
         self._restart()

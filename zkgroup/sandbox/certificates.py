@@ -75,8 +75,7 @@ class Authority:
         return cls(_issue(name, None, [(basic, True)], _LIFE))
 
     def issue(self, name: str, hosts: Sequence[str] = (), *, life: datetime.timedelta = _LIFE) -> Certificate:
-        """A certificate for a server at ``hosts`` (names and addresses), or for a client. With a ``life`` below zero
-        it has expired."""
+        """A certificate for a server at ``hosts``, or for a client. With a ``life`` below zero it has expired."""
         from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID as Use
 

@@ -151,8 +151,7 @@ def _end_members(members: Sequence[ProcessId]) -> None:
 
 
 def check_id(state: SandboxState, options: MemberOptions) -> None:
-    """Raise ``RefusedError`` where the group has a member of this id, in whatever process: each would take the other's
-    registration for its own."""
+    """Raise ``RefusedError`` where the group has a member of this id: they would share a registration."""
     security = Security(Path(state.secure)) if state.secure else None
     with Registry(registry_settings(state.connect, security)) as registry:
         (found,) = registry.read([Exists(znodes.member_id(options.group, options.member_id))])

@@ -65,8 +65,7 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A server or member that was found by its command line. ``place`` is where in its sandbox's folder it works, such
-    as ``broker-1``."""
+    """A server or member that was found by its command line. ``place``: in its sandbox's folder, as ``broker-1``."""
 
     process: ProcessId
     place: Path

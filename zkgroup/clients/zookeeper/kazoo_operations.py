@@ -113,8 +113,7 @@ def _transaction_result(answers: Sequence[object]) -> Failure | None:
 
 
 def request_of(op: Op | Check, root: str, watch_with: Callable[[WatchedEvent], None], default: Sequence[Acl]) -> Any:
-    """The operation as kazoo's request; ``root`` is the chroot, empty without one. ``default``: the access list of
-    nodes that are created without one."""
+    """The operation as kazoo's request. ``root``: the chroot, or empty; ``default``: the ACL of created nodes."""
     if isinstance(op, Transaction):
         return wire.Transaction([request_of(one, root, watch_with, default) for one in op.ops])
     path = root + op.path if op.path != "/" else root or "/"

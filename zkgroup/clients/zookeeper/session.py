@@ -46,8 +46,7 @@ CLOSE_TIMEOUT = 3.0
 
 
 class _Answer:
-    """Takes a request's outcome from kazoo, on the connection's thread. kazoo's own ``AsyncResult`` would pass it to
-    another thread, which costs time."""
+    """Takes a request's outcome from kazoo, on the connection's thread: kazoo's ``AsyncResult`` needs another one."""
 
     __slots__ = ("_batch", "_index", "_session")
 

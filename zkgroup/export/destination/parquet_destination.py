@@ -167,8 +167,7 @@ class Destination:
     # --- layout -----------------------------------------------------------------------------------------------------
 
     def layout(self) -> Layout | None:
-        """The layout of all files; None in a destination without exports. Raises ``RefusedError`` where there are
-        two."""
+        """The layout of all files; None without exports. Raises ``RefusedError`` where there are two."""
         found = self._layouts()
         if len(found) > 1:
             raise RefusedError(

@@ -119,8 +119,7 @@ def known_coverage(
     group: str,
     clusters: Collection[str],
 ) -> dict[str, TopicCoverage]:
-    """What has been exported of each topic: by the group's newest record, and by those of groups that own or owned
-    it."""
+    """The exported offsets of each topic, by the newest records of the group and of all owners."""
     found = dict(own.coverage) if own is not None else {}
     others = {
         owner.group for some in owners.values() for owner in some if owner.cluster in clusters and owner.group != group

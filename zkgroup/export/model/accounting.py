@@ -35,8 +35,7 @@ class GapCollector:
         self.spans: list[Interval] = []
 
     def add(self, first: int, last: int, count: int, offsets: Iterable[int]) -> None:
-        """Add a batch of ``count`` messages from ``first`` to ``last``; ``offsets`` are all of them, read only where
-        one is missing."""
+        """Add ``count`` messages from ``first`` to ``last``; ``offsets``: all of them, read if one is missing."""
         if first == self.position and last - first + 1 == count:
             self.position = last + 1
             return

@@ -109,8 +109,7 @@ class Layout:
 
 
 class FileName(NamedTuple):
-    """The parts of a published file's name. ``more``: how many further ranges it has, which only its footer and the
-    record list."""
+    """The parts of a published file's name. ``more``: the number of further ranges, listed in footer and record."""
 
     topic: str
     partition: int

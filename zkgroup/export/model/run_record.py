@@ -185,8 +185,7 @@ def rows_held(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[
 
 
 def share_files(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
-    """Each part with its share of the files' bytes, by rows, and the number of files that hold something of it. The
-    shares add up to all bytes."""
+    """Each part with its share of the files' bytes, by rows, and its number of files. They add up to all bytes."""
     sizes: dict[tuple[str, Slice], int] = {}
     for file in record.files:
         rows = given = 0

@@ -207,8 +207,7 @@ def cut(partition: TopicPartition, start: int, end: int, size: int) -> list[Offs
 
 
 def task_size(messages: int, size: int = RANGE_MESSAGES) -> int:
-    """Messages of one task, about: several ranges of ``size`` where there are very many, so that files reach their
-    size."""
+    """The messages of one task: several ranges of ``size`` where there are very many, for larger files."""
     return max(size, min(_RANGES * size, messages // _TASKS))
 
 

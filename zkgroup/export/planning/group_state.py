@@ -1,5 +1,4 @@
-"""What an export must know of its group and its topics: from ZooKeeper and from the brokers. Nothing is changed
-here."""
+"""The group and its topics, read from ZooKeeper and from the brokers for an export."""
 
 from __future__ import annotations
 
@@ -238,8 +237,7 @@ def _resolve(
 def read_committed(
     registry: Registry, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, StoredOffset]:
-    """The committed offsets of these partitions, without those that have none. Raises ``ZkgroupError`` where one cannot
-    be read."""
+    """The committed offsets of these partitions, as far as they exist. Raises ``ZkgroupError``."""
     found = read_stored_offsets(registry, group, partitions)
     for partition, one in found.items():
         if one.hidden:

@@ -65,8 +65,7 @@ class NoOffsetError(RefusedError):
 
 
 class MismatchError(RefusedError):
-    """Partitions cannot simply continue. ``answers``: the values of ``--on-mismatch`` that fit all of them, each
-    with its effect."""
+    """Partitions cannot simply continue. ``answers``: the fitting values of ``--on-mismatch``, with their effects."""
 
     def __init__(self, group: str, destination: str, mismatches: Sequence[Mismatch]) -> None:
         self.mismatches = tuple(mismatches)

@@ -17,8 +17,7 @@ def plan_notices(plan: ExportPlan) -> list[str]:
 def first_run_notices(
     uri: str, group: str, partitions: Iterable[PartitionPlan], facts: Iterable[PartitionFacts]
 ) -> Iterator[str]:
-    """Warnings about the first run in an empty destination, if the group has read some of the logs before: a folder
-    that is not mounted is empty, too."""
+    """Warnings about a first run of a group that has committed offsets: the folder may be an unmounted one."""
     first = {fact.partition: fact.log_start for fact in facts}
     later = [
         f"{part.partition} at {part.start}"
@@ -43,8 +42,7 @@ def rewrite_notices(parts: Iterable[RecordPart]) -> Iterator[str]:
 
 
 def part_notices(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
-    """Warnings about a run's parts: ranges that are written again, parts that do not continue from the group's offset,
-    and recorded gaps."""
+    """Warnings about a run's parts: rewritten ranges, starts other than the group's offset, recorded gaps."""
     for part in partitions:
         for lost in part.again:
             first = max(lost.start, part.start)

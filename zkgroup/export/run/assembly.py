@@ -40,8 +40,7 @@ def _pieces(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
 
 
 def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
-    """The record's parts and files. Raises ``ZkgroupError`` unless the answers are for exactly the plan's ranges, and
-    account for every offset."""
+    """The record's parts and files. Raises ``ZkgroupError`` unless the answers account for every planned offset."""
     found: dict[OffsetRange, RangeAnswer] = {}
     files: list[FileAnswer] = []
     for answer in answers:

@@ -256,8 +256,7 @@ class ExportClaim:
         return {part.partition for part, (_, version) in self.offsets(parts) if version == part.version}
 
     def drop(self, pointer: Pointer) -> bool:
-        """End what ``pointer`` says without a commit. Whether nothing is under way now: if not, the run is
-        another's."""
+        """End the run of ``pointer`` without a commit. False where the pointer is another's."""
 
         def step() -> bool:
             found, version = self.pointer()

@@ -97,8 +97,7 @@ class PlannedRun:
             raise
 
     def _refuse_changes(self) -> None:
-        """Raise where another process has taken over, members came, an offset that is to move was touched, or a topic
-        is not the planned one."""
+        """Raise where another process has taken over, members came, an offset was moved, or a topic was recreated."""
         claim, plan = self._claim, self._plan
         found, _ = claim.pointer()
         if found != self._pointer:
@@ -262,8 +261,7 @@ class DecidedRun:
         return f"run {self.record.run} of group {self.record.group}"
 
     def missing_files(self) -> list[str]:
-        """Files that can be published no more. Of a run whose record is in the log and whose folder is gone all
-        were."""
+        """Files that can be published no more: all of a run in the log whose folder is gone."""
         record, store = self.record, self._destination.store
         if self._destination.is_logged(record.group, record.run, self._data) and not store.names(self._work):
             return []

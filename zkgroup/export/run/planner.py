@@ -57,8 +57,7 @@ class _Findings:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """``plan``, and, if there is anything to do, the ``run`` that does it; the files that records name, where these
-    were read."""
+    """The ``plan``, the ``run`` that does it, if there is anything to do, and the files in records, where read."""
 
     plan: ExportPlan
     run: RunPlan | None = None

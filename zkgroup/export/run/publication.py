@@ -22,8 +22,7 @@ def missing_files(destination: Destination, record: RunRecord) -> list[str]:
 
 
 def publish_what_is_there(destination: Destination, record: RunRecord, context: RunContext) -> None:
-    """Publish a run in the log as far as its files are there. Warns of missing ones, which ``--verify`` names and a
-    backfill writes again."""
+    """Publish the files of a run in the log that exist. Warns of missing ones, which a backfill writes again."""
     if missing := set(missing_files(destination, record)):
         context.warn(
             f"{counted(len(missing), 'file')} of run {record.run} of group {record.group} {are(len(missing))} lost "
@@ -35,8 +34,7 @@ def publish_what_is_there(destination: Destination, record: RunRecord, context: 
 
 
 def publish(destination: Destination, record: RunRecord, context: RunContext) -> None:
-    """Give a run's files their final names, over nothing; may be repeated. A run without a folder was published
-    before."""
+    """Give a run's files their final names, over nothing; may be repeated, also without the run's folder."""
     work, store = destination.work(record.group, record.run), destination.store
     if not record.files or not store.names(work):
         return

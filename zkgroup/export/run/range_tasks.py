@@ -85,8 +85,7 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
 
 
 def _overtaken(plan: RunPlan, kafka: KafkaSettings, timeout: float) -> str:
-    """The offsets of the plan that retention has deleted, in words: of all its partitions, not only of those that tasks
-    have met. Empty where brokers do not answer."""
+    """The planned offsets of all partitions that retention has deleted, in words. Empty if no broker answers."""
     parts = [part for part in plan.partitions if part.start < part.end]
     try:
         logs = log_offsets(kafka, sorted({part.partition for part in parts}), timeout)

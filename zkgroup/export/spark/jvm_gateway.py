@@ -126,8 +126,7 @@ class SparkJvm:
         return self._process is None or self._process.poll() is None
 
     def ends_within(self, timeout: float) -> bool:
-        """Whether the JVM has ended, or does in ``timeout`` seconds: its connections break before it can be waited
-        for."""
+        """Whether the JVM ends within ``timeout`` seconds: its connections break before it can be waited for."""
         if self._process is None:
             return False
         try:

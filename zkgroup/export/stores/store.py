@@ -56,8 +56,7 @@ class Store(Protocol):
         ...
 
     def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
-        """All files below a folder. ``unlisted`` receives those that may not be listed; without it they raise
-        ``UnlistableError``."""
+        """All files below a folder. Without ``unlisted`` a folder that may not be listed raises ``UnlistableError``."""
         ...
 
     def size(self, name: str) -> int | None:

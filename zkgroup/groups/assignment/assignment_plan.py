@@ -100,8 +100,7 @@ def with_topics_read(registry: Registry, scenario: Scenario, topics: Iterable[st
 
 
 def choice_of(strategy: Strategy, release: str | None) -> Choice:
-    """A strategy as a release computes it, by default 1.1. Raises ``UsageError`` where the release has no such
-    strategy."""
+    """A strategy as a release computes it, by default 1.1. Raises ``UsageError`` where the release lacks it."""
     if release is None:
         return Choice(Variant(strategy, "1.1"))
     compat = compat_of(release)

@@ -1,5 +1,4 @@
-"""The members that can own their shares at the same time, where the members of a group use different strategies.
-Pure."""
+"""The members that can own their shares at the same time although their strategies differ. Pure."""
 
 from __future__ import annotations
 

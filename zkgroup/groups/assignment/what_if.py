@@ -134,8 +134,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One possible result: ``holders`` own their shares, ``losers`` own nothing of theirs, and ``unread`` are the
-    partitions in no holder's share."""
+    """One result: ``holders`` own their shares, ``losers`` nothing; ``unread``: partitions in no holder's share."""
 
     holders: tuple[str, ...]
     losers: tuple[str, ...]

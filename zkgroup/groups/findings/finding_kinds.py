@@ -1,5 +1,4 @@
-"""The kinds of findings. Each has a page of its code's name in ``docs/reference/findings``, installed as
-``zkgroup/pages``."""
+"""The kinds of findings, each with a page in ``docs/reference/findings``, installed as ``zkgroup/pages``."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class Finding:
 
 
 def page_text(code: str) -> str:
-    """The page of a kind of finding; links become the commands that print those pages. Raises ``UsageError`` for an
-    unknown code."""
+    """The page of a kind, with commands instead of links. Raises ``UsageError`` for an unknown code."""
     if code not in KINDS:
         raise UsageError(f"{code!r} is the code of no finding", did_you_mean(code, KINDS, f"one of {', '.join(KINDS)}"))
     text = resources.files("zkgroup").joinpath("pages", f"{code}.md").read_text(encoding="utf-8")

@@ -36,8 +36,7 @@ class Inspection:
 
     @property
     def strategy(self) -> str | None:
-        """The strategy that explains the live owners best, or that of Kafka's coordinator; None where nothing is
-        owned."""
+        """The strategy that explains the live owners best, or that of Kafka's coordinator; None without owners."""
         if self.inference.best is not None:
             return self.inference.best.strategy
         return self.snapshot.coordinator.strategy if self.snapshot.coordinator is not None else None
@@ -65,8 +64,7 @@ class Inspection:
 
 
 def inspect(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None, store: Store | None = None) -> Inspection:
-    """Infer the strategy and find what is wrong. ``earlier``: an earlier snapshot; ``store``: that of the shown
-    offsets."""
+    """Infer the strategy and find what is wrong, by an ``earlier`` snapshot, too. ``store``: of the shown offsets."""
     inference = infer_strategy(snapshot)
     findings = judge(snapshot, inference, earlier)
     return Inspection(snapshot, inference, tuple(findings), store or snapshot.store)

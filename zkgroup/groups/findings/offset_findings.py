@@ -196,8 +196,7 @@ def _missing(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _of_former_topic(facts: GroupFacts, gone: Sequence[TopicPartition]) -> Remedy:
-    """The other offsets stay. In ZooKeeper those of the former topic are known (``_recreated``), in Kafka they are
-    not."""
+    """The other offsets stay: only in ZooKeeper those of the former topic are known (``_recreated``)."""
     others = [p for p in facts.partitions if p.topic == gone[0].topic and not is_gone(facts, p)]
     doubt = any(p.kafka is not None and p.kafka.offset for p in others)
     undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
@@ -338,8 +337,7 @@ def _one_moved(before: GroupPartition | None, now: GroupPartition) -> bool:
 
 
 def _growing(facts: GroupFacts) -> Iterator[Finding]:
-    """Messages came between two snapshots, and nothing was committed. Within two commit intervals that proves
-    nothing."""
+    """Messages came between two snapshots without a commit. Within two commit intervals that proves nothing."""
     before = facts.earlier
     if before is None:
         return

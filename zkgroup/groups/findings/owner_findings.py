@@ -249,8 +249,7 @@ def _takes_unknown(facts: GroupFacts, member: GroupMember) -> bool:
 
 
 def _may_take_internal(member: GroupMember, partition: GroupPartition) -> bool:
-    """Whether the member may own an internal topic: a filter takes them or not by a setting that no registration
-    has."""
+    """Whether the member may own an internal topic: no registration says whether a filter takes them."""
     registration = member.registration
     return registration is not None and registration.pattern != "static" and partition.topic in INTERNAL_TOPICS
 

@@ -40,8 +40,7 @@ TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
 
 
 def correction(facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> Remedy:
-    """How to set offsets which are ``wrong`` in these stores: from the other store, where its offset is right, else to
-    the log's start."""
+    """How to set ``wrong`` offsets: from the other store, where its offset is right, else to the log's start."""
     right: dict[str, list[TopicPartition]] = {}
     for key in keys:
         right.setdefault(_taken_over(facts, facts.by_key[key], wrong[key]), []).append(key)

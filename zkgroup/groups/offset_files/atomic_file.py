@@ -30,8 +30,7 @@ def write_whole(path: str, text: str) -> None:
 
 
 def write_new(target: Path, data: bytes) -> None:
-    """Write a new file that only its owner may read, whole and on the disk. Raises ``OSError``, ``FileExistsError``
-    where there is one."""
+    """Write a new file that only its owner may read, whole and on the disk. Raises ``OSError``."""
     with _temporary(target.absolute(), data, 0o600) as temporary:
         try:
             os.link(temporary, target)
@@ -49,8 +48,7 @@ def _replace(target: Path, data: bytes, mode: int | None) -> None:
 
 @contextlib.contextmanager
 def _temporary(target: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """A temporary file in ``target``'s folder, on the disk, to be renamed; removed in the end. ``mode`` None: by the
-    umask."""
+    """A temporary file in ``target``'s folder, on the disk, to be renamed. ``mode`` None: by the umask."""
     # Without the target's own name: that may be as long as a name can be.
     temporary = target.with_name(f".zkgroup-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:

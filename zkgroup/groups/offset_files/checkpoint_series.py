@@ -28,8 +28,7 @@ PATIENCE: Final = 10.0
 
 
 class Series:
-    """The files of a group in ``folder``. A lock file keeps runs that overlap from removing each other's files; it ends
-    with its process."""
+    """The files of a group in ``folder``. A lock file keeps overlapping runs from removing each other's files."""
 
     def __init__(self, folder: Path, group: str, form: str | None) -> None:
         self._folder = folder

@@ -33,8 +33,7 @@ MAX_ENTRIES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetFile:
-    """Offsets by group; the group is None where the file names none: they fit any group. ``clusters``: those that the
-    file names."""
+    """Offsets by group; the group None fits any. ``clusters``: those that the file names."""
 
     name: str
     format: FileFormat

@@ -30,8 +30,7 @@ Brokers: TypeAlias = "KafkaSettings | FindBrokers"
 
 
 def answer_timeout(timeout: float, partitions: int) -> float:
-    """How long to wait for an answer about so many partitions, in seconds: a busy broker takes a while for ten
-    thousand."""
+    """How long to wait for an answer, in seconds: a busy broker takes a while for ten thousand partitions."""
     return timeout + partitions // 1000
 
 
@@ -71,8 +70,7 @@ class BrokerQueries:
         return self._settings
 
     def coordinators(self, questions: int = 1) -> Coordinators:
-        """The brokers as coordinators of groups, for the next of so many requests (``questions``). Raises as
-        ``settings``."""
+        """The brokers as coordinators of groups, for the next ``questions`` requests. Raises as ``settings``."""
         coordinators = self._asked()
         coordinators.timeout = self._left() / questions
         return coordinators
@@ -97,8 +95,7 @@ class BrokerQueries:
         return self._deadline is None or time.monotonic() < self._deadline
 
     def names(self) -> Sequence[str]:
-        """The groups in Kafka; none, with a warning, where the brokers do not answer. ``unlisted`` says why some may be
-        missing."""
+        """The groups in Kafka; none, with a warning, without an answer. ``unlisted``: why some may be missing."""
         found = self._ask("groups in Kafka are not known", lambda: self.coordinators(2).names(), GroupNames())
         self.unlisted = found.warnings
         return found.names

@@ -55,8 +55,7 @@ class RawPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RawGroup:
-    """The nodes of one group and its coordinator's answer. ``problems``: nodes that are no partition's; ``hidden``:
-    those that may not be read."""
+    """The nodes of one group and its coordinator's answer. ``hidden``: the nodes that may not be read."""
 
     group: str
     members: tuple[GroupMember, ...]
@@ -136,8 +135,7 @@ def _is_below_hidden(parent: str, topic: str, hidden: Mapping[str, str]) -> str 
 def build_snapshot(
     raw: RawGroup, nodes: NodeCache, cluster: ClusterState, taken_at: int, logs: Mapping[TopicPartition, Log] | None
 ) -> GroupSnapshot:
-    """The snapshot of one group, taken at this time (milliseconds since 1970). ``logs``: brokers' answers; None where
-    they were not asked for logs."""
+    """The snapshot of one group, at this time (milliseconds since 1970). ``logs``: None where they were not read."""
     group, members, side = raw.group, raw.members, raw.side
     topics = {name: cluster.topics[name] for name in sorted(concerned_topics(group, nodes, members, side))}
     subscribed = frozenset(topic for member in members for topic in member.streams)

@@ -296,8 +296,7 @@ class ZnodeReader:
 
 
 def needs_partitions(nodes: NodeCache) -> bool:
-    """Whether some broker returns committed offsets only of the partitions that a request names, as releases before
-    0.10.2 do."""
+    """Whether a broker returns offsets of named partitions only, as releases before 0.10.2 do."""
     versions = []
     for path in child_paths(znodes.broker_ids(), nodes):
         node = nodes.node(path)
@@ -309,8 +308,7 @@ def needs_partitions(nodes: NodeCache) -> bool:
 
 
 def concerned_topics(group: str, nodes: NodeCache, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
-    """The topics that concern a group: those of its selection, else all that it subscribes to, owns partitions of or
-    has offsets of."""
+    """The topics of a group's selection, else those that it subscribes to, owns or has offsets of."""
     if nodes.selection is not None and nodes.selection.topics is not None:
         return set(nodes.selection.topics)
     topics = {topic for member in members for topic in member.streams}

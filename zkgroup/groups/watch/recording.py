@@ -40,8 +40,7 @@ class Header(NamedTuple):
 
 
 class Recorder:
-    """Writes a recording; a context manager. Raises ``UsageError`` where there is such a file already, ``ZkgroupError``
-    where it cannot be written."""
+    """Writes a recording; a context manager. Raises ``UsageError`` for an existing file, ``ZkgroupError``."""
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path

@@ -125,8 +125,7 @@ def lag_text(partitions: Collection[WatchedPartition], unknown: str = "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. ``before`` and ``after``: owners, subscriptions, offsets, counts, by ``kind``; ``seconds``: its
-    duration. ``message`` is the whole text."""
+    """An event. ``before`` and ``after``: owners, subscriptions, offsets, counts, by ``kind``; ``seconds``: it took."""
 
     at: int
     kind: Kind

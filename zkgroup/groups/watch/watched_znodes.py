@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 class WatchedNodeCache(NodeCache):
-    """A ``NodeCache`` that watches its nodes and reads the changed ones again. Used by one thread, but for
-    ``change``."""
+    """A ``NodeCache`` that watches its nodes and reads the changed ones again. One thread, but for ``change``."""
 
     def __init__(self, patient: str) -> None:
         """``patient``: the path below which changes wait for a reading of everything."""

@@ -112,8 +112,7 @@ class Member:
     # ------------------------------------------------------------ in and out
 
     def handle(self, event: ev.Event, now: float) -> list[ev.Action]:
-        """Handle one event; returns the actions, in order. ``now`` is a monotonic clock that runs while the machine
-        sleeps."""
+        """Handle one event; returns the actions, in order. ``now``: a monotonic clock that includes sleep."""
         ctx = self._context
         ctx.now = ctx.zookeeper.now = now
         ctx.out = []

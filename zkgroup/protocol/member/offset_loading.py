@@ -37,8 +37,7 @@ class OffsetLoading:
         done: Callable[[StartOffsets], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Find the start offsets of partitions that are claimed already. ``failed`` is called where none can be
-        found."""
+        """Find the start offsets of claimed partitions. ``failed`` is called where none can be found."""
         ctx = self._context
         wanted = sorted(partitions)
         if not wanted:

@@ -23,8 +23,7 @@ HELD_BACK_GRACE: Final = 3.0
 
 
 class OwnedShare:
-    """Commits, verifies that the share is still ours and the group unchanged, and loads partitions that are
-    ``held_back`` back. One request at a time."""
+    """Commits, verifies share and group, and loads the partitions that are ``held_back``. One request at a time."""
 
     def __init__(self, context: MemberContext, commits: Commits, acquiring: Acquisition) -> None:
         self._context = context

@@ -98,8 +98,7 @@ class Release:
         self._listener_returned = True
 
     def advance(self) -> None:
-        """Commit as often as that is requested during the listener's call, and go on when it has returned. The share is
-        still ours until then."""
+        """Commit during the listener's call as often as requested; the share is ours until it returns."""
         ctx = self._context
         while ctx.phase is Phase.NOTIFYING and not self._serving:
             if self._commits.requested and ctx.discarding:
