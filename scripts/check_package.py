@@ -22,7 +22,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: A look, a change, a member of the reference, members of ours: seconds each, and no Spark.
+#: Reading, a change, a Scala member, members of ours: seconds each, and no Spark.
 TESTS = (
     "tests/commands/test_owners.py",
     "tests/commands/test_copy_group.py",
