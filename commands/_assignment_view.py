@@ -194,7 +194,7 @@ def _headline(view: View) -> list[str]:
         elif view.rebalanced.answered:
             lines.append(f"done  the group rebalanced, and was at rest again after {seconds}")
         else:
-            lines.append(f"done  nobody answered: in {seconds} no owner node was made or deleted")
+            lines.append(f"done  no member answered: in {seconds} no owner node was made or deleted")
     return [escape(line) for line in lines]
 
 

@@ -34,7 +34,7 @@ def exit_code_for(
     """Run ``work`` and return the exit code; an error is one line on stderr.
 
     An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
-    traceback of what nobody expected. ``settled`` is called when ``work`` is over. ``failed`` is given the failure as
+    traceback of an unexpected error. ``settled`` is called when ``work`` is over. ``failed`` is given the failure as
     text, and returns the code for it. ``render`` makes one line of an error or a notice.
     """
     _ready_streams()
@@ -49,7 +49,7 @@ def exit_code_for(
         found = unwrap_system_error(raised)
         error = found if isinstance(found, KeyboardInterrupt | Terminated) else raised
         code = _settle(error, verbosity, render)
-        # That nobody reads a verdict does not make it a good one.
+        # A verdict without a reader is still not OK.
         if failed is not None and (code or isinstance(error, BrokenPipeError)):
             code = failed((render(error) if isinstance(error, ZkgroupError) else str(error)) or type(error).__name__)
     _close_stdout()
@@ -126,7 +126,7 @@ def _usage(error: typer.TyperException) -> str:
 
 
 def reader_is_gone(descriptor: int) -> bool:
-    """Whether whoever read from our stdout or stderr has closed it: not every broken pipe is one of these."""
+    """Whether the reader of our stdout or stderr has closed it: not every broken pipe is one of these."""
     poll = select.poll()
     try:
         poll.register(descriptor, 0)
@@ -169,7 +169,7 @@ def stdout_descriptor() -> int:
 
 
 def _close_stdout() -> None:
-    """Write out what is buffered; what nobody takes must not make the interpreter complain when it ends."""
+    """Write out what is buffered; a closed output must not make the interpreter complain when it ends."""
     try:
         sys.stdout.flush()
     except (OSError, KeyboardInterrupt, Terminated):

@@ -92,7 +92,7 @@ class Change:
     confirm: str | None = None
     backup: Path | None = None
     vouched: bool = False
-    name: str = ""  # of what is changed: what somebody types who means it
+    name: str = ""  # of the changed thing, which a confirmation repeats
 
     def is_wanted(self, changes: object) -> bool:
         """Whether to change anything now that the plan is shown; ``changes``: whether there is anything to do.
@@ -199,7 +199,7 @@ class Change:
     @contextmanager
     def backed_up(self, backup: Backup) -> Iterator[Path]:
         """Write a backup, say where it is, which ``--quiet`` does not hide, and let the change be done. Where that ends
-        such that nobody can tell what is changed, the backup is named again."""
+        so that the state is unknown, the backup is named again."""
         from zkgroup.groups.changes import backup as backups
 
         path = backups.write(backup, self.backup)

@@ -187,7 +187,7 @@ def _refuse_guess(group: str, start: PlanStart, base: Choice, mixed: Collection[
 
 
 def _unread(group: str, changed: Iterable[str], existing: Collection[str], read: Container[str]) -> list[str]:
-    """A warning for each topic whose partitions are changed and that nobody reads. Raises ``NotFoundError`` for one
+    """A warning for each topic whose partitions are changed and that no member reads. Raises ``NotFoundError`` for one
     that does not even exist: it is misspelt."""
     problems = []
     for topic in changed:
@@ -272,7 +272,9 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
         return VerificationError(f"group {group}: all members left meanwhile", "read their logs")
     unmended = [member.member for member in result.snapshot.members if member.error is not None]
     if result.defects and not result.answered:
-        what = f"group {group}: nobody answered, and it is not at the plan of {wanted}: {listed(result.defects, '; ')}"
+        what = (
+            f"group {group}: no member answered, and it is not at the plan of {wanted}: {listed(result.defects, '; ')}"
+        )
         if unmended:
             return VerificationError(what, f"mend the registration of {listed(unmended)} first")
         return VerificationError(what, "do the clients run whose registrations these are? read their logs")
@@ -283,7 +285,7 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
         if result.still:
             return VerificationError(
                 f"{what}; {_still(result)}",
-                f"check the process of {listed(result.still)}: it probably hangs, and while its session lasts nobody"
+                f"check the process of {listed(result.still)}: it probably hangs, and while its session lasts no member"
                 " can claim its partitions",
             )
         return VerificationError(what, _suspicion(inference))
@@ -296,19 +298,19 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
 
 
 def _still(result: Rebalanced) -> str:
-    """Who has not claimed anew, as measured."""
+    """The members that have not claimed anew."""
     others = ", while others did" if result.answered else ""
     return f"{listed(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s{others}"
 
 
 def _suspicion(inference: StrategyInference) -> str:
-    """Who may be the reason."""
+    """The members that may be the reason."""
     best = inference.best
     if best is None:
         return "nothing is owned: read the logs of the members"
     if inference.exact:
         return f"the owners are the plan of {' or '.join(variant.text for variant in inference.exact)}"
     if not inference.deviating:
-        return f"{listed(inference.blocked) or 'somebody'} cannot get a share that somebody else owns"
+        return f"{listed(inference.blocked) or 'a member'} cannot get a share that another one owns"
     deviating = listed(inference.deviating)
     return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"

@@ -54,7 +54,7 @@ def owners(
     if topic:
         check_topics(snapshot, topic)
         snapshot = only_topics(snapshot, topic)
-    # Without --store the rows are those of one store, whoever else was asked: the one that has members.
+    # Without --store the rows are those of the store that has members.
     shown = "zookeeper" if store is None and snapshot.members else store
     rows = [row for row in owner_rows(snapshot) if shown in (None, "both", row.store)]
     print_rows(rows, [*COLUMNS, "store"] if store == "both" else COLUMNS, output, spare=("member", *SPARE, "store"))
@@ -72,7 +72,7 @@ def owners(
 
 
 def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
-    """The group's owners, from ZooKeeper alone where that suffices; who may also read in Kafka, to ``verify``."""
+    """The group's owners, from ZooKeeper alone where that suffices; to ``verify``, also from Kafka."""
     from zkgroup.groups.snapshot.group_reader import read_group  # imports kazoo, as above
 
     keep_everything()

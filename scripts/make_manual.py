@@ -37,7 +37,10 @@ CHECK_CODES = "With --check, as monitoring systems expect: 0 OK, 1 WARNING, 2 CR
 #: Variables that no option names.
 ENVIRONMENT = (
     ("ZKGROUP_CONFIG", "The file of profiles, instead of config.toml in the configuration folder."),
-    ("ZKGROUP_STATE_DIR", "Where backups, snapshots of lag and sandboxes are kept, instead of the platform's state folder."),
+    (
+        "ZKGROUP_STATE_DIR",
+        "Where backups, snapshots of lag and sandboxes are kept, instead of the platform's state folder.",
+    ),
     ("ZKGROUP_CACHE_DIR", "Where a sandbox keeps what it has downloaded, instead of the platform's cache folder."),
     ("NO_COLOR", "Where it is set to anything, nothing is coloured."),
 )

@@ -101,7 +101,7 @@ def test_execute_names_who_does_not_rebalance(cluster: Sandbox, build: Build, ma
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
     assert result.returncode == 6
     assert f"{group}_a did not rebalance: nothing was claimed anew in" in result.stderr
-    assert "done  nobody answered" in result.stderr
+    assert "done  no member answered" in result.stderr
 
 
 def test_foreign_clients_are_reported(cluster: Sandbox, build: Build, make_topic: Callable[..., str]) -> None:
@@ -118,7 +118,7 @@ def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[...
     group = build({"G_a": {topic: 2}, "G_bad": b"no JSON"}, {})
     result = run("assign", group, "--execute", "--timeout", "1", "-z", cluster.connect)
     assert result.returncode == 6
-    assert "done  nobody answered" in result.stderr
+    assert "done  no member answered" in result.stderr
     assert "no Scala member can rebalance until it is corrected" in result.stderr
     last = result.stderr.splitlines()[-1]
     assert f"{topic}-0..3 have no owner, the plan gives them to {group}_a: " in last

@@ -18,7 +18,7 @@ from zkgroup.config.class_archives import tidy, use
 from zkgroup.java_runtime import QUICK, UNDER_LOAD
 from zkgroup.sandbox.sandbox_paths import cache_dir
 
-# Archives that are kept however long nobody has used them: those of one Java for every release of Kafka, and more.
+# Archives that are kept even if they are not used: those of one Java for every release of Kafka, and more.
 _KEPT = 20
 
 

@@ -32,7 +32,7 @@ from zkgroup.sandbox.server_process import Server
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
 
-#: ZooKeeper keeps itself here: ``config`` is a node that nobody else may change, and that brokers need to make.
+#: ZooKeeper keeps itself here: ``config`` is a node that only it may change, and that brokers need to make.
 ZOOKEEPERS_OWN = "/zookeeper"
 
 

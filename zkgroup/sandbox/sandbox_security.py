@@ -22,7 +22,8 @@ from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority, write_privat
 from zkgroup.sandbox.jars import RELEASES, Release
 from zkgroup.sandbox.server_probe import HOST
 
-#: Who operates groups: in Kafka by PLAIN and SCRAM, in ZooKeeper by DIGEST-MD5, and the name in the certificate.
+#: The user that operates groups: in Kafka by PLAIN and SCRAM, in ZooKeeper by DIGEST-MD5, and the name in the
+#: certificate.
 USER: Final = "zkgroup"
 #: As whom the brokers, and what makes topics for them, come to ZooKeeper.
 BROKERS: Final = "kafka"

@@ -154,7 +154,7 @@ def lock_file(name: str) -> Path:
 
 @contextlib.contextmanager
 def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
-    """Hold the sandbox called ``name``: who starts, stops or changes it waits for the other.
+    """Hold the sandbox called ``name``: a start, stop or change waits for another.
 
     The lock's file goes when the sandbox is gone.
     """

@@ -47,7 +47,7 @@ class ObjectAddress:
     ``uri`` is complete, with what of it may be secret; ``shown`` is without, and without options. ``container``: the
     bucket, the container (of Azure), or the authority (of HDFS); ``prefix``: below it, without slashes at its ends.
     ``options`` are those of the URI, for S3 with the endpoint and the region of the environment where the URI has none.
-    ``hidden``: words of the URI that nobody is to see, as they are written in it.
+    ``hidden``: secret words of the URI, as they are written in it.
     """
 
     scheme: str
@@ -72,7 +72,7 @@ def parse_address(uri: str, environment: Mapping[str, str] | None = None) -> Add
     """What ``uri`` names: a path, ``file:``, or one of ``SCHEMES``. ``environment`` is this process's by default.
 
     Raises ``UsageError`` for what is none of these, and for what would be dropped in silence (``?`` and ``#`` in
-    ``file:`` URIs, options that nobody knows).
+    ``file:`` URIs, unknown options).
     """
     scheme = _SCHEME.match(uri)
     if not uri.strip() or "\0" in uri:

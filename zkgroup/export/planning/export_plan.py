@@ -183,7 +183,7 @@ def _filling(fact: PartitionFacts, lacking: Interval, answers: _Answers) -> Part
 
 
 def _limited(partitions: Sequence[PartitionPlan], most: int) -> list[PartitionPlan]:
-    """Share ``most`` offsets out: nobody gets more than there is, and what one does not need the others get."""
+    """Share ``most`` offsets out: no partition gets more than it has, and the others get the rest."""
     shares = share_out([part.end - part.start for part in partitions], most)
     return [replace(part, end=part.start + share) for part, share in zip(partitions, shares, strict=True)]
 

@@ -23,7 +23,7 @@ from zkgroup.text import counted, listed
 
 log = logging.getLogger(__name__)
 
-#: Milliseconds: ``transaction.max.timeout.ms``, where nobody has set it.
+#: Milliseconds: ``transaction.max.timeout.ms``, where it is not set.
 _LONG: Final = 15 * 60 * 1000
 _PATIENCE: Final = 3.0  # seconds without a message
 _SHOWN: Final = 3

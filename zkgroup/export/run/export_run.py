@@ -78,7 +78,7 @@ class PlannedRun:
 
     def _refuse_outdated(self) -> None:
         """Raise where other exports of the group have ended since this one was planned: it stood still, and its session
-        ended. From here on whoever comes takes the pointer first."""
+        ended. From here on another process takes the pointer first."""
         if self._destination.newest_run(self._plan.group) != self._plan.previous:
             raise TakenOverError(
                 f"other exports of group {self._plan.group} to {self._destination} have ended since this one was "

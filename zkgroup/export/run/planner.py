@@ -105,7 +105,8 @@ class Planner:
         if known is None and destination.groups():
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
         layout = request.layout.resolve(known, destination.store.uri)
-        # What other members have read is recorded when there is something else: for that alone nobody joins them.
+        # What other members have read is recorded when there is something else: for that alone the export does not
+        # join.
         has_gaps = any(part.skipped for part in plan.partitions)
         has_work = plan.moves or (has_gaps and request.join is None) or bool(found.to_take_over)
         if found.newest is None:

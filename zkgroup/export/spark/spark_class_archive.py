@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 # A run that is interrupted makes none; one that cannot make any (a class path with folders) is not asked for ever.
 _ATTEMPTS: Final = 3
-# Archives that are kept however long nobody has used them.
+# Archives that are kept even if they are not used.
 _KEPT: Final = 3
 # Options about sharing classes.
 _WORDS: Final = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "AutoCreateSharedArchive")

@@ -112,7 +112,7 @@ def silent_master(master: str, timeout: float, kept: str) -> ZkgroupError:
 
 
 def no_executor(master: str, timeout: float, kept: str) -> ZkgroupError:
-    """Nobody has taken a task for so long."""
+    """No executor has taken a task for so long."""
     check = "check that workers run and have cores and memory free (spark.executor.memory, spark.cores.max)"
     if master.startswith("k8s://"):
         check = "see what keeps its pods from running (kubectl describe pods -l spark-role=executor, while it waits)"

@@ -57,7 +57,7 @@ def refuse_log_elsewhere(log: Path | None, environment: Mapping[str, str]) -> No
 
 
 def refuse_if_silent(master: str) -> None:
-    """Raise ``UnreachableError`` where nobody listens at a standalone master's address; all others are for Spark."""
+    """Raise ``UnreachableError`` where no server listens at a standalone master's address; all others are for Spark."""
     if not master.startswith("spark://"):
         return
     whys: list[str] = []

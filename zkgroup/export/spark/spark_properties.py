@@ -21,7 +21,7 @@ appender.console.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 
 
 def default_properties(master: str, folder: Path) -> dict[str, str]:
-    """What is set unless somebody has said otherwise. ``folder``: the run's own, for what is temporary."""
+    """The defaults of properties. ``folder``: the run's own, for what is temporary."""
     defaults = {
         "spark.master": master,
         "spark.app.name": "zkgroup export",

@@ -15,7 +15,7 @@ from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
 #: What the plan changes for a partition. ``move``: to another member; ``stream``: to another stream of the same;
-#: ``claim``: nobody owns it now; ``release``: owned now, in no share of the plan; ``tied``: the hash code is that of
+#: ``claim``: without an owner now; ``release``: owned now, in no share of the plan; ``tied``: the hash code is that of
 #: another partition, and the two are swapped.
 Change = Literal["move", "stream", "claim", "release", "tied"]
 

@@ -1,6 +1,6 @@
 """Triggers a rebalance that leaves the assignment as it is.
 
-An id node without a subscription changes the list of members and nobody's share: every member (zkgroup, and the Scala
+An id node without a subscription changes the list of members and no share: every member (zkgroup, and the Scala
 consumer of 0.8.2.2, 0.10.2.2 and 1.1.1, both strategies) rebalances when it is created and when it is deleted, to the
 same owners. The node is ephemeral, so that it never outlives this process.
 """
@@ -79,7 +79,7 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
     unless the outcome is unknown because nodes may not be read.
 
     ``plan``: the assignment that its members would compute, None (and ``refusal`` says why) where they would refuse.
-    The Scala consumer releases its partitions first and fails then: nobody would own them.
+    The Scala consumer releases its partitions first and fails then: they would have no owner.
     """
     group = snapshot.group
     if not snapshot.members:

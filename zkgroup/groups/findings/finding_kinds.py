@@ -82,7 +82,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "persistent-member": Kind(_C, "a registration that will outlive its client"),
     "persistent-owner": Kind(_C, "an owner node that will outlive its client"),
     "unresponsive-member": Kind(_CW, "a member that has not rebalanced since the group changed"),
-    "partition-without-owner": Kind(_C, "a subscribed partition that nobody owns"),
+    "partition-without-owner": Kind(_C, "a subscribed partition without an owner"),
     "member-without-partitions": Kind(_C, "a member that owns nothing while partitions are unread"),
     "owner-without-registration": Kind(_C, "a partition owned by an unregistered member"),
     "owner-without-subscription": Kind(_C, "a partition owned by a member that does not subscribe to it"),

@@ -75,7 +75,7 @@ class GroupFacts:
         for name in self.snapshot.subscribed:
             if (topic := self.snapshot.topics.get(name)) is not None:
                 times += [topic.created_at, topic.changed_at]
-        # Only who owns a partition commits for it: with its last commit an owner that has gone dates its going.
+        # Only the owner of a partition commits for it: its last commit dates its departure.
         times += [partition.stored.changed_at for partition in unowned(self.snapshot) if partition.stored is not None]
         return max((time for time in times if time is not None), default=None)
 

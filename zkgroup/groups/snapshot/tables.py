@@ -78,7 +78,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class OwnerRow:
-    """Who owns a partition, and in which ``store`` it is so. ``registered`` is None where that is not known: the
+    """The owner of a partition, and its ``store``. ``registered`` is None where that is not known: the
     owner, or the list of members, may not be read."""
 
     topic: str

@@ -125,7 +125,7 @@ def waiting_for(state: WatchedGroup) -> str:
     if late:
         words.append(f"old claims of {listed(late, most=3)}")
     if strangers:
-        words.append(f"{counted(strangers, 'partition')} owned by nobody who is registered")
+        words.append(f"{counted(strangers, 'partition')} owned by no registered member")
     return ", ".join(words) or "nothing"
 
 
@@ -233,7 +233,7 @@ def _end_event(state: WatchedGroup, since: int, moved: Iterable[TopicPartition],
     took = f"{'at most ' if at_most else ''}{seconds:.{1 if seconds >= 1 else 2}f} s"
     changed = f"{counted(len(list(moved)), 'partition')} moved"
     if not state.members:
-        return Event(state.at, "rebalance-ended", f"nobody is left to rebalance, after {took}", seconds=seconds)
+        return Event(state.at, "rebalance-ended", f"no member is left, after {took}", seconds=seconds)
     words = f"rebalance ended after {took}: {changed}, {counted(len(state.members), 'member')}"
     return Event(state.at, "rebalance-ended", words, seconds=seconds)
 
@@ -255,7 +255,7 @@ def _offset_events(before: WatchedGroup, state: WatchedGroup) -> Iterator[Event]
             words = f"the offset of {key} went back from {old} to {new}"
             yield Event(at, "offset-back", words, now.member, *key, old, new)
         elif new is not None and new != old and was.owner is None and now.owner is None:
-            words = f"the offset of {key} was set from {'none' if old is None else old} to {new} while nobody owned it"
+            words = f"the offset of {key} was set from {'none' if old is None else old} to {new} while it had no owner"
             yield Event(at, "offset-set", words, None, *key, old, new)
         if _is_lost(now) and not _is_lost(was):
             words = f"the offset of {key}, {new}, is before the log's start, {now.log_start}: messages are lost to it"

@@ -1,4 +1,4 @@
-"""A picture of a timeline: partitions by time, coloured by who owned them, as SVG. Pure.
+"""A picture of a timeline: partitions by time, coloured by their owners, as SVG. Pure.
 
 It is drawn on a grid, so that its size has an end, however long was watched and however many partitions there are.
 Readable on a light and on a dark ground, by what the reader's screen prefers.
