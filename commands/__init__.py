@@ -1,7 +1,8 @@
 """The command line. Each command is a module of its own here, imported when it is called.
 
-To add one, write a module with a function (or a ``typer.Typer`` called ``app`` for a command with subcommands), and add
-it to ``COMMANDS``. The function takes ``ctx: typer.Context``; ``_context`` opens the servers for it.
+To add one, write a module with a function of its name (or a ``typer.Typer`` called ``app`` for a command with
+subcommands), and add it to ``COMMANDS``. The function takes ``ctx: typer.Context``; ``_context`` opens the servers for
+it.
 """
 
 from __future__ import annotations
@@ -12,31 +13,24 @@ from ._command_group import Lazy, ZkGroup
 from ._shared_options import declare_root
 
 COMMANDS = (
-    Lazy("consume", "consume:consume", "Print messages, as a member of a group or without one."),
-    Lazy(
-        "list-groups",
-        "list_groups:list_groups",
-        "List the groups in ZooKeeper and in Kafka.",
-        aliases=("list", "groups"),
-    ),
-    Lazy("inspect-group", "inspect_group:inspect_group", "Diagnose a group.", aliases=("describe",)),
-    Lazy("owners", "owners:owners", "Show the owner of each partition of a group."),
-    Lazy("offsets", "offsets:offsets", "Show a group's committed offsets and lag.", aliases=("lag",)),
-    Lazy("assign", "assign:assign", "Predict the partition assignment, or trigger a rebalance."),
-    Lazy("reset-offsets", "reset_offsets:reset_offsets", "Reset a group's offsets: to a time, a file, a backup."),
-    Lazy("migrate-group", "migrate_group:migrate_group", "Migrate a group's offsets to Kafka or back, verified."),
-    Lazy("copy-group", "copy_group:copy_group", "Copy a group's offsets to another group."),
-    Lazy("rename-group", "rename_group:rename_group", "Rename a group."),
-    Lazy("delete-group", "delete_group:delete_group", "Delete a group, some of its topics, or abandoned groups."),
-    Lazy("unsubscribe", "unsubscribe:unsubscribe", "Remove a group's offsets of unsubscribed topics."),
-    Lazy("release-owners", "release_owners:release_owners", "Remove owner nodes and members without a session."),
-    Lazy("export", "export:export", "Export a group's messages to Parquet, each exactly once."),
-    Lazy("config", "config:app", "Show and check the settings."),
-    Lazy("sandbox", "sandbox:app", "Run ZooKeeper and Kafka servers on this machine.", connects=False),
-    Lazy(
-        "completions", "completions:completions", "Print the completion script for bash, zsh or fish.", connects=False
-    ),
-    Lazy("version", "version:version", "Show the versions of zkgroup and its libraries.", connects=False),
+    Lazy("consume", "Print messages, as a member of a group or without one."),
+    Lazy("list-groups", "List the groups in ZooKeeper and in Kafka.", aliases=("list", "groups")),
+    Lazy("inspect-group", "Diagnose a group.", aliases=("describe",)),
+    Lazy("owners", "Show the owner of each partition of a group."),
+    Lazy("offsets", "Show a group's committed offsets and lag.", aliases=("lag",)),
+    Lazy("assign", "Predict the partition assignment, or trigger a rebalance."),
+    Lazy("reset-offsets", "Reset a group's offsets: to a time, a file, a backup."),
+    Lazy("migrate-group", "Migrate a group's offsets to Kafka or back, verified."),
+    Lazy("copy-group", "Copy a group's offsets to another group."),
+    Lazy("rename-group", "Rename a group."),
+    Lazy("delete-group", "Delete a group, some of its topics, or abandoned groups."),
+    Lazy("unsubscribe", "Remove a group's offsets of unsubscribed topics."),
+    Lazy("release-owners", "Remove owner nodes and members without a session."),
+    Lazy("export", "Export a group's messages to Parquet, each exactly once."),
+    Lazy("config", "Show and check the settings."),
+    Lazy("sandbox", "Run ZooKeeper and Kafka servers on this machine.", connects=False),
+    Lazy("completions", "Print the completion script for bash, zsh or fish.", connects=False),
+    Lazy("version", "Show the versions of zkgroup and its libraries.", connects=False),
 )
 
 

@@ -31,14 +31,10 @@ SECURITY_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A command that is imported when it is called.
-
-    ``target`` is ``module:attribute`` within this package: a function, or a ``typer.Typer`` with commands of its own.
-    ``connects``: whether it takes the connection options.
-    """
+    """A command that is imported when it is called: the function of its name in the module of its name, or the module's
+    ``app``, a ``typer.Typer`` with commands of its own. ``connects``: whether it takes the connection options."""
 
     name: str
-    target: str
     help: str
     connects: bool = True
     aliases: tuple[str, ...] = ()
@@ -196,8 +192,9 @@ class ZkGroup(SubGroup):
 
 def load(lazy: Lazy) -> Any:
     """Import a command and make it one of Typer's, with the shared options added."""
-    module, _, attribute = lazy.target.partition(":")
-    found = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+    name = lazy.name.replace("-", "_")
+    module = importlib.import_module(f"{__package__}.{name}")
+    found = getattr(module, "app", None) or getattr(module, name)
     cls = ConnectedCommand if lazy.connects else ZkCommand
     if isinstance(found, typer.Typer):
         _adopt(found, cls)

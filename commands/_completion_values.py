@@ -141,7 +141,7 @@ def _groups(ctx: typer.Context, offered: list[str]) -> None:
         with open_registry(settings) as registry:
             names = registry.read([Children(znodes.consumers())])[0]
             offered.extend(names if isinstance(names, tuple) else ())
-            config = consumer_config(ctx, settings)
+            config = consumer_config(ctx, settings).config
             brokers = Brokers(registry.read, config.kafka, kafka, PATIENCE, listener=config.listener)
             kafka = brokers.settings()
     if kafka is not None:

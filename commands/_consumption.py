@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from ._signals import StopRequest, nothing_begun
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.clients.zookeeper.registry import Registry
+    from zkgroup.connector import StartAt
+    from zkgroup.protocol.names import TopicPartition
     from zkgroup.protocol.topic_filter import TopicFilter
 
 log = logging.getLogger("zkgroup.consume")
@@ -78,29 +80,42 @@ class Selection:
         return NotFoundError(self.matches_nothing, "see what there is with --whitelist '.*'")
 
 
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a command line asks to consume. ``start``: None for a member that starts where its group has no offset as
+    its configuration says. ``sink`` prints the messages."""
+
+    settings: ConnectionSettings
+    config: ConsumerConfig
+    selection: Selection
+    start: StartAt | None
+    limits: Limits
+    sink: Sink
+
+    def named_brokers(self) -> KafkaSettings | None:
+        """The brokers of ``--bootstrap-server``, if it was given."""
+        return given_brokers(self.settings) if self.settings.bootstrap else None
+
+    def registered_brokers(self, registry: Registry, *, silent: int) -> KafkaSettings:
+        """The brokers that are registered in ZooKeeper. ``silent``: the level at which those are logged that do not
+        answer."""
+        from zkgroup.clients.zookeeper.registered_brokers import Brokers
+
+        kafka, listener, timeout = self.config.kafka, self.config.listener, self.settings.timeout
+        return Brokers(registry.read, kafka, timeout=timeout, listener=listener, silent_level=silent).settings()
+
+    def log_ends(self, kafka: KafkaSettings, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the logs end, if that matters."""
+        from zkgroup.clients.kafka.start_position import log_ends
+
+        return log_ends(kafka, partitions, self.settings.timeout) if self.limits.until_end else {}
+
+
 def load() -> None:
     """Import what reading needs, while a signal cannot interrupt anything half done."""
     with nothing_begun():
         import zkgroup.clients.zookeeper.registry
         import zkgroup.connector  # noqa: F401
-
-
-def named_brokers(settings: ConnectionSettings) -> KafkaSettings | None:
-    """The brokers of ``--bootstrap-server``, if it was given."""
-    return given_brokers(settings) if settings.bootstrap else None
-
-
-def registered_brokers(
-    registry: Registry, settings: ConnectionSettings, config: ConsumerConfig, *, silent: int
-) -> KafkaSettings:
-    """The brokers that are registered in ZooKeeper. ``silent``: the level at which those are logged that do not
-    answer."""
-    from zkgroup.clients.zookeeper.registered_brokers import Brokers
-
-    brokers = Brokers(
-        registry.read, config.kafka, timeout=settings.timeout, listener=config.listener, silent_level=silent
-    )
-    return brokers.settings()
 
 
 def wait_until_time_to_leave(sink: Sink, limits: Limits, stop: StopRequest, missing: Callable[[], str]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from zkgroup.config import ConnectionSettings, ConsumerConfig, LoadedConfig, load_consumer_config, resolve_connection
+from zkgroup.config import ConnectionSettings, LoadedConfig, load_consumer_config, resolve_connection
 from zkgroup.errors import UsageError
 from zkgroup.shell_commands import Command
 
@@ -40,25 +40,14 @@ def connection(
     return settings
 
 
-def consumer_config(ctx: typer.Context, settings: ConnectionSettings, group: str | None = None) -> ConsumerConfig:
-    """A member's settings; ``group`` is the command line's. Prints warnings about ignored settings."""
-    loaded = load_consumer_config(settings.properties, group=group)
-    warn(ctx, _more(loaded, settings))
-    return loaded.config
-
-
-def coordinated_config(
-    ctx: typer.Context, settings: ConnectionSettings, group: str | None
-) -> tuple[ConsumerConfig, Mapping[str, str]]:
-    """The settings of a member of a group in Kafka, and librdkafka's properties for its membership. Warns as above."""
-    loaded = load_consumer_config(settings.properties, group=group, coordinated=True)
-    warn(ctx, _more(loaded, settings))
-    return loaded.config, loaded.membership
-
-
-def _more(loaded: LoadedConfig, settings: ConnectionSettings) -> list[str]:
-    """Warnings that ``connection`` has not shown."""
-    return [warning for warning in loaded.warnings if warning not in settings.warnings]
+def consumer_config(
+    ctx: typer.Context, settings: ConnectionSettings, group: str | None = None, *, coordinated: bool = False
+) -> LoadedConfig:
+    """A member's settings; ``group`` is the command line's. ``coordinated``: of a member of a group in Kafka. Prints
+    warnings about ignored settings that ``connection`` has not shown."""
+    loaded = load_consumer_config(settings.properties, group=group, coordinated=coordinated)
+    warn(ctx, [warning for warning in loaded.warnings if warning not in settings.warnings])
+    return loaded
 
 
 def warn(ctx: typer.Context, warnings: Iterable[Message]) -> None:

@@ -5,25 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from zkgroup.protocol.names import TopicPartition
 
+if TYPE_CHECKING:
+    from zkgroup.export.spark.readback import Found  # brings Spark
+
 #: The offsets ``[start, end)`` of each partition.
 Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
-
-
-class Counted(Protocol):
-    """The rows of one partition, as ``zkgroup.export.spark.readback.Found``."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def offsets(self) -> int: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def last(self) -> int: ...
 
 
 def messages(ranges: Ranges) -> int:
@@ -59,7 +49,7 @@ def judge_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]
     )
 
 
-def export_defects(expected: Ranges, found: Mapping[TopicPartition, Counted]) -> list[str]:
+def export_defects(expected: Ranges, found: Mapping[TopicPartition, Found]) -> list[str]:
     """The differences between an export and exactly one row per expected message; empty if there are none."""
     wanted = {partition: span for partition, span in expected.items() if span[1] > span[0]}
     defects = [f"{partition} was not to be exported" for partition in sorted(found.keys() - wanted.keys())]

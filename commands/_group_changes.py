@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -61,10 +61,34 @@ def show_removal(plan: Plan, output: Output) -> None:
     print_rows(plan.rows, DELETE_COLUMNS, output, spare=SPARE)
 
 
-def describe_removal(plan: Plan) -> str:
-    """What goes with a plan of topics."""
-    whole = plan.removal is not None and plan.removal.roots is None
-    return f"{counted(len(plan.rows), 'offset')} of group {plan.group}{' and the empty group' if whole else ''}"
+def remove_topics(
+    change: Change,
+    command: Literal["delete-group", "unsubscribe"],
+    group: str,
+    topics: Sequence[str],
+    output: Output,
+    store: StoreChoice = None,
+) -> None:
+    """Remove what the group has of these topics in ZooKeeper; ``unsubscribe`` does it beside members that read others.
+    ``store``: where the group has to be."""
+    from zkgroup.groups.changes.topic_znodes import plan_topic_removal
+    from zkgroup.groups.changes.unsubscription import unsubscribe_guard
+    from zkgroup.groups.changes.whole_group import find_group
+    from zkgroup.groups.partition_scope import parse_scope
+
+    scope = parse_scope(topics)
+    guard, done = None, "deleted"
+    if command == "unsubscribe":
+        guard, done = unsubscribe_guard(group, scope.topics), "removed"
+    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
+        whole = find_group(applier, group, store, partly=True)
+        assert applier.registry is not None, "ZooKeeper is meant"
+        plan = plan_topic_removal(command, applier.registry, whole, scope, guard)
+        show_removal(plan, output)
+        change.examine(applier, plan)
+        if change.carry_out(applier, plan):
+            empty = " and the empty group" if plan.removal is not None and plan.removal.roots is None else ""
+            change.done(f"{counted(len(plan.rows), 'offset')} of group {group}{empty} {done} in ZooKeeper")
 
 
 def add_acls(change: Change, registry: Registry | None, source: WholeGroup, target: WholeGroup, plan: Plan) -> Plan:

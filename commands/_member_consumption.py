@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from zkgroup.config import ConnectionSettings, ConsumerConfig
+from zkgroup.config import ConnectionSettings
 from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.errors import Remedy, UnreachableError, ZkgroupError
 from zkgroup.shell_commands import group_command
@@ -18,20 +18,17 @@ from ._consumption import (
     LAST_WRITE,
     NOTHING,
     WAITING,
-    Limits,
+    Consumption,
     Selection,
     exit_code,
-    named_brokers,
-    registered_brokers,
     wait_until_time_to_leave,
 )
 from ._context import open_registry, zookeeper_settings
-from ._message_sink import Sink
 from ._signals import StopRequest, Terminated
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.connector import Rebalance, StartAt, Stream
+    from zkgroup.connector import Rebalance, Stream
     from zkgroup.connector.consumer_connector import ConsumerConnector
     from zkgroup.protocol.names import TopicPartition
 
@@ -58,37 +55,29 @@ class _Checked:
     topics_in_zookeeper: frozenset[str] = frozenset()
 
 
-def consume_as_member(
-    settings: ConnectionSettings,
-    config: ConsumerConfig,
-    membership: Membership,
-    selection: Selection,
-    start: StartAt | None,
-    limits: Limits,
-    sink: Sink,
-) -> int:
+def consume_as_member(asked: Consumption, membership: Membership) -> int:
     """Join the group, print until it is time to leave, leave. Returns the exit code."""
     in_kafka = membership.coordinator == "kafka"
     check, make = (_check_kafka, _kafka_member) if in_kafka else (_check_zookeeper, _zookeeper_member)
     with StopRequest() as stop:
         # Before joining, so that nothing is registered in vain.
-        checked = stop.unless(lambda: check(settings, config, selection, limits))
-        connector = make(settings, config, membership, start, checked)
-        code = _take_part(connector, selection, membership.streams, checked.ends, limits, sink, stop)
+        checked = stop.unless(lambda: check(asked))
+        connector = make(asked, membership, checked)
+        code = _take_part(connector, asked, membership.streams, checked.ends, stop)
         if checked.group_is_new:
-            _remove_empty_group(settings, config.group_id)
+            _remove_empty_group(asked.settings, asked.config.group_id)
         return code
 
 
 def _take_part(
     connector: ConsumerConnector,
-    selection: Selection,
+    asked: Consumption,
     streams: int,
     ends: Mapping[TopicPartition, int],
-    limits: Limits,
-    sink: Sink,
     stop: StopRequest,
 ) -> int:
+    sink, limits = asked.sink, asked.limits
+
     def missing() -> str:
         member = connector.statistics()
         mine = {partition: ends.get(partition, 0) for partition in member.owned if partition not in member.held_back}
@@ -99,7 +88,7 @@ def _take_part(
     with connector:
         try:
             if not stop:
-                sink.start(_join(connector, selection, streams, report_ends=limits.until_end))
+                sink.start(_join(connector, asked.selection, streams, report_ends=limits.until_end))
                 wait_until_time_to_leave(sink, limits, stop, missing)
             held_back = connector.statistics().held_back
             gone = sink.reader_gone
@@ -121,38 +110,24 @@ def _join(
     return connector.merged_streams(selection.topics, streams, report_ends=report_ends, native=True)
 
 
-def _log_ends(
-    kafka: KafkaSettings, partitions: Sequence[TopicPartition], settings: ConnectionSettings, limits: Limits
-) -> Mapping[TopicPartition, int]:
-    from zkgroup.clients.kafka.start_position import log_ends
-
-    return log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
-
-
 # In ZooKeeper
 
 
-def _zookeeper_member(
-    settings: ConnectionSettings,
-    config: ConsumerConfig,
-    membership: Membership,
-    start: StartAt | None,
-    checked: _Checked,
-) -> ConsumerConnector:
+def _zookeeper_member(asked: Consumption, membership: Membership, checked: _Checked) -> ConsumerConnector:
     from zkgroup.connector import Connector
 
+    settings = asked.settings
     hosts, patience = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
     # The member connects as flags and profiles say.
-    config = dataclasses.replace(config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
+    config = dataclasses.replace(asked.config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
     zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=patience / 1000)
-    return Connector(config, zookeeper, start=start, kafka=named_brokers(settings))
+    return Connector(config, zookeeper, start=asked.start, kafka=asked.named_brokers())
 
 
-def _check_zookeeper(
-    settings: ConnectionSettings, config: ConsumerConfig, selection: Selection, limits: Limits
-) -> _Checked:
+def _check_zookeeper(asked: Consumption) -> _Checked:
     """Do the topics exist, do the brokers answer, is the group new?"""
-    settings.require_zookeeper()
+    config, selection, until_end = asked.config, asked.selection, asked.limits.until_end
+    asked.settings.require_zookeeper()
     from zkgroup.clients.kafka.client import topics
     from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
     from zkgroup.protocol import znodes
@@ -160,8 +135,8 @@ def _check_zookeeper(
     from zkgroup.protocol.names import TopicPartition
     from zkgroup.protocol.operations import Children, Exists, Get, Node
 
-    kafka = named_brokers(settings)
-    with open_registry(settings) as registry:
+    kafka = asked.named_brokers()
+    with open_registry(asked.settings) as registry:
         if (conflict := describe_acl_conflicts(registry, config.group_id)) is not None:
             log.warning("%s", conflict)
         children, brokers, group = registry.read(
@@ -170,15 +145,15 @@ def _check_zookeeper(
         is_new = group is None
         selected = selection.among(children if isinstance(children, tuple) else (), config)
         if not selected:
-            log.warning("%s: %s", selection.matches_nothing, NOTHING if limits.until_end else WAITING)
+            log.warning("%s: %s", selection.matches_nothing, NOTHING if until_end else WAITING)
         if kafka is None and not (isinstance(brokers, tuple) and brokers):
-            if limits.until_end:
+            if until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
             return _Checked(group_is_new=is_new)  # the member waits for one, and says so
         # The member itself warns of silent brokers, later.
-        kafka = kafka or registered_brokers(registry, settings, config, silent=logging.DEBUG)
+        kafka = kafka or asked.registered_brokers(registry, silent=logging.DEBUG)
         # Damage of a topic that a filter selects is reported by the member.
-        wanted = selected if limits.until_end or selection.filter is None else ()
+        wanted = selected if until_end or selection.filter is None else ()
         nodes = registry.read([Get(znodes.topic(topic)) for topic in wanted])
     partitions = []
     for topic, node in zip(wanted, nodes, strict=True):
@@ -187,8 +162,8 @@ def _check_zookeeper(
             if selection.filter is None:
                 decode_topic(path, node.data)  # raises for damage of a topic that was named
             partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
-    topics(kafka, settings.timeout)
-    return _Checked(_log_ends(kafka, partitions, settings, limits), is_new)
+    topics(kafka, asked.settings.timeout)
+    return _Checked(asked.log_ends(kafka, partitions), is_new)
 
 
 def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
@@ -205,21 +180,16 @@ def _remove_empty_group(settings: ConnectionSettings, group: str) -> None:
 # In Kafka
 
 
-def _kafka_member(
-    settings: ConnectionSettings,
-    config: ConsumerConfig,
-    membership: Membership,
-    start: StartAt | None,
-    checked: _Checked,
-) -> ConsumerConnector:
+def _kafka_member(asked: Consumption, membership: Membership, checked: _Checked) -> ConsumerConnector:
     from zkgroup.connector import KafkaConnector
 
+    config = asked.config
     # Without --strategy the member offers all it knows, and the coordinator takes one that every member knows.
     given = "partition.assignment.strategy" in config.explicit
     return KafkaConnector(
         config,
-        lambda: _brokers(settings, config),
-        start=start,
+        lambda: _brokers(asked),
+        start=asked.start,
         strategies=(config.partition_assignment_strategy,) if given else STRATEGIES,
         properties=membership.properties,
         on_rebalance=lambda rebalance: _report(config.group_id, rebalance, checked, membership.report),
@@ -250,32 +220,31 @@ def _report(group: str, rebalance: Rebalance, checked: _Checked, report: Callabl
         )
 
 
-def _brokers(settings: ConnectionSettings, config: ConsumerConfig) -> KafkaSettings:
-    if (kafka := named_brokers(settings)) is not None:
+def _brokers(asked: Consumption) -> KafkaSettings:
+    if (kafka := asked.named_brokers()) is not None:
         return kafka
-    with open_registry(settings) as registry:
-        return registered_brokers(registry, settings, config, silent=logging.DEBUG)
+    with open_registry(asked.settings) as registry:
+        return asked.registered_brokers(registry, silent=logging.DEBUG)
 
 
-def _check_kafka(
-    settings: ConnectionSettings, config: ConsumerConfig, selection: Selection, limits: Limits
-) -> _Checked:
+def _check_kafka(asked: Consumption) -> _Checked:
     """Do the topics exist, can such groups be joined, is there a group of that name in ZooKeeper?"""
     from zkgroup.clients.kafka.client import topics
     from zkgroup.clients.kafka.group_membership import check_release
     from zkgroup.protocol.names import TopicPartition
 
-    kafka = _brokers(settings, config)
+    selection = asked.selection
+    kafka = _brokers(asked)
     check_release(kafka)
-    known = topics(kafka, settings.timeout)
-    selected = selection.among(sorted(known), config)
+    known = topics(kafka, asked.settings.timeout)
+    selected = selection.among(sorted(known), asked.config)
     if not selected:
-        if limits.until_end:
+        if asked.limits.until_end:
             raise selection.nothing_found()
         log.warning("%s: %s", selection.matches_nothing, WAITING)
-    in_zookeeper = _topics_in_zookeeper(settings, config.group_id, selected)
+    in_zookeeper = _topics_in_zookeeper(asked.settings, asked.config.group_id, selected)
     partitions = [TopicPartition(topic, number) for topic in selected for number in known[topic]]
-    return _Checked(_log_ends(kafka, partitions, settings, limits), topics_in_zookeeper=in_zookeeper)
+    return _Checked(asked.log_ends(kafka, partitions), topics_in_zookeeper=in_zookeeper)
 
 
 def _topics_in_zookeeper(settings: ConnectionSettings, group: str, topics: Collection[str]) -> frozenset[str]:

@@ -45,19 +45,9 @@ NARROWEST = 15
 _QUOTED = re.compile("[\",;\t\r\n]|\\A'")
 #: Columns that a table leaves out if it is too wide for the terminal, the least important first.
 SPARE = (
-    *(
-        "taken_at",
-        "session_id",
-        "registered_at",
-        "log_start",
-        "leader",
-        "committed_at",
-        "since",
-        "pattern",
-        "registered",
-    ),
-    *("host", "topics", "partitions", "log_end"),
-)
+    "taken_at", "session_id", "registered_at", "log_start", "leader", "committed_at", "since", "pattern", "registered",
+    "host", "topics", "partitions", "log_end",
+)  # fmt: skip
 DAY = 86_400_000
 # Columns of sentences, which are not padded.
 UNPADDED = frozenset({"message"})

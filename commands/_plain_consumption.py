@@ -9,21 +9,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, Self
 
-from zkgroup.config import ConnectionSettings, ConsumerConfig
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 
 from ._consumption import (
     LAST_WRITE,
     WAITING,
-    Limits,
-    Selection,
+    Consumption,
     exit_code,
-    named_brokers,
-    registered_brokers,
     wait_until_time_to_leave,
 )
 from ._context import open_registry
-from ._message_sink import Sink
 from ._signals import StopRequest
 
 if TYPE_CHECKING:
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
 
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.clients.zookeeper.registry import Registry
-    from zkgroup.connector import StartAt
     from zkgroup.protocol.names import TopicPartition
 
 log = logging.getLogger("zkgroup.consume")
@@ -44,22 +38,15 @@ FOLLOW_INTERVAL: Final = 5.0
 CLOSE_TIMEOUT: Final = 0.5
 
 
-def consume_plainly(
-    settings: ConnectionSettings,
-    config: ConsumerConfig,
-    selection: Selection,
-    numbers: Sequence[int],
-    start: StartAt,
-    limits: Limits,
-    sink: Sink,
-) -> int:
+def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
     """Print until it is time to leave, in no group. Returns the exit code. ``numbers``: only these partitions."""
     from zkgroup.connector.stream import Feed, make_streams
 
+    sink, limits = asked.sink, asked.limits
     with StopRequest(sink.stop) as stop:
-        kafka, starts, ends = stop.unless(lambda: _prepare(settings, config, selection, numbers, start, limits))
+        kafka, starts, ends = stop.unless(lambda: _prepare(asked, numbers))
         (stream,) = make_streams(
-            config,
+            asked.config,
             1,
             lambda: kafka,
             may_deliver=lambda: True,
@@ -75,7 +62,7 @@ def consume_plainly(
         missing_topics = _MissingTopics()
 
         def find_new() -> Mapping[TopicPartition, int]:
-            return _new_partitions(kafka, config, selection, stream.positions, settings.timeout, missing_topics)
+            return _new_partitions(kafka, asked, stream.positions, missing_topics)
 
         # Partitions that were named stay as they are.
         fixed = limits.until_end or bool(numbers)
@@ -93,26 +80,23 @@ def consume_plainly(
 
 
 def _prepare(
-    settings: ConnectionSettings,
-    config: ConsumerConfig,
-    selection: Selection,
-    numbers: Sequence[int],
-    start: StartAt,
-    limits: Limits,
+    asked: Consumption, numbers: Sequence[int]
 ) -> tuple[KafkaSettings, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
     """How to reach the brokers, where to start in each partition, and where the logs end, if that matters."""
     from zkgroup.clients.kafka.client import topics
-    from zkgroup.clients.kafka.start_position import log_ends, resolve_start
+    from zkgroup.clients.kafka.start_position import resolve_start
     from zkgroup.protocol.names import TopicPartition
 
-    kafka = named_brokers(settings)
+    assert asked.start is not None, "only a member may leave that to its group"
+    selection, limits, timeout = asked.selection, asked.limits, asked.settings.timeout
+    kafka = asked.named_brokers()
     if kafka is None:
-        with open_registry(settings) as registry:
+        with open_registry(asked.settings) as registry:
             if not limits.until_end:
                 _wait_for_a_broker(registry, limits.timeout)
-            kafka = registered_brokers(registry, settings, config, silent=logging.WARNING)
-    known = topics(kafka, settings.timeout)
-    selected = selection.among(sorted(known), config)
+            kafka = asked.registered_brokers(registry, silent=logging.WARNING)
+    known = topics(kafka, timeout)
+    selected = selection.among(sorted(known), asked.config)
     if not selected:
         if limits.until_end or numbers:
             raise selection.nothing_found()
@@ -124,9 +108,8 @@ def _prepare(
                 f"topic {partition.topic} has no partition {partition.partition}",
                 f"it has {len(known[partition.topic])}, counted from 0",
             )
-    ends = log_ends(kafka, partitions, settings.timeout) if limits.until_end else {}
-    starts = resolve_start(kafka, partitions, start, settings.timeout)
-    return kafka, starts, ends
+    ends = asked.log_ends(kafka, partitions)
+    return kafka, resolve_start(kafka, partitions, asked.start, timeout), ends
 
 
 def _wait_for_a_broker(registry: Registry, timeout: float | None) -> None:
@@ -162,21 +145,17 @@ class _MissingTopics:
 
 
 def _new_partitions(
-    kafka: KafkaSettings,
-    config: ConsumerConfig,
-    selection: Selection,
-    read: Collection[TopicPartition],
-    timeout: float,
-    missing_topics: _MissingTopics,
+    kafka: KafkaSettings, asked: Consumption, read: Collection[TopicPartition], missing_topics: _MissingTopics
 ) -> Mapping[TopicPartition, int]:
     """New partitions, each with its log start. One whose log start is not known yet is left for the next time."""
     from zkgroup.clients.kafka.client import topics
     from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
     from zkgroup.protocol.names import TopicPartition
 
+    timeout = asked.settings.timeout
     known = topics(kafka, timeout)
     missing_topics.update({partition.topic for partition in read} - known.keys())
-    selected = selection.still_among(known, config)
+    selected = asked.selection.still_among(known, asked.config)
     new = [one for topic in selected for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
     found = log_offsets(kafka, new, timeout) if new else {}
     return {partition: log.start for partition, log in found.items() if isinstance(log, LogRange)}

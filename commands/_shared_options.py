@@ -7,11 +7,13 @@ or after a command's name; ``GlobalOptions`` collects them.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
 from zkgroup.config.settings_table import SETTINGS, Setting
+from zkgroup.errors import UsageError
 
 from ._completion_values import complete_cluster, complete_group, complete_topic, offer
 from ._global_options import GlobalOptions
@@ -34,6 +36,17 @@ def option(
 ) -> Any:
     """An option. ``panel``: its section of the help; ``complete``: the function that completes its value."""
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, autocompletion=complete, **more)
+
+
+def parse_key_values(texts: Iterable[str], name: str) -> dict[str, str]:
+    """The values of an option that takes ``KEY=VALUE``. Raises ``UsageError``."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{name} {text[:80]!r} is no KEY=VALUE", "write it as in a properties file")
+        found[key.strip()] = value
+    return found
 
 
 OutputOption: TypeAlias = Annotated[Output, option("--output", help="Output format.")]

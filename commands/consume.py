@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -16,8 +16,8 @@ from zkgroup.errors import Notice, Remedy, UsageError
 
 from . import _consumption
 from ._completion_values import complete_group, complete_topic
-from ._consumption import Limits, Selection
-from ._context import connection, consumer_config, coordinated_config, done, warn
+from ._consumption import Consumption, Limits, Selection
+from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
@@ -142,11 +142,8 @@ def consume(
         from zkgroup.protocol.names import validate_group_id
 
         validate_group_id(group)
-    properties: Mapping[str, str] = {}
-    if coordinator == "kafka":
-        config, properties = coordinated_config(ctx, settings, group)
-    else:
-        config = consumer_config(ctx, settings, group)
+    loaded = consumer_config(ctx, settings, group, coordinated=coordinator == "kafka")
+    config = loaded.config
     member = bool(config.group_id) and not partition
     if not member:
         for given, name in (
@@ -185,16 +182,15 @@ def consume(
         until_end,
         unread=AT_END.format(" where the group has no offset" if member else "") if at_end and _is_watched() else "",
     )
-    sink = Sink(descriptor, formatter, limit=max_messages)
+    asked = Consumption(settings, config, selection, start, limits, Sink(descriptor, formatter, limit=max_messages))
     if member:
         from ._member_consumption import Membership, consume_as_member
 
-        membership = Membership(coordinator, properties, streams, lambda text: done(ctx, text))
-        return consume_as_member(settings, config, membership, selection, start, limits, sink)
+        membership = Membership(coordinator, loaded.membership, streams, lambda text: done(ctx, text))
+        return consume_as_member(asked, membership)
     from ._plain_consumption import consume_plainly
 
-    assert start is not None
-    return consume_plainly(settings, config, selection, partition or [], start, limits, sink)
+    return consume_plainly(asked, partition or [])
 
 
 def _is_watched() -> bool:

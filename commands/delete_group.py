@@ -25,8 +25,8 @@ from ._execution import (
 )
 from ._group_changes import (
     StoreOption,
-    describe_removal,
     open_applier,
+    remove_topics,
     show_removal,
 )
 from ._group_views import PartitionsOption, StoreChoice, brokers_of
@@ -135,7 +135,7 @@ def delete_group(
     elif pattern:
         _delete_debris(change, pattern, older_than, store, output, foreign=foreign)
     elif topic:
-        _delete_topics(change, group or "", topic, store, output)
+        remove_topics(change, "delete-group", group or "", topic, output, store)
     else:
         _delete_one(change, group or "", store, output, foreign=foreign)
 
@@ -154,22 +154,6 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, 
             change.done(f"group {group} deleted {_where(found)}: {counted(len(plan.rows), 'offset')}{_nodes(found)}")
 
 
-def _delete_topics(change: Change, group: str, topics: Sequence[str], store: StoreChoice, output: Output) -> None:
-    from zkgroup.groups.changes.topic_znodes import plan_topic_removal
-    from zkgroup.groups.changes.whole_group import find_group
-    from zkgroup.groups.partition_scope import parse_scope
-
-    scope = parse_scope(topics)
-    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
-        whole = find_group(applier, group, store, partly=True)
-        assert applier.registry is not None, "ZooKeeper is meant"
-        plan = plan_topic_removal("delete-group", applier.registry, whole, scope)
-        show_removal(plan, output)
-        change.examine(applier, plan)
-        if change.carry_out(applier, plan):
-            change.done(f"{describe_removal(plan)} deleted in ZooKeeper")
-
-
 def _delete_debris(
     change: Change,
     patterns: Sequence[str],
@@ -179,7 +163,8 @@ def _delete_debris(
     *,
     foreign: bool,
 ) -> None:
-    from zkgroup.groups.changes.debris import backup_of_debris, check_access, parse_age, read_debris
+    from zkgroup.groups.changes.debris import backup_of_debris, check_access, read_debris
+    from zkgroup.groups.changes.time_arguments import parse_age
     from zkgroup.groups.changes.unregistered_committers import commits_of_tree
     from zkgroup.groups.changes.znode_deletion import remove_groups
 

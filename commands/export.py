@@ -22,7 +22,7 @@ from ._export_progress import ProgressBar
 from ._export_reports import show_destination, show_status
 from ._global_options import GlobalOptions
 from ._output import Output, Row, print_rows
-from ._shared_options import OutputOption, option
+from ._shared_options import OutputOption, option, parse_key_values
 from ._spinner import rewrites
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
@@ -230,7 +230,7 @@ def export(
         on_mismatch=on_mismatch,
         take_over=take_over,
         abandon=abandon,
-        join=consumer_config(ctx, settings, group) if join else None,
+        join=consumer_config(ctx, settings, group).config if join else None,
         master=master,
         conf=spark,
         spark_timeout=spark_timeout,
@@ -293,14 +293,7 @@ def _required(value: str | None, option: str) -> str:
 def _spark_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
     from zkgroup.export.spark.spark_master import read_spark_properties
 
-    return {**({} if file is None else read_spark_properties(file)), **dict(map(_key_value, given))}
-
-
-def _key_value(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise UsageError(f"--conf {text[:80]!r} is no KEY=VALUE", "write it like spark.executor.memory=2g")
-    return key.strip(), value
+    return {**({} if file is None else read_spark_properties(file)), **parse_key_values(given, "--conf")}
 
 
 def _size(text: str, option: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
@@ -56,7 +56,6 @@ from ._watch import (
 )
 
 if TYPE_CHECKING:
-    from zkgroup.groups.findings.finding_kinds import Finding, Severity
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.group_model import Store
 
@@ -77,19 +76,6 @@ COLUMNS: Mapping[Section, Columns] = {
 BOTH = ("committed_zookeeper", "committed_kafka")
 # JSON is read by names: more of them do no harm.
 ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": (), "findings": ("page",)}
-
-
-@dataclass(frozen=True, slots=True)
-class FindingRow:
-    """A finding's row; each command is a line for a shell."""
-
-    code: str
-    severity: Severity
-    subject: str
-    message: str
-    remedy: str | None
-    commands: list[str]
-    page: str
 
 
 def inspect_group(
@@ -273,32 +259,31 @@ def _show(
     if chosen == "findings":
         from zkgroup.groups.findings.finding_kinds import SEVERITIES
 
-        rows.sort(key=lambda row: SEVERITIES.index(getattr(row[1], "severity")))  # noqa: B009  # rows are of three kinds
+        rows.sort(key=lambda row: SEVERITIES.index(row[1].severity))
     if every:
-        named = [{"group": name, **{key: getattr(row, key) for key in _names(columns)}} for name, row in rows]
+        keys = [column if isinstance(column, str) else column.name for column in columns]
+        named = [{"group": name, **{key: getattr(row, key) for key in keys}} for name, row in rows]
         print_rows(named, ["group", *columns], output, spare=spare)
     else:
         print_rows([row for _, row in rows], columns, output, spare=spare)
 
 
-def _rows(one: Inspection, section: Section, given: GlobalOptions) -> Sequence[object]:
-    return [_finding_row(f, given) for f in one.findings] if section == "findings" else one.rows(section)
-
-
-def _finding_row(finding: Finding, given: GlobalOptions) -> FindingRow:
-    return FindingRow(
-        finding.code,
-        finding.severity,
-        finding.subject,
-        finding.message,
-        finding.remedy.text if finding.remedy is not None else None,
-        [render_command(command, given) for command in finding.commands],
-        render_command(finding.page, given),
-    )
-
-
-def _names(columns: Columns) -> list[str]:
-    return [column if isinstance(column, str) else column.name for column in columns]
+def _rows(one: Inspection, section: Section, given: GlobalOptions) -> Sequence[Any]:
+    """The rows of a section; each command is a line for a shell."""
+    if section != "findings":
+        return one.rows(section)
+    return [
+        SimpleNamespace(
+            code=finding.code,
+            severity=finding.severity,
+            subject=finding.subject,
+            message=finding.message,
+            remedy=finding.remedy.text if finding.remedy is not None else None,
+            commands=[render_command(command, given) for command in finding.commands],
+            page=render_command(finding.page, given),
+        )
+        for finding in one.findings
+    ]
 
 
 def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._context import open_registry
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._group_views import PartitionsOption, brokers_of, keep_everything
+from ._group_changes import open_applier
+from ._group_views import PartitionsOption, keep_everything
 from ._output import SPARE, print_rows
 from ._shared_options import GroupArgument, OutputOption, option
 
@@ -63,15 +63,12 @@ def migrate_group(
         raise UsageError("--verify only compares", "leave out --execute, --prefer and --backup")
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
     keep_everything()
-    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.migration import describe_retention, plan_migration
     from zkgroup.groups.group_model import STORE_NAMES
     from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topic) if topic else None
-    settings = change.settings
-    with open_registry(settings) as registry:
-        applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
+    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
         migration = plan_migration(applier, group, to, scope, take)
         print_rows(migration.rows, COLUMNS, output, spare=SPARE)
         change.warn(migration.warnings)
@@ -84,4 +81,4 @@ def migrate_group(
             moved = counted(migration.plan.changes, "offset")
             change.done(f"{moved} of group {group} moved to {STORE_NAMES[to]} and verified")
             if to == "kafka":
-                change.warn([describe_retention(applier.brokers(), settings.timeout)])
+                change.warn([describe_retention(applier.brokers(), applier.timeout)])

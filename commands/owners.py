@@ -10,8 +10,8 @@ from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, ZkgroupError
 from zkgroup.text import listed
 
-from ._context import connection, open_registry, warn
-from ._group_views import StoreOption, brokers_of, check_topics, keep_everything
+from ._context import connection, warn
+from ._group_views import StoreOption, brokers_of, check_topics, keep_everything, open_stores
 from ._output import SPARE, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption, TopicsOption, option
 
@@ -76,11 +76,8 @@ def _look(settings: ConnectionSettings, group: str, store: Store | None, *, veri
     from zkgroup.groups.snapshot.group_reader import read_group  # imports kazoo, as above
 
     keep_everything()
-    timeout = settings.timeout
-    if settings.zookeeper is None and settings.bootstrap:
-        return read_group(None, group, kafka=brokers_of(settings, None), logs=False, timeout=timeout)
-    with open_registry(settings) as registry:
-        if store == "zookeeper" or (store is None and not verify):
+    with open_stores(settings, None) as (registry, _):
+        if registry is not None and (store == "zookeeper" or (store is None and not verify)):
             try:
                 snapshot = read_group(registry, group)
             except (NotFoundError, UsageError):  # Kafka takes names that no node can have
@@ -89,4 +86,5 @@ def _look(settings: ConnectionSettings, group: str, store: Store | None, *, veri
             else:
                 if snapshot.members or store is not None:
                     return snapshot
-        return read_group(registry, group, kafka=brokers_of(settings, registry), logs=False, timeout=timeout)
+        kafka = brokers_of(settings, registry)
+        return read_group(registry, group, kafka=kafka, logs=False, timeout=settings.timeout)

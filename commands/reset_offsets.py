@@ -27,7 +27,8 @@ from ._execution import (
     NoMembersOption,
     change_of,
 )
-from ._group_views import StoreChoice, brokers_of, keep_everything, open_stores, partitions_option
+from ._group_changes import open_applier
+from ._group_views import StoreChoice, keep_everything, partitions_option
 from ._output import Output, has_objects, print_rows
 from ._shared_options import GroupArgument, OutputOption, option
 from ._spinner import working
@@ -193,13 +194,10 @@ def reset_offsets(
             file = read_offsets(from_file, file_format)
             value = file.offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
-    from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.group_resets import check_origin
     from zkgroup.groups.changes.reset_plan import describe_left
 
-    settings = change.settings
-    with open_stores(settings, store, [group]) as (registry, store):
-        applier = Applier(registry, brokers_of(settings, registry), settings.timeout)
+    with open_applier(change.settings, [group], store) as (applier, store):
         if file is not None and not same_logs:
             check_origin(applier, file)
         plan = _plan(applier, group, wanted, scope, store, undo)
@@ -233,7 +231,7 @@ def _check_scope(topics: bool, all_topics: bool, *, files: bool) -> None:
 def _read_target(kind: str, value: Any) -> Target:
     """Where to, of the option that was given and its value; of a file its offsets."""
     from zkgroup.groups.changes.reset_plan import Target, check_bounds
-    from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
+    from zkgroup.groups.changes.time_arguments import parse_duration, parse_time
 
     match kind:
         case "--to-offset":

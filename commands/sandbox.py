@@ -19,7 +19,7 @@ from ._context import done, warn
 from ._error_output import reader_is_gone
 from ._global_options import GlobalOptions
 from ._output import print_rows
-from ._shared_options import OutputOption, option
+from ._shared_options import OutputOption, option, parse_key_values
 from ._signals import StopRequest, nothing_begun
 from ._spinner import working
 
@@ -53,16 +53,6 @@ _OWN = frozenset(
 KafkaOption = Annotated[
     str, option("--kafka", metavar="VERSION", help="The brokers' release.", complete=complete_release)
 ]
-
-
-def _key_values(pairs: list[str] | None, option: str) -> dict[str, str]:
-    found = {}
-    for pair in pairs or ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{option} {pair!r} is no KEY=VALUE", "write it as in a properties file")
-        found[key.strip()] = value.strip()
-    return found
 
 
 @app.command(short_help="Start ZooKeeper and Kafka brokers.")
@@ -106,7 +96,7 @@ def start(
     from zkgroup.sandbox.lifecycle import process_rows
     from zkgroup.sandbox.local_cluster import Sandbox
 
-    properties = _key_values(broker_property, "--broker-property")
+    properties = parse_key_values(broker_property or (), "--broker-property")
     if own := sorted(_OWN & properties.keys()):
         raise UsageError(
             f"--broker-property {own[0]} is the sandbox's own: it finds its brokers by it",
@@ -332,7 +322,7 @@ def member(
         strategy=strategy,
         from_beginning=from_beginning,
         output="records" if records else "values",
-        properties=_key_values(property, "--property"),
+        properties=parse_key_values(property or (), "--property"),
         java_options=tuple(security.java_options(member=True)) if security else (),
     )
     if id is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
-from ._group_changes import describe_removal, open_applier, show_removal
+from ._group_changes import remove_topics
 from ._group_views import partitions_option
 from ._shared_options import GroupArgument, OutputOption
 
@@ -39,18 +39,4 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
     change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
-    from zkgroup.groups.changes.topic_znodes import plan_topic_removal
-    from zkgroup.groups.changes.unsubscription import unsubscribe_guard
-    from zkgroup.groups.changes.whole_group import find_group
-    from zkgroup.groups.partition_scope import parse_scope
-
-    scope = parse_scope(topic)
-    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
-        whole = find_group(applier, group, None, partly=True)
-        assert applier.registry is not None, "ZooKeeper is meant"
-        guard = unsubscribe_guard(group, scope.topics)
-        plan = plan_topic_removal("unsubscribe", applier.registry, whole, scope, guard)
-        show_removal(plan, output)
-        change.examine(applier, plan)
-        if change.carry_out(applier, plan):
-            change.done(f"{describe_removal(plan)} removed in ZooKeeper")
+    remove_topics(change, "unsubscribe", group, topic, output)

@@ -40,7 +40,7 @@ from zkgroup.groups.changes.backup import read as read_backup
 from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset
 from zkgroup.groups.changes.backup_json import encode as encode_backup
 from zkgroup.groups.changes.preconditions import decode_exporter
-from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
+from zkgroup.groups.changes.time_arguments import parse_duration, parse_time
 from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.burrow_status import Sample

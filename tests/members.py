@@ -17,7 +17,7 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector, RebalanceListener, Record, StartAt, Stream
-from zkgroup.connector.context_manager import Closing
+from zkgroup.connector.consumer_connector import Closing
 from zkgroup.connector.zookeeper_driver import boot_clock
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes

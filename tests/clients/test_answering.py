@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from zkgroup.clients.kafka import legacy_brokers, wire_protocol
 from zkgroup.clients.kafka.client import KafkaSettings, topics
 from zkgroup.clients.kafka.legacy_brokers import GRACE, ask
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_time
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
@@ -197,8 +197,8 @@ def test_old_brokers_are_asked_as_librdkafka_would_ask_them(
     assert {p: str(found) for p, found in by_wire.items()} == {p: str(found) for p, found in by_client.items()}
     assert [by_wire[p] for p in partitions[:3]] == [LogRange(0, 4), LogRange(0, 3), LogRange(0, 0)]
     first = [TopicPartition(known, 0)]
-    assert offsets_for_time(old, first, 2**50, 10.0) == {first[0]: 4}
-    assert offsets_for_time(old, first, 0, 10.0) == {first[0]: None}
+    assert offsets_for_times(old, [{first[0]: 2**50}], 10.0) == [{first[0]: 4}]
+    assert offsets_for_times(old, [{first[0]: 0}], 10.0) == [{first[0]: None}]
 
 
 def test_a_silent_leader_is_an_error_of_its_partitions(

@@ -9,7 +9,7 @@ import pytest
 from support import numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_time
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol.broker_znodes import decode_controller
 from zkgroup.protocol.names import TopicPartition
@@ -62,6 +62,6 @@ def test_a_time_cannot_be_found_in_a_dead_log(crippled: tuple[KafkaSettings, set
     settings, dead, living = crippled
     unknown = [TopicPartition("t", number) for number in dead]
     with pytest.raises(UnreachableError, match="t-"):
-        offsets_for_time(settings, unknown, 0, TIMEOUT)
+        offsets_for_times(settings, [dict.fromkeys(unknown, 0)], TIMEOUT)
     known = [TopicPartition("t", number) for number in living]
-    assert offsets_for_time(settings, known, 0, TIMEOUT) == dict.fromkeys(known, 0)
+    assert offsets_for_times(settings, [dict.fromkeys(known, 0)], TIMEOUT) == [dict.fromkeys(known, 0)]

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, consumer, settings_from_brokers
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
-from zkgroup.clients.kafka.log_offsets import LogRange, leaderless, log_offsets, offsets_for_time, partition_error
+from zkgroup.clients.kafka.log_offsets import LogRange, leaderless, log_offsets, offsets_for_times, partition_error
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint
 from zkgroup.protocol.names import TopicPartition
@@ -127,8 +127,8 @@ def test_the_first_offset_at_a_time(
     topic = make_topic(1)
     fill(topic, 5)
     partition = TopicPartition(topic, 0)
-    assert offsets_for_time(kafka, [partition], 0, 10) == {partition: 0}
-    assert offsets_for_time(kafka, [partition], int(time.time() * 1000) + 3_600_000, 10) == {partition: None}
+    assert offsets_for_times(kafka, [{partition: 0}], 10) == [{partition: 0}]
+    assert offsets_for_times(kafka, [{partition: int(time.time() * 1000) + 3_600_000}], 10) == [{partition: None}]
 
 
 def test_many_new_clients_at_once(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:

@@ -16,7 +16,7 @@ from support import wait_until
 
 from zkgroup.clients.kafka import timestamp_search
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
-from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_time
+from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.kafka.start_position import StartAt, resolve_known, resolve_start
 from zkgroup.clients.kafka.timestamp_search import TIMELESS, UNREAD, first_since
@@ -87,7 +87,7 @@ def kept(kafka: KafkaSettings, key: TopicPartition) -> list[tuple[int, int]]:
 
 def answered(kafka: KafkaSettings, key: TopicPartition) -> bool:
     with suppress(ZkgroupError):
-        return offsets_for_time(kafka, [key], THEN, 10) == {key: None}
+        return offsets_for_times(kafka, [{key: THEN}], 10) == [{key: None}]
     return False
 
 
@@ -103,7 +103,7 @@ def test_the_first_message_of_a_time_is_found_behind_emptied_segments(emptied: S
     ats = sorted(at for _, at in messages)
     asked = [0, THEN - DAY, *(at + more for at in (ats[0], ats[20], ats[-2], ats[-1]) for more in (0, 1))]
     logs = {key: bounds(kafka, key)}
-    assert offsets_for_time(kafka, [key], ats[0], 10) == {key: None}, "the broker finds it: nothing is tried here"
+    assert offsets_for_times(kafka, [{key: ats[0]}], 10) == [{key: None}], "the broker finds it: nothing is tried here"
     for millis in asked:
         found = first_since(kafka, logs, millis, 10)
         assert (found.offsets, found.doubts) == ({key: expected(messages, millis)}, {}), millis

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.errors import UsageError
-from zkgroup.groups.changes.debris import find_debris, matching, parse_age
+from zkgroup.groups.changes.debris import find_debris, matching
 from zkgroup.groups.changes.group_plans import plan_copy, plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode
+from zkgroup.groups.changes.time_arguments import parse_age
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.protocol.names import TopicPartition as P
 from zkgroup.protocol.operations import Stat

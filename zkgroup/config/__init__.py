@@ -2,24 +2,18 @@
 
 from zkgroup.config.connection_resolution import resolve_connection
 from zkgroup.config.connection_settings import (
-    Address,
     ConnectionSettings,
-    ConnectString,
     TlsSettings,
     parse_bootstrap,
     parse_chroot,
     parse_connect_string,
 )
 from zkgroup.config.consumer_config import ConsumerConfig, LoadedConfig, librdkafka_properties, load_consumer_config
-from zkgroup.config.java_properties import Property, parse_properties, read_properties
-from zkgroup.config.setting_layers import Flags
+from zkgroup.config.java_properties import Property, parse_properties
 
 __all__ = [
-    "Address",
-    "ConnectString",
     "ConnectionSettings",
     "ConsumerConfig",
-    "Flags",
     "LoadedConfig",
     "Property",
     "TlsSettings",
@@ -29,6 +23,5 @@ __all__ = [
     "parse_chroot",
     "parse_connect_string",
     "parse_properties",
-    "read_properties",
     "resolve_connection",
 ]

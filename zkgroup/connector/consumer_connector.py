@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.config import ConsumerConfig
-from zkgroup.connector.context_manager import Closing
 from zkgroup.connector.member_driver import MemberDriver, Statistics
 from zkgroup.connector.stream import Feed, Stream, make_streams
-from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.names import validate_group_id, validate_topic
 from zkgroup.protocol.topic_filter import TopicFilter
+
+log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -24,6 +27,28 @@ V = TypeVar("V")
 Topics: TypeAlias = Mapping[str, int] | TopicFilter
 #: The streams, by number, that divide the member's partitions of a topic among them.
 StreamsOf: TypeAlias = Callable[[str], range]
+
+
+class Closing(ABC):
+    """Closed at the end of its block. An error of ``close`` never hides the one that ended the block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave. Raises ``ZkgroupError``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except ZkgroupError as late:
+            if error is None:
+                raise
+            if error is not late:
+                log.warning("while leaving: %s", late)
 
 
 class ConsumerConnector(Closing):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -66,6 +66,8 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # librdkafka wants a group id even from a consumer that only assigns. Nothing is ever stored under this one.
 NO_GROUP: Final = "zkgroup-reader"
@@ -257,10 +259,7 @@ def consumer(
         conf["on_commit"] = on_commit
     if on_error is not None:
         conf["error_cb"] = on_error
-    try:
-        return made(conf, logger=client_log or ClientLog(log))
-    except (KafkaException, ValueError, TypeError) as error:
-        raise bad_properties(error, settings) from None
+    return _create(made, conf, settings, client_log or ClientLog(log))
 
 
 def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
@@ -268,8 +267,12 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
     conf = settings.base()
     conf |= {key.replace("_", "."): value for key, value in overrides.items()}
     conf |= settings.properties
+    return _create(Producer, conf, settings, ClientLog(log))
+
+
+def _create(kind: Callable[..., T], conf: Mapping[str, Any], settings: KafkaSettings, client_log: ClientLog) -> T:
     try:
-        return Producer(conf, logger=ClientLog(log))
+        return kind(conf, logger=client_log)
     except (KafkaException, ValueError, TypeError) as error:
         raise bad_properties(error, settings) from None
 
@@ -287,18 +290,6 @@ def bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
     return UsageError(f"librdkafka refuses its configuration: {text}", "see the properties given with kafka.NAME=…")
 
 
-def _new_admin(settings: KafkaSettings, client_log: ClientLog | None) -> AdminClient:
-    try:
-        # ``connection_errors`` needs the reason of a closed connection; ``ClientLog`` leaves it out otherwise.
-        kafka_log = client_log or ClientLog(log)
-        conf = (
-            settings.base() | {"log.connection.close": True, "error_cb": kafka_log.on_error} | dict(settings.properties)
-        )
-        return AdminClient(conf, logger=kafka_log)
-    except (KafkaException, ValueError, TypeError) as error:
-        raise bad_properties(error, settings) from None
-
-
 def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog | None = None) -> AdminClient:
     """A client that knows the cluster's brokers. It logs to ``client_log``, or to this module's logger. Raises
     ``UnreachableError``.
@@ -307,7 +298,9 @@ def admin_client(settings: KafkaSettings, timeout: float, client_log: ClientLog 
     under way then is only tried again after one or three seconds (seen with one new client in twenty-five).
     """
     kafka_log = client_log or ClientLog(log)
-    admin = _new_admin(settings, kafka_log)
+    # ``connection_errors`` needs the reason of a closed connection; ``ClientLog`` leaves it out otherwise.
+    conf = settings.base() | {"log.connection.close": True, "error_cb": kafka_log.on_error} | dict(settings.properties)
+    admin = _create(AdminClient, conf, settings, kafka_log)
     deadline = time.monotonic() + timeout
     kafka_log.quiet = True
     try:

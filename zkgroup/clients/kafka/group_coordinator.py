@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from zkgroup.clients.kafka.client import (
     UNREACHABLE,
     AdminClient,
+    ClusterMetadata,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
@@ -74,10 +75,7 @@ class Coordinators:
 
     def leaders(self) -> dict[str, dict[int, int | None]]:
         """Topic → partition → the id of its leader, None where there is none. Raises ``ZkgroupError``."""
-        try:
-            metadata = self.client().list_topics(timeout=self.timeout)
-        except KafkaException as error:
-            raise self._failed("brokers do not tell their topics", error.args[0]) from None
+        metadata = self._metadata()
         return {
             name: {
                 number: partition.leader if partition.leader in metadata.brokers else None
@@ -89,10 +87,13 @@ class Coordinators:
 
     def broker_ids(self) -> tuple[int, ...]:
         """The brokers that are up. Raises ``ZkgroupError``."""
+        return tuple(sorted(self._metadata().brokers))
+
+    def _metadata(self) -> ClusterMetadata:
         try:
-            return tuple(sorted(self.client().list_topics(timeout=self.timeout).brokers))
+            return self.client().list_topics(timeout=self.timeout)
         except KafkaException as error:
-            raise self._failed("brokers do not tell who they are", error.args[0]) from None
+            raise self._failed("brokers do not list topics and brokers", error.args[0]) from None
 
     def log_offsets(self, partitions: Sequence[TopicPartition], timeout: float) -> dict[TopicPartition, Log]:
         """As ``log_offsets``, with the client that asks coordinators."""

@@ -249,27 +249,21 @@ def log_offsets(
     return result
 
 
-def offsets_for_time(
-    settings: KafkaSettings, partitions: Iterable[TopicPartition], millis: int, timeout: float
-) -> dict[TopicPartition, int | None]:
-    """The brokers' answers for a time (``millis`` since 1970), for many partitions in one round: the first offset whose
-    message is not older.
-
-    None where they find none, which proves nothing (see ``timestamp_search``). 0.8 and 0.9 have no time index: they
-    return the start of a segment, and None means before the first one (so: the log's start).
-
-    Raises ``ZkgroupError`` where a partition cannot be asked.
-    """
-    return offsets_for_times(settings, [dict.fromkeys(partitions, millis)], timeout)[0]
-
-
 def offsets_for_times(
     settings: KafkaSettings,
     rounds: Sequence[Mapping[TopicPartition, int]],
     timeout: float,
     client: AdminClient | None = None,
 ) -> list[dict[TopicPartition, int | None]]:
-    """As ``offsets_for_time``, for several times (before 0.10 for one), each for the same partitions, all at once."""
+    """The brokers' answers for times (milliseconds since 1970, for each partition its own), for many partitions in one
+    request: the first offset whose message is not older. ``rounds``: several times for the same partitions, asked for
+    at once; before 0.10 one time for all.
+
+    None where they find none, which proves nothing (see ``timestamp_search``). 0.8 and 0.9 have no time index: they
+    return the start of a segment, and None means before the first one (so: the log's start).
+
+    Raises ``ZkgroupError`` where a partition cannot be asked.
+    """
     if not rounds[0]:
         return [{} for _ in rounds]
     answers, _ = _list_offsets(settings, list(rounds[0]), rounds, timeout, client=client)

@@ -33,7 +33,7 @@ from zkgroup.clients.kafka.client import (
     Message,
     admin_client,
 )
-from zkgroup.clients.kafka.log_offsets import offsets_for_time, offsets_for_times, partition_error
+from zkgroup.clients.kafka.log_offsets import offsets_for_times, partition_error
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.kafka.responses import TimeOffsets
 from zkgroup.errors import ZkgroupError
@@ -81,7 +81,7 @@ def first_since(
 ) -> TimeOffsets:
     """The first offset of each partition whose message is not older than ``millis`` (since 1970). ``logs``: their log
     start and end offsets. Raises ``ZkgroupError`` where a partition cannot be searched, or read."""
-    found = offsets_for_time(settings, logs, millis, timeout)
+    (found,) = offsets_for_times(settings, [dict.fromkeys(logs, millis)], timeout)
     if has_no_time_index(settings):
         return TimeOffsets(found, by_segments=True)
     silent = {p: logs[p] for p, offset in found.items() if offset is None and logs[p][0] < logs[p][1]}

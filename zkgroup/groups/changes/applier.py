@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -315,11 +315,8 @@ class Applier:
         if store == "kafka":
             from zkgroup.clients.kafka.group_offsets import GroupOffsets
 
-            offsets = GroupOffsets(self.brokers(), group)
-            try:
+            with closing(GroupOffsets(self.brokers(), group)) as offsets:
                 return {key: (offset, None) for key, offset in offsets.fetch(keys, self.timeout).items()}
-            finally:
-                offsets.close()
         assert self.registry is not None, "offsets in ZooKeeper were read from it"
         paths = znodes.offset_paths(group, keys)
         nodes = self.registry.read([Get(path) for path in paths.values()])

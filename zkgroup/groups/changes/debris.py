@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.access_lists import read_acls
 from zkgroup.groups.changes.backup import group_of, read_cluster
 from zkgroup.groups.changes.backup_json import Backup, SavedNode
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
 
 
-_AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
-_MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
 @dataclass(frozen=True, slots=True)
 class DebrisRow:
     """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
@@ -51,20 +46,6 @@ class DebrisRow:
     action: Literal["delete", "keep", "make"]
     note: str | None = None
     barred: bool = False
-
-
-def parse_age(text: str) -> int:
-    """Milliseconds of ``30d``, ``12h``, ``90m``, ``45s``, ``2w``, or of an ISO 8601 duration. Raises ``UsageError``."""
-    match = _AGE.fullmatch(text.strip())
-    if match is not None:
-        return int(match[1]) * _MILLIS[match[2].lower()]
-    if text.strip()[:1].upper() == "P":
-        from zkgroup.groups.changes.reset_targets import (
-            parse_duration,  # brings confluent-kafka, for what else is there
-        )
-
-        return parse_duration(text)
-    raise UsageError(f"{text[:40]!r} is no age", "write it like 30d, 12h or P30D")
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:

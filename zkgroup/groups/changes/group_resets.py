@@ -22,7 +22,6 @@ from zkgroup.groups.changes.reset_plan import (
     warn_of_larger_offsets,
     warn_of_new_in_kafka,
 )
-from zkgroup.groups.changes.reset_targets import find_offsets
 from zkgroup.groups.group_model import GroupSnapshot, Store, stores_of
 from zkgroup.groups.offset_files.file_entries import OffsetFile
 from zkgroup.groups.partition_scope import Scope, Selection
@@ -51,7 +50,9 @@ def plan_group_reset(
             for key, partition in current.partitions.items()
             if partition.exists and partition.log_start is not None and partition.log_end is not None
         }
-        times = find_offsets(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
+        from zkgroup.clients.kafka.timestamp_search import first_since  # librdkafka: 60 ms
+
+        times = first_since(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
     warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
     if exists:  # else delete-group takes it all back

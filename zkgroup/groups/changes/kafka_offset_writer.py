@@ -46,16 +46,13 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
 def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetChange], timeout: float) -> None:
     """Raise as ``write_kafka_offsets``, for what it would refuse as things are: to be asked before ZooKeeper's half of
     a change is written, since it would stay alone."""
-    offsets = GroupOffsets(settings, group)
-    try:
+    with contextlib.closing(GroupOffsets(settings, group)) as offsets:
         writing = _Writing(settings, group, writes, timeout, None, PIECE, offsets)
         try:
             writing.check()
         except ZkgroupError as error:
             error.message += "; nothing was written"
             raise
-    finally:
-        offsets.close()
 
 
 def write_kafka_offsets(
@@ -76,14 +73,11 @@ def write_kafka_offsets(
     so far, which has as ``doubtful`` what is not known. An interruption carries it as a note. ``go_on``: what to
     do where only a part is written.
     """
-    offsets = GroupOffsets(settings, group)
-    try:
+    with contextlib.closing(GroupOffsets(settings, group)) as offsets:
         writing = _Writing(settings, group, writes, timeout, guard, piece, offsets)
         writing.go_on = go_on
         with reported(writing):
             return writing.run()
-    finally:
-        offsets.close()
 
 
 class _Writing(Reporter):

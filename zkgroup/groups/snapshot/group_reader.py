@@ -79,7 +79,6 @@ def read_groups(
     *,
     kafka: Brokers | None = None,
     store: Store = "both",
-    logs: bool = True,
     timeout: float | None = None,
     warned: list[str] | None = None,
 ) -> tuple[GroupSnapshot, ...]:
@@ -89,7 +88,7 @@ def read_groups(
     Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer, and
     without ``groups`` where their list may not be read.
     """
-    reader = GroupReader(registry, kafka, store=store, logs=logs, timeout=timeout)
+    reader = GroupReader(registry, kafka, store=store, timeout=timeout)
     found = reader.read(groups)
     if warned is not None and reader.queries is not None:
         warned += [*reader.queries.warnings, *reader.queries.unlisted]

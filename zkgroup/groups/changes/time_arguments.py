@@ -1,19 +1,13 @@
-"""Times as operators write them, and the offsets that the brokers find for them."""
+"""Times, durations and ages as operators write them. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from zkgroup.clients.kafka.responses import TimeOffsets
 from zkgroup.errors import UsageError
-from zkgroup.protocol.names import TopicPartition
-
-if TYPE_CHECKING:
-    from zkgroup.clients.kafka.client import KafkaSettings
 
 _DURATION: Final = re.compile(
     r"P(?:(?P<weeks>N)W)?(?:(?P<days>N)D)?(?:T(?=[0-9])(?:(?P<hours>N)H)?(?:(?P<minutes>N)M)?(?:(?P<seconds>N)S)?)?".replace(
@@ -23,6 +17,8 @@ _DURATION: Final = re.compile(
 )
 _SECONDS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _CALENDAR: Final = re.compile(r"P[0-9.,]*[0-9][YM].*|P.*[0-9]Y.*", re.ASCII | re.IGNORECASE)
+_AGE: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])", re.ASCII | re.IGNORECASE)
+_MILLIS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -64,10 +60,11 @@ def parse_duration(text: str) -> int:
     return int(seconds * 1000)
 
 
-def find_offsets(
-    settings: KafkaSettings, logs: Mapping[TopicPartition, tuple[int, int]], millis: int, timeout: float
-) -> TimeOffsets:
-    """Ask the brokers, for all partitions at once. Raises ``ZkgroupError`` where one cannot be asked."""
-    from zkgroup.clients.kafka.timestamp_search import first_since  # librdkafka: 60 ms
-
-    return first_since(settings, logs, millis, timeout)
+def parse_age(text: str) -> int:
+    """Milliseconds of ``30d``, ``12h``, ``90m``, ``45s``, ``2w``, or of an ISO 8601 duration. Raises ``UsageError``."""
+    match = _AGE.fullmatch(text.strip())
+    if match is not None:
+        return int(match[1]) * _MILLIS[match[2].lower()]
+    if text.strip()[:1].upper() == "P":
+        return parse_duration(text)
+    raise UsageError(f"{text[:40]!r} is no age", "write it like 30d, 12h or P30D")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.errors import NotFoundError, UsageError
-from zkgroup.groups.changes.reset_targets import parse_duration, parse_time
+from zkgroup.groups.changes.time_arguments import parse_duration, parse_time
 from zkgroup.groups.partition_scope import Scope, parse_scope, whole
 from zkgroup.protocol.names import TopicPartition
 
