@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from broken_groups import Maker, make_broken
-from cli import ZKGROUP, environment, run
+from cli import run
 from support import wait_until
 
 from zkgroup.groups.findings.scene import REST
@@ -19,6 +17,12 @@ from zkgroup.sandbox.local_cluster import Sandbox
 
 #: How a command line of a finding is shown: alone.
 PRINTED = re.compile(r"^ {12}(zkgroup .+)$", re.MULTILINE)
+
+
+def words_of(line: str) -> list[str]:
+    """What a shell makes of a line: the words of a command, and nothing else."""
+    shown = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True)
+    return shown.stdout.split("\0")[:-1]
 
 
 def test_what_is_printed_runs_as_it_stands(maker: Maker, cluster: Sandbox) -> None:
@@ -35,14 +39,10 @@ def test_what_is_printed_runs_as_it_stands(maker: Maker, cluster: Sandbox) -> No
         assert not [one for one in found if "zkgroup" in (one["remedy"] or "")], "no command stands among words"
         remedies[group] = {line: one["remedy"] for one in found for line in one["commands"]}
     assert sum(map(len, remedies.values())) > 30
-    env = environment({"PATH": f"{Path(ZKGROUP).parent}:{os.environ['PATH']}"})
 
     def paste(lines: dict[str, str]) -> list[tuple[str, str, subprocess.CompletedProcess[str]]]:
         """One after the other: a command refuses to change what another changes at the same time."""
-        return [
-            (line, remedy, subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300, env=env))
-            for line, remedy in lines.items()
-        ]
+        return [(line, remedy, run(*words_of(line)[1:], timeout=300)) for line, remedy in lines.items()]
 
     with ThreadPoolExecutor(4) as pool:
         results = [result for of_group in pool.map(paste, remedies.values()) for result in of_group]
