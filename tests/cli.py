@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from zygote import Zygote
+from zygote import Forked, Zygote
 
 _ZYGOTE = Zygote()
 ZKGROUP = str(Path(sys.executable).parent / "zkgroup")
@@ -25,7 +25,13 @@ def run(
     *args: str, env: Mapping[str, str] | None = None, timeout: float = 60.0, input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run ``zkgroup`` to its end, in a process of its own, with stdout and stderr caught as text."""
-    return _ZYGOTE.run(ZKGROUP, args, environment(env), timeout, input)
+    return _ZYGOTE.run([ZKGROUP, *args], environment(env), timeout, input)
+
+
+def start(*args: str, stdout: int, stderr: int) -> Forked:
+    """Start ``zkgroup`` in a process of its own, with nothing on its stdin."""
+    with Path(os.devnull).open() as nothing:
+        return _ZYGOTE.start([ZKGROUP, *args], environment(), nothing.fileno(), stdout, stderr)
 
 
 def run_on_terminal(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
