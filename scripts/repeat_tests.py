@@ -1,5 +1,5 @@
 """The tests that ``docs/explanation/guarantees.md`` names, repeated: ``repeat_tests.py RUNS``. One line a run, with the
-tests that failed; nothing is tried again. The two minutes of faults are left out: ``make faults`` has its own account.
+tests that failed; nothing is tried again. The random faults are left out: ``make faults`` has its own account.
 """
 
 from __future__ import annotations

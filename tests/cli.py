@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from zygote import Zygote
+from zygote import Forked, Zygote
 
 _ZYGOTE = Zygote()
 ZKGROUP = str(Path(sys.executable).parent / "zkgroup")
@@ -25,28 +25,28 @@ def run(
     *args: str, env: Mapping[str, str] | None = None, timeout: float = 60.0, input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run ``zkgroup`` to its end, in a process of its own, with stdout and stderr caught as text."""
-    return _ZYGOTE.run(ZKGROUP, args, environment(env), timeout, input)
+    return _ZYGOTE.run([ZKGROUP, *args], environment(env), timeout, input)
+
+
+def start(*args: str, stdout: int, stderr: int, env: Mapping[str, str] | None = None) -> Forked:
+    """Start ``zkgroup`` in a process of its own, with nothing on its stdin."""
+    with Path(os.devnull).open() as nothing:
+        return _ZYGOTE.start([ZKGROUP, *args], environment(env), nothing.fileno(), stdout, stderr)
 
 
 def run_on_terminal(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run ``zkgroup`` with a terminal for its stdout and stderr; the exit code and what the terminal got."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [ZKGROUP, *args],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment({"TERM": "xterm", **(env or {})}),
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                chunk = os.read(ours, 65536)
-            except OSError:  # EIO: the last writer is gone
-                break
-            if not chunk:
-                break
-            shown += chunk
-        os.close(ours)
-        return process.wait(60), shown.decode()
+    process = start(*args, stdout=theirs, stderr=theirs, env={"TERM": "xterm", **(env or {})})
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # EIO: the last writer is gone
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(ours)
+    return process.wait(60), shown.decode()

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from cli import ZKGROUP, environment
+from cli import ZKGROUP, environment, start
 from support import wait_until
+from zygote import Forked
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
@@ -21,7 +22,7 @@ from zkgroup.protocol.operations import Children, Get, Node
 class Consuming:
     """A ``zkgroup consume`` active. Its output goes to a file, so that it never waits for us."""
 
-    def __init__(self, process: subprocess.Popen[bytes], output: Path, errors: Path) -> None:
+    def __init__(self, process: Forked, output: Path, errors: Path) -> None:
         self.process = process
         self.output = output
         self.errors = errors
@@ -60,17 +61,12 @@ def consuming(folder: Path, connect: str, *options: str) -> Iterator[Consuming]:
     """``zkgroup -z CONNECT consume OPTIONS…``; what is left of it at the end is killed."""
     number = len(list(folder.glob("*.out")))
     output, errors = folder / f"{number}.out", folder / f"{number}.err"
-    with (
-        output.open("wb") as out,
-        errors.open("wb") as err,
-        subprocess.Popen(
-            [ZKGROUP, "-z", connect, "consume", *options], stdout=out, stderr=err, env=environment()
-        ) as process,
-    ):
-        try:
-            yield Consuming(process, output, errors)
-        finally:
-            process.kill()
+    with output.open("wb") as out, errors.open("wb") as err:
+        process = start("-z", connect, "consume", *options, stdout=out.fileno(), stderr=err.fileno())
+    try:
+        yield Consuming(process, output, errors)
+    finally:
+        process.kill()
 
 
 @contextmanager

@@ -2,37 +2,95 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import os
+import resource
+import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from exports import InProcess, joining
+from forked import PROCESSES
 from session_expiry import expire_session
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.errors import ZkgroupError
+from zkgroup.export.model.address import parse_address
+from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 
-DRIVER = str(Path(__file__).parent / "export" / "driver.py")
 MESSAGES, PARTITIONS = 40, 2
 Points = list[str]
 Export = Callable[..., list[PartitionSummary]]
 
 
 def driven(short: ZooKeeperSettings, kafka: KafkaSettings, **wish: Any) -> tuple[int, Points]:
-    """Run ``driver.py`` to its end: exit code and lines."""
-    message = json.dumps({"connect": short.hosts, "bootstrap": kafka.bootstrap, **wish}, default=str)
-    done = subprocess.run([sys.executable, DRIVER, message], capture_output=True, text=True, timeout=120, check=False)
-    assert not done.stderr, done.stderr
-    return done.returncode, done.stdout.splitlines()
+    """Run an export without Spark to its end, in a process of its own: its exit code, and the points that it has
+    passed; behind them the text of its error.
+
+    ``wish``: ``group``, ``topics``, ``out`` and ``on_mismatch``, as ``ExportRequest`` has them. ``kill_at``: the point
+    at which it sends itself SIGKILL. ``fsize``: no file may become larger, as on a disk that is full. ``join``: as a
+    member.
+    """
+    passed, theirs = PROCESSES.Pipe(duplex=False)
+    with tempfile.NamedTemporaryFile() as errors:
+        given = (short.hosts, kafka.bootstrap, wish, theirs, errors.name, dict(os.environ))
+        process = PROCESSES.Process(target=_drive, args=given)
+        process.start()
+        theirs.close()
+        points: Points = []
+        try:
+            while passed.poll(120):
+                points.append(passed.recv())
+        except EOFError:
+            process.join(10)
+        finally:
+            process.kill()
+        assert not errors.read()
+    assert process.exitcode is not None, "an export hangs"
+    return process.exitcode, points
+
+
+def _drive(
+    connect: str, bootstrap: str, wish: dict[str, Any], passed: Any, errors: str, environment: dict[str, str]
+) -> None:
+    """What such a process does."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with Path(errors).open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    if "fsize" in wish:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (wish["fsize"], wish["fsize"]))
+
+    def pass_point(point: str) -> None:
+        passed.send(point)
+        if point == wish.get("kill_at"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    request = ExportRequest(
+        wish["group"],
+        parse_address(str(wish["out"])),
+        tuple(wish["topics"]),
+        begin="earliest",
+        range_messages=10,
+        on_mismatch=wish.get("on_mismatch", "fail"),
+        join=joining(wish["group"]) if wish.get("join") else None,
+    )
+    try:
+        with Registry(ZooKeeperSettings(connect, session_timeout=2.0), 10.0) as registry:
+            run_export(request, registry, lambda: KafkaSettings(bootstrap), passed=pass_point, runner=InProcess)
+    except ZkgroupError as error:
+        passed.send(str(error))
+        sys.exit(error.exit_code)
 
 
 def points_of(export: Export, topic: str, unique: Callable[[str], str], tmp_path: Path) -> tuple[Points, Points]:

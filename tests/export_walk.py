@@ -3,14 +3,12 @@ retention, recreated topics, older copies of ZooKeeper's nodes and of the destin
 files, damaged documents, two groups that want one topic. After each step two things hold: no message is there twice,
 and none is lost without being named.
 
-Exports run in processes of their own, forked from one that has imported everything, so that SIGKILL and SIGSTOP are
-what they are.
+Exports run in processes of their own (``forked``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import shutil
@@ -25,6 +23,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 from exports import InProcess, commit_offsets, joining
+from forked import PROCESSES
 from resets import drop_messages
 from session_expiry import expire_session
 from support import wait_until
@@ -56,21 +55,6 @@ POINTS: Final = (
     "committed", "tidied up",
 )  # fmt: skip
 _TIMEOUT: Final = 60.0
-_PROCESSES: Final = multiprocessing.get_context("forkserver")
-# What is on its path; this module and what else the tests have a process imports itself.
-_PROCESSES.set_forkserver_preload(
-    [
-        "pytest",
-        "pyarrow.dataset",
-        "zkgroup.connector",
-        "zkgroup.export.run.run_export",
-        "zkgroup.export.tasks.export_task",
-        "zkgroup.export.run.export_member",
-        "zkgroup.export.checks.verify",
-        "zkgroup.sandbox.local_cluster",
-        "multiprocessing.spawn",
-    ]
-)
 
 Outcome = tuple[str, str]  # the error's class, or "done" or "killed"; its message
 
@@ -116,8 +100,8 @@ class ExportProcess:
     """An export that runs."""
 
     def __init__(self, wish: Wish) -> None:
-        self._outcome, theirs = _PROCESSES.Pipe(duplex=False)
-        self._process = _PROCESSES.Process(target=carry_out, args=(wish, theirs))
+        self._outcome, theirs = PROCESSES.Pipe(duplex=False)
+        self._process = PROCESSES.Process(target=carry_out, args=(wish, theirs))
         self._process.start()
         theirs.close()
 

@@ -27,6 +27,41 @@ _LENGTH = struct.Struct("!I")
 _CODE = struct.Struct("!i")
 
 
+class Forked:
+    """A command that was started, with what ``subprocess.Popen`` has of it."""
+
+    def __init__(self, args: Sequence[str], connection: socket.socket) -> None:
+        self.args = args
+        self.returncode: int | None = None
+        self._connection = connection
+        self.pid = _CODE.unpack(_receive(connection, _CODE.size))[0]
+
+    def poll(self) -> int | None:
+        """The exit code, or less the signal that has ended it; None as long as it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the end. Raises ``subprocess.TimeoutExpired``."""
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            self.returncode = _CODE.unpack(_receive(self._connection, _CODE.size))[0]
+            self._connection.close()
+        return self.returncode
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """Kill it, and wait for its end."""
+        self.send_signal(signal.SIGKILL)
+        self.wait(10.0)
+
+
 class Zygote:
     """The process that is forked. One thread after the other may ask it for a command; it ends with this process."""
 
@@ -36,8 +71,17 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
+    def start(self, args: Sequence[str], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> Forked:
+        """Start the command whose words are ``args``, the program first, on these descriptors."""
+        connection = self._connect()
+        asked = json.dumps({"argv": list(args), "env": dict(env), "cwd": str(Path.cwd())}).encode()
+        descriptors = array.array("i", [stdin, stdout, stderr])
+        connection.sendmsg([_LENGTH.pack(len(asked))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors.tobytes())])
+        connection.sendall(asked)
+        return Forked(args, connection)
+
     def run(
-        self, program: str, args: Sequence[str], env: Mapping[str, str], timeout: float, input: str | None
+        self, args: Sequence[str], env: Mapping[str, str], timeout: float, input: str | None
     ) -> subprocess.CompletedProcess[str]:
         """As ``subprocess.run`` with captured text; ``input`` None gives this process's stdin."""
         with contextlib.ExitStack() as stack:
@@ -48,21 +92,13 @@ class Zygote:
                 file.write(input.encode())
                 file.seek(0)
                 stdin = file.fileno()
-            connection = stack.enter_context(self._connect())
-            asked = json.dumps({"argv": [program, *args], "env": dict(env), "cwd": str(Path.cwd())}).encode()
-            descriptors = array.array("i", [stdin, out.fileno(), err.fileno()])
-            connection.sendmsg(
-                [_LENGTH.pack(len(asked))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors.tobytes())]
-            )
-            connection.sendall(asked)
-            pid = _CODE.unpack(_receive(connection, _CODE.size))[0]
-            connection.settimeout(timeout)
+            command = self.start(args, env, stdin, out.fileno(), err.fileno())
             try:
-                code = _CODE.unpack(_receive(connection, _CODE.size))[0]
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired([program, *args], timeout, _text(out), _text(err)) from None
-            return subprocess.CompletedProcess([program, *args], code, _text(out), _text(err))
+                code = command.wait(timeout)
+            except subprocess.TimeoutExpired:
+                command.kill()
+                raise subprocess.TimeoutExpired(args, timeout, _text(out), _text(err)) from None
+            return subprocess.CompletedProcess(args, code, _text(out), _text(err))
 
     def _connect(self) -> socket.socket:
         with self._lock:
@@ -83,7 +119,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     received = b""
     while len(received) < count:
         if not (part := connection.recv(count - len(received))):
-            raise ConnectionError("the command ended without an exit code: a signal has ended it")
+            raise ConnectionError("the zygote is gone")
         received += part
     return received
 
@@ -106,34 +142,57 @@ def _import_everything() -> None:
 
 def _serve(path: str) -> None:
     _import_everything()
+    running: dict[int, socket.socket] = {}
+    ended, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(16)
         print("ready", flush=True)
         while True:
-            ready, _, _ = select.select([listener, sys.stdin], [], [], 1.0)
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
+            ready, _, _ = select.select([listener, sys.stdin, ended], [], [])
             if sys.stdin in ready:
                 return  # whoever has started us is gone
-            if listener not in ready:
-                continue
-            connection, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                _become(connection)
-            connection.close()
+            if ended in ready:
+                os.read(ended, 65536)
+                _report_ended(running)
+            if listener in ready:
+                connection, _ = listener.accept()
+                if (pid := os.fork()) == 0:
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    for other in (listener, *running.values()):
+                        other.close()
+                    os.close(ended)
+                    os.close(woken)
+                    _become(connection)
+                running[pid] = connection
+                with contextlib.suppress(OSError):
+                    connection.sendall(_CODE.pack(pid))
+
+
+def _report_ended(running: dict[int, socket.socket]) -> None:
+    """Tell who has started a command that has ended."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with running.pop(pid) as connection, contextlib.suppress(OSError):
+                connection.sendall(_CODE.pack(os.waitstatus_to_exitcode(status)))
 
 
 def _become(connection: socket.socket) -> None:
     """The command, to its end. Does not return."""
     code = 1
     try:
-        head, ancillary, *_ = connection.recvmsg(_LENGTH.size, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+        with connection:
+            head, ancillary, *_ = connection.recvmsg(_LENGTH.size, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+            asked = json.loads(_receive(connection, _LENGTH.unpack(head)[0]))
         descriptors = array.array("i")
         descriptors.frombytes(ancillary[0][2])
-        asked = json.loads(_receive(connection, _LENGTH.unpack(head)[0]))
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
@@ -142,13 +201,10 @@ def _become(connection: socket.socket) -> None:
         os.environ.update(asked["env"])
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
         sys.argv = asked["argv"]
-        connection.sendall(_CODE.pack(os.getpid()))
         code = _call()
     except BaseException:  # noqa: BLE001  # nothing may get back into the loop of the zygote
         traceback.print_exc()
     finally:
-        with contextlib.suppress(OSError):
-            connection.sendall(_CODE.pack(code))
         os._exit(code & 0xFF)
 
 

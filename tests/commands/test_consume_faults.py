@@ -15,7 +15,7 @@ import pytest
 from cli import ZKGROUP, environment, run
 from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
 from session_expiry import expire_session
-from support import wait_until
+from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -25,7 +25,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.topic_admin import Record, create_topic, fill_topic
+from zkgroup.sandbox.topic_admin import Record, create_topic, fill_topic, produce
 
 MakeTopic = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -273,11 +273,12 @@ def test_a_malformed_offset_node_costs_one_partition(
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_is_obeyed_at_once(
-    cluster: Sandbox, make_topic: MakeTopic, fill: Fill, unique: Unique, registry: Registry, first: int
+    cluster: Sandbox, make_topic: MakeTopic, kafka: KafkaSettings, unique: Unique, registry: Registry, first: int
 ) -> None:
     """While it waits for a reader that does not read, a second signal ends it, with its own code and nothing left."""
     topic, group = make_topic(1), unique("group")
-    fill(topic, 30_000)
+    # A pipe is full when the first of the large ones is half written, and not before.
+    produce(kafka, topic, [*numbered(100), *[Record(b"x" * 100_000, None, 0)] * 5])
     options = ["-g", group, "--from-beginning", "-X", "zkgroup.quiesce.timeout.ms=60000"]
     with into_a_full_pipe("-z", cluster.connect, "consume", topic, *options) as (process, pipe):
         process.send_signal(first)

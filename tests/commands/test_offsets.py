@@ -71,7 +71,7 @@ def test_no_row_is_two_on_a_terminal_of_80_columns(
     ):
         _, shown = run_on_terminal(*command, "-z", cluster.connect, env={"COLUMNS": "80"})
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
-        rows = [line for line in lines if line.split()[:1] in ([topic], [group], ["topic"], ["group"])]
+        rows = [line for line in lines if line.lstrip().startswith(("topic", "group"))]  # long names are shortened
         assert len(rows) > 1, shown
         assert max(map(len, rows)) <= 80, shown
     _, shown = run_on_terminal("inspect-group", group, "-z", cluster.connect, env={"COLUMNS": "80"})

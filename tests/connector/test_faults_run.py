@@ -81,12 +81,15 @@ def test_an_unnotified_member_may_go_on_until_then_and_no_longer() -> None:
 
 
 @pytest.mark.timeout(400)
-def test_two_minutes_of_faults() -> None:
+@pytest.mark.parametrize(
+    ("minutes", "faults", "records"), [(0.4, 8, 15_000), pytest.param(1.75, 25, 60_000, marks=pytest.mark.long)]
+)
+def test_random_faults(minutes: float, faults: int, records: int) -> None:
     """Eight processes under kills, stops, cuts, silence, expiries, and servers that die: nothing is lost, read by two
     at a time, taken back or left behind. A seed of its own each time, which is printed."""
     from faults.group import environment_seed
 
-    options = Options(minutes=1.75, faults=25, seed=environment_seed(), members=6, partitions=16, records=60_000)
+    options = Options(minutes, faults, seed=environment_seed(), members=6, partitions=16, records=records)
     outcome = run(options, print)
     print(outcome.text())
     assert outcome.wrong == []

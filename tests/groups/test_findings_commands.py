@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from broken_groups import Maker, make_broken
-from cli import ZKGROUP, environment, run
+from cli import run
 from support import wait_until
 
 from zkgroup.groups.findings.group_facts import REST
@@ -21,34 +19,38 @@ from zkgroup.sandbox.local_cluster import Sandbox
 PRINTED = re.compile(r"^ {12}(zkgroup .+)$", re.MULTILINE)
 
 
+def words_of(line: str) -> list[str]:
+    """What a shell makes of a line: the words of a command, and nothing else."""
+    shown = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True)
+    return shown.stdout.split("\0")[:-1]
+
+
 def test_what_is_printed_runs_as_it_stands(maker: Maker, cluster: Sandbox) -> None:
     """A shell takes each line of each situation: it succeeds, or shows what is so: that members have to be stopped
     first, as its finding says, or that what it verifies is not as it should be."""
     groups = sorted({one.group for one in make_broken(maker)})
     done = time.monotonic()
     wait_until(lambda: time.monotonic() - done > REST / 1000 + 0.5, 30, "the groups are at rest")
-    lines: dict[str, str] = {}
+    remedies: dict[str, dict[str, str]] = {}
     for group in groups:
         shown = run("inspect-group", group, "-z", cluster.connect).stdout
         found = json.loads(run("inspect-group", group, "-z", cluster.connect, "--output", "json").stdout)["findings"]
         assert PRINTED.findall(shown) == [line for one in found for line in one["commands"]]
         assert not [one for one in found if "zkgroup" in (one["remedy"] or "")], "no command stands among words"
-        lines |= {line: one["remedy"] for one in found for line in one["commands"]}
-    assert len(lines) > 30
-    path = f"{Path(ZKGROUP).parent}:{os.environ['PATH']}"
+        remedies[group] = {line: one["remedy"] for one in found for line in one["commands"]}
+    assert sum(map(len, remedies.values())) > 30
 
-    def paste(line: str) -> tuple[str, int, str]:
-        env = environment({"PATH": path})
-        ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300, check=False, env=env)
-        return line, ended.returncode, ended.stderr
+    def paste(lines: dict[str, str]) -> list[tuple[str, str, subprocess.CompletedProcess[str]]]:
+        """One after the other: a command refuses to change what another changes at the same time."""
+        return [(line, remedy, run(*words_of(line)[1:], timeout=300)) for line, remedy in lines.items()]
 
-    with ThreadPoolExecutor(12) as pool:
-        results = list(pool.map(paste, lines))
-    for line, code, errors in results:
+    with ThreadPoolExecutor(4) as pool:
+        results = [result for of_group in pool.map(paste, remedies.values()) for result in of_group]
+    for line, remedy, ended in results:
         may_end = {0}
-        if "stop the members" in lines[line] or "make sure that its client is gone" in lines[line]:
+        if "stop the members" in remedy or "make sure that its client is gone" in remedy:
             may_end.add(5)
         if "--verify" in line or " assign " in line:  # the members of these groups are nodes alone
             may_end |= {5, 6}
-        assert code in may_end, (line, code, errors, lines[line])
+        assert ended.returncode in may_end, (line, ended.returncode, ended.stderr, remedy)
         assert "GROUP" not in line
