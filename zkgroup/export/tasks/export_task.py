@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.native_source import NativeSource
-from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer, range_source
 from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.accounting import Missing, explain
 from zkgroup.export.model.intervals import Interval
@@ -107,7 +107,7 @@ class _Source:
     def get(self) -> Consumer | NativeSource:
         """The consumer; a new one at first, and after ``close``."""
         if self._consumer is None:
-            self._consumer = range_consumer(self._settings, large=self.is_large)
+            self._consumer = range_source(self._settings, large=self.is_large)
         return self._consumer
 
     def become_large(self) -> None:
