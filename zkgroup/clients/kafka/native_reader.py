@@ -6,12 +6,16 @@ off. ``Fetcher`` does the same in Python. ``open_reader`` chooses.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import select
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
+from zipimport import zipimporter
 
 from zkgroup.clients.kafka import fetcher
 from zkgroup.clients.kafka.client import (
@@ -39,6 +43,9 @@ VARIABLE: Final = "ZKGROUP_NATIVE"
 _LEVELS: Final = (50, 50, 50, 40, 30, 20, 20, 10)
 #: Raised with every change of the extension's functions: a checkout keeps an extension that was built before.
 INTERFACE: Final = 1
+#: The extension's name and file.
+EXTENSION: Final = "zkgroup.clients.kafka._native"
+EXTENSION_FILE: Final = "_native.abi3.so"
 #: Messages in a batch at most.
 MAX_MESSAGES: Final = 4000
 
@@ -48,14 +55,34 @@ def native_module() -> ModuleType | None:
     if os.environ.get(VARIABLE) == "0":
         return None
     try:
-        from zkgroup.clients.kafka import _native
-    except ImportError as error:
+        found = _import_extension()
+    except (ImportError, OSError) as error:
         log.debug("no native reader: %s", error)
         return None
-    if getattr(_native, "interface", 0) != INTERFACE:
+    if getattr(found, "interface", 0) != INTERFACE:
         log.debug("no native reader: the extension is of another source; install again to build it")
         return None
-    return _native
+    return found
+
+
+def _import_extension() -> ModuleType:
+    """Import the C extension. The system loads no library out of a zip, as which the code of an export travels to a
+    cluster's executors: there a copy is loaded, which is removed at once. Raises ``ImportError`` or ``OSError``."""
+    packed = __spec__.loader
+    if EXTENSION in sys.modules or not isinstance(packed, zipimporter):
+        return importlib.import_module(EXTENSION)
+    import tempfile  # takes 5 ms, and is for executors alone
+
+    file = str(Path(__file__).with_name(EXTENSION_FILE))
+    with tempfile.NamedTemporaryFile(suffix=EXTENSION_FILE) as copy:
+        copy.write(packed.get_data(file))
+        copy.flush()
+        spec = importlib.util.spec_from_file_location(EXTENSION, copy.name)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+    module.__file__ = file
+    sys.modules[EXTENSION] = module
+    return module
 
 
 def reader_in_use() -> str:
