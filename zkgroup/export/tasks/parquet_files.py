@@ -22,12 +22,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.range_reader import Batch, memory_size
-from zkgroup.export.model.layout import END_OF_TIME, Period
+from zkgroup.export.model.layout import Layout, Period
 from zkgroup.export.model.plan_types import OffsetRange, Slice
-from zkgroup.export.tasks.columns import Columns, time_of
 from zkgroup.export.tasks.late_messages import LateCounter
 from zkgroup.export.tasks.staging import Staging, WorkFile
 from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
@@ -66,6 +67,11 @@ _Messages: TypeAlias = list[Message] | NativeMessages
 _Folder: TypeAlias = tuple[str, int, Period]
 
 
+def columns_of(layout: Layout) -> Columns:
+    """The columns of a destination's files. What is a folder is none."""
+    return Columns(layout.key, layout.value, has_partition="partition" not in layout.by)
+
+
 @dataclass
 class _Load:
     """What all open files of a task have together."""
@@ -83,7 +89,7 @@ class TaskFiles:
     def __init__(self, options: FileOptions) -> None:
         self._options = options
         self._layout = options.layout
-        self._columns = Columns(options.layout)
+        self._columns = columns_of(options.layout)
         self._staging = Staging(options.destination, options.folder)
         self._calendar = options.layout.calendar() if options.layout.timed else None
         self._horizon = None if self._calendar is None else self._calendar.period(options.planned)
