@@ -42,7 +42,7 @@ VARIABLE: Final = "ZKGROUP_NATIVE"
 #: Python's levels of syslog's, by their numbers, as confluent-kafka has them.
 _LEVELS: Final = (50, 50, 50, 40, 30, 20, 20, 10)
 #: Raised with every change of the extension's functions: a checkout keeps an extension that was built before.
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 #: The extension's name and file.
 EXTENSION: Final = "zkgroup.clients.kafka._native"
 EXTENSION_FILE: Final = "_native.abi3.so"
@@ -172,9 +172,9 @@ class NativeMessages(Sequence[Message]):
         """The offset of each message."""
         return memoryview(self.batch.offsets(self.start, self.stop)).cast("q")
 
-    def sizes(self) -> memoryview[int]:
-        """The bytes of each message's key and value."""
-        return memoryview(self.batch.sizes(self.start, self.stop)).cast("q")
+    def sizes(self, *, headers: bool = False) -> memoryview[int]:
+        """The bytes of each message's key and value, and of what librdkafka keeps for its ``headers``."""
+        return memoryview(self.batch.sizes(self.start, self.stop, headers)).cast("q")
 
     def times(self, end: int) -> memoryview[int]:
         """Milliseconds since 1970 of each message; -1 where it has no time between 0 and ``end``."""

@@ -193,7 +193,8 @@ class RangeReader:
         self.hole: Hole | None = None
 
     def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Messages]:
-        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty batches bounded in bytes.
+        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty batches bounded in bytes. The
+        native reader may free a batch when the next is asked for.
 
         When it is exhausted, ``hole`` is a tail that has vanished from the log. Raises
         ``OffsetOutOfRangeError`` where the log no longer has the range, ``NotFoundError`` where the partition is
@@ -242,11 +243,18 @@ class RangeReader:
         return [message for message in batch if message.error() is None], events
 
     def _native_pieces(self, batch: NativeMessages) -> Iterator[NativeMessages]:
-        """As ``_pieces``. Keys and headers are looked at alike."""
+        """As ``_pieces``: each piece is freed when the next is asked for. Keys and headers are looked at alike."""
         self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _LARGE
-        count = max(1, len(batch) * _BATCH_BYTES // max(1, batch.size)) if batch.size > 2 * _BATCH_BYTES else len(batch)
-        for start in range(0, len(batch), count):
-            yield batch[start : start + count]
+        if batch.size <= 2 * _BATCH_BYTES:
+            yield batch
+            return
+        start = size = 0
+        for place, more in enumerate(batch.sizes(headers=True), 1):
+            size += more
+            if size >= _BATCH_BYTES or place == len(batch):
+                yield batch[start:place]
+                batch.batch.release_first(batch.start + place)
+                start, size = place, 0
 
     def _adapt(self, batch: list[Message]) -> MemorySize:
         """Ask for as many messages as fit; what these hold."""
