@@ -208,7 +208,7 @@ class RangeReader:
         while position < end:
             batch, events = self._fetch(end - position)
             heard = bool(batch)
-            complete = bool(batch) and _offset(batch[-1]) >= end
+            complete = bool(batch) and bounds(batch)[1] >= end
             if complete:
                 batch = _below(batch, end)
             if batch:
@@ -424,10 +424,21 @@ def _below(batch: list[Message] | NativeMessages, end: int) -> list[Message] | N
     return [message for message in batch if _offset(message) < end]
 
 
+def bounds(messages: Sequence[Message]) -> tuple[int, int]:
+    """The first offset and the last."""
+    if isinstance(messages, NativeMessages):
+        offsets = messages.offsets()
+        return offsets[0], offsets[-1]
+    return _offset(messages[0]), _offset(messages[-1])
+
+
 def _next_position(partition: TopicPartition, position: int, batch: Sequence[Message]) -> int:
     """The position behind ``batch``, which must go on where the last one ended: nothing twice, nothing foreign."""
-    first, last = _offset(batch[0]), _offset(batch[-1])
-    where = batch[0].topic(), batch[0].partition()
+    first, last = bounds(batch)
+    if isinstance(batch, NativeMessages):
+        where: tuple[str | None, int | None] = batch.batch.runs[0][:2]
+    else:
+        where = batch[0].topic(), batch[0].partition()
     if first < position or last - first + 1 < len(batch) or where != partition:
         raise ZkgroupError(f"{partition}: offsets {first} to {last} came at position {position}", "report this")
     return last + 1
