@@ -185,6 +185,9 @@ def compare_text(mine: Any, same: list[Message], runs: list[Run], formats: Seque
     assert list(mine.offsets()) == [message.offset() for message in same]
     assert facts(mine[half]) == facts(same[half])
     assert list(mine.sizes()) == [len(message) + len(message.key() or b"") for message in same]
+    beside = mine.sizes(headers=True)
+    for message, size, more in zip(same, mine.sizes(), beside, strict=True):
+        assert more - size >= sum(len(name) + len(value or b"") for name, value in message.headers() or ())
     assert list(mine.times(END_OF_TIME)) == [-1 if (time := time_of(message)) is None else time for message in same]
     for formatter in (values_lines, json_lines, *formats):
         assert bytes(formatter(mine, runs)) == formatter(same, runs)
@@ -346,6 +349,27 @@ def test_a_batch_outlives_its_reader(kafka: KafkaSettings, filled: str) -> None:
     for call in (lambda: batch.values(0, 1), lambda: batch.json(0, 1), lambda: batch.message(0)):
         with pytest.raises(ValueError, match="released"):
             call()
+
+
+def test_the_first_messages_of_a_batch_are_freed_alone(kafka: KafkaSettings, filled: str) -> None:
+    """Those behind them stay; what is freed is refused, and freed once."""
+    reader = native_reader(kafka, filled)
+    batch = some(reader, 10)
+    rest = bytes(batch.json(5, len(batch)))
+    for count in (3, 5, 0, -7, 5):
+        batch.release_first(count)
+    assert bytes(batch.json(5, len(batch))) == rest
+    for start, stop in ((0, 1), (4, len(batch)), (0, len(batch))):
+        with pytest.raises(ValueError, match="released"):
+            batch.columns(start, stop, "b", "b", 9)
+    with pytest.raises(ValueError, match="released"):
+        batch.message(4)
+    with pytest.raises(TypeError):
+        batch.release_first("5")
+    batch.release_first(2**40)
+    batch.release()
+    batch.release_first(1)
+    reader.close()
 
 
 def test_close_and_release_in_another_thread(kafka: KafkaSettings, filled: str) -> None:
