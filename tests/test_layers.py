@@ -63,7 +63,7 @@ AT_HOME = {
     "kazoo": ("zkgroup/clients/zookeeper/",),
     "confluent_kafka": ("zkgroup/clients/kafka/client.py",),
     "pyspark": ("zkgroup/export/spark/", "zkgroup/export/tasks/task_results.py"),
-    "pyarrow": ("zkgroup/export/",),
+    "pyarrow": ("zkgroup/export/", "zkgroup/clients/kafka/arrow_columns.py", "zkgroup/clients/kafka/native_columns.py"),
     "typer": ("commands/",),
     "rich": ("commands/",),
     "click": ("commands/",),

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from raw_batches import send_raw
 from support import fresh_name
 
+from zkgroup.clients.kafka.arrow_columns import Columns, make_table
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, Message, Producer
 from zkgroup.clients.kafka.fetcher import Fetched, runs_of
+from zkgroup.clients.kafka.json_check import is_json
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, FORMATS, time_of
 from zkgroup.clients.kafka.native_reader import VARIABLE, NativeMessages, native_module, open_reader, reader_in_use
 from zkgroup.commands._message_format import compile_format, json_lines, values_lines
-from zkgroup.export.model.layout import END_OF_TIME, FORMATS, Layout
-from zkgroup.export.tasks.columns import Columns, time_of
-from zkgroup.export.tasks.json_check import is_json
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -39,7 +39,7 @@ if native_module() is None:
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4")
 FORMATS_OF_KCAT = ("%t %p %o %s\\n", "%o|%k|%K|%s|%S|%R|%T|%h|%%|%s%s\\x00\\t", "%s", "fixed\\n", "%h" * 100 + "%p")
-LAYOUTS = [Layout(key=key, value=value) for key, value in itertools.product(FORMATS, FORMATS)]
+COLUMNS = [Columns(key, value) for key, value in itertools.product(FORMATS, FORMATS)]
 #: What a value may be made of: what JSON escapes, what is UTF-8 and what only looks like it.
 PIECES = [
     *(
@@ -166,6 +166,9 @@ def compare(kafka: KafkaSettings, topic: str, partitions: int = PARTITIONS, **op
             same += some
             compare_columns(one.messages[run.start : run.stop], some, run)
         assert [Run(*vars_of(run)) for run in runs_of(same, single_topic=False)] == one.runs
+        table = make_table(one.messages, one.runs)
+        table.validate(full=True)
+        assert table.equals(make_table(same, one.runs))
         compare_text(one.messages, same, one.runs, formats)
     assert not any(left.values())
     return total
@@ -182,6 +185,9 @@ def compare_text(mine: Any, same: list[Message], runs: list[Run], formats: Seque
     assert list(mine.offsets()) == [message.offset() for message in same]
     assert facts(mine[half]) == facts(same[half])
     assert list(mine.sizes()) == [len(message) + len(message.key() or b"") for message in same]
+    beside = mine.sizes(headers=True)
+    for message, size, more in zip(same, mine.sizes(), beside, strict=True):
+        assert more - size >= sum(len(name) + len(value or b"") for name, value in message.headers() or ())
     assert list(mine.times(END_OF_TIME)) == [-1 if (time := time_of(message)) is None else time for message in same]
     for formatter in (values_lines, json_lines, *formats):
         assert bytes(formatter(mine, runs)) == formatter(same, runs)
@@ -189,8 +195,7 @@ def compare_text(mine: Any, same: list[Message], runs: list[Run], formats: Seque
 
 
 def compare_columns(mine: Any, same: list[Message], run: Run) -> None:
-    for layout in LAYOUTS:
-        columns = Columns(layout)
+    for columns in COLUMNS:
         got, got_bad = columns.batch(mine, run.partition.partition)
         got.validate(full=True)
         wanted, wanted_bad = columns.batch(same, run.partition.partition)
@@ -344,6 +349,27 @@ def test_a_batch_outlives_its_reader(kafka: KafkaSettings, filled: str) -> None:
     for call in (lambda: batch.values(0, 1), lambda: batch.json(0, 1), lambda: batch.message(0)):
         with pytest.raises(ValueError, match="released"):
             call()
+
+
+def test_the_first_messages_of_a_batch_are_freed_alone(kafka: KafkaSettings, filled: str) -> None:
+    """Those behind them stay; what is freed is refused, and freed once."""
+    reader = native_reader(kafka, filled)
+    batch = some(reader, 10)
+    rest = bytes(batch.json(5, len(batch)))
+    for count in (3, 5, 0, -7, 5):
+        batch.release_first(count)
+    assert bytes(batch.json(5, len(batch))) == rest
+    for start, stop in ((0, 1), (4, len(batch)), (0, len(batch))):
+        with pytest.raises(ValueError, match="released"):
+            batch.columns(start, stop, "b", "b", 9)
+    with pytest.raises(ValueError, match="released"):
+        batch.message(4)
+    with pytest.raises(TypeError):
+        batch.release_first("5")
+    batch.release_first(2**40)
+    batch.release()
+    batch.release_first(1)
+    reader.close()
 
 
 def test_close_and_release_in_another_thread(kafka: KafkaSettings, filled: str) -> None:

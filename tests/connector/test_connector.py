@@ -7,12 +7,16 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from members import ReadMember, committed, connector, owners, wait_for_rest
 from support import values, wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.native_reader import NativeMessages, native_module
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
@@ -26,7 +30,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import Record, produce
 
 Make = Callable[..., str]
 Fill = Callable[..., list[Record]]
@@ -193,6 +197,49 @@ def test_merged_streams_register_each_topic_and_read_together(
         (node,) = registry.read([Get(znodes.member_id(group, member.consumer_id))])
         assert isinstance(node, Node)
         assert znodes.decode_registration("", node.data).subscription == dict.fromkeys(topics, 1)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_batches_are_tables_with_both_readers(
+    cluster: Sandbox, kafka: KafkaSettings, make_topic: Make, unique: Unique, native: bool
+) -> None:
+    """The documented columns and types; ``native``: no message becomes a Python object, where the extension is."""
+    topic = make_topic(2)
+    headers = (("h", b"x"), ("h", None))
+    sent = [
+        Record(b"v%d" % i if i % 3 else None, b"" if i % 2 else None, i % 2, 1000 + i, headers * (i % 2))
+        for i in range(100)
+    ]
+    produce(kafka, topic, sent)
+    tables: list[Any] = []
+    with connector(cluster.connect, unique("group")) as member:
+        (stream,) = member.streams({topic: 1}, native=native)[topic]
+        while sum(map(len, tables)) < len(sent):
+            batch = stream.batch(20)
+            assert batch is not None
+            assert isinstance(batch.messages, NativeMessages) == (native and native_module() is not None)
+            tables.append(batch.to_arrow())
+    table = pa.concat_tables(tables).sort_by([("partition", "ascending"), ("offset", "ascending")])
+    assert [(field.name, str(field.type), field.nullable) for field in table.schema] == [
+        ("topic", "string", False),
+        ("partition", "int32", False),
+        ("offset", "int64", False),
+        ("timestamp", "timestamp[ms, tz=UTC]", True),
+        ("timestamp_type", "dictionary<values=string, indices=int8, ordered=0>", True),
+        ("timestamp_raw", "int64", True),
+        ("key", "binary", True),
+        ("value", "binary", True),
+        ("headers", "list<item: struct<key: string, value: binary>>", True),
+    ]
+    assert table.to_pylist() == [
+        {
+            "topic": topic, "partition": one.partition, "offset": offset,
+            "timestamp": datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=one.timestamp_ms or 0),
+            "timestamp_type": "CreateTime", "timestamp_raw": None, "key": one.key, "value": one.value,
+            "headers": [{"key": name, "value": value} for name, value in one.headers] or None,
+        }
+        for number in range(2) for offset, one in enumerate(sent[number::2])
+    ]  # fmt: skip
 
 
 def test_ends_are_reported_on_request(cluster: Sandbox, make_topic: Make, unique: Unique, fill: Fill) -> None:

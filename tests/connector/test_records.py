@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.fetcher import offset_of, partition_of, runs_of, topic_of
 from zkgroup.connector.records import Batch, trimmed
+from zkgroup.errors import MissingExtraError
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
 
@@ -78,3 +82,25 @@ def test_what_was_delivered_before_is_left_out(parts: list[tuple[str, int, list[
         sum(offset_of(m) >= positions[run.partition] for m in batch.messages[run.start : run.stop]) for run in runs
     ]
     assert all(isinstance(run, Run) and run.first == offset_of(cut.messages[run.start]) for run in cut.runs)
+
+
+@given(parts, st.data())
+def test_a_table_has_a_row_for_each_message(parts: list[tuple[str, int, list[int]]], data: st.DataObject) -> None:
+    """In the order of the messages, of the rest of a batch, too; a chunk for each run."""
+    batch = batch_of(parts).after(data.draw(st.integers(0, sum(len(steps) for _, _, steps in parts) - 1)))
+    table = batch.to_arrow()
+    table.validate(full=True)
+    rows = table.select(["topic", "partition", "offset", "value"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        (topic_of(m), partition_of(m), offset_of(m), b"v") for m in batch.messages
+    ]
+    assert {column.num_chunks for column in table.columns} == {len(batch.runs)}
+
+
+def test_a_table_needs_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names what installs it."""
+    monkeypatch.delitem(sys.modules, "zkgroup.clients.kafka.arrow_columns", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match="pyarrow") as raised:
+        batch_of([("a", 0, [1])]).to_arrow()
+    assert "zkgroup[export]" in str(raised.value.remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,10 @@ from exports import InProcess, commit_offsets, files_in, messages_in, published_
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
 from scenes import Scene
+from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.parquet_destination import Destination
@@ -24,8 +27,9 @@ from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_e
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Get, Node
+from zkgroup.protocol.operations import Children, Create, Ensure, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 
 @pytest.fixture(scope="session")
@@ -202,3 +206,27 @@ def scene(
     topic = make_topic(2)
     fill(topic, 20, 2)
     return Scene(in_process, registry, kafka, commit, fill, tmp_path / "out", topic, unique("group"))
+
+
+@pytest.fixture(scope="session")
+def compacted(registry: Registry, kafka: KafkaSettings) -> str:
+    """A compacted topic that was compacted: some offsets are gone from its middle."""
+    name = "compacted"
+    registry.write(Ensure("/config/topics"))
+    config = (
+        b'{"version":1,"config":{"cleanup.policy":"compact","segment.ms":"100","min.cleanable.dirty.ratio":"0.01"}}'
+    )
+    assert registry.write(Create(f"/config/topics/{name}", config)) is None
+    create_topic(registry, name)
+    written = 0
+
+    def shrunk() -> bool:
+        # A record now and then rolls the segment, and what is behind it may be compacted.
+        nonlocal written
+        produce(kafka, name, [Record(b"%d" % i, b"key", 0) for i in range(20)])
+        written += 20
+        with closing(range_consumer(kafka)) as source:
+            return sum(map(len, RangeReader(source).batches(TopicPartition(name, 0), 0, written))) < written
+
+    wait_until(shrunk, 60, "the log is compacted")
+    return name

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, FORMATS, Format
 from zkgroup.clients.kafka.range_reader import memory_size
-from zkgroup.export.model.layout import END_OF_TIME, FORMATS, Format, Layout
-from zkgroup.export.tasks.columns import Columns
 
 TYPES = {0: None, 1: "CreateTime", 2: "LogAppendTime"}
 
@@ -38,7 +38,7 @@ def test_columns_hold_what_the_messages_hold(given_messages: list[dict], counted
     """Every part of every message, whatever mixture a batch is of, also where what they hold was counted before: an
     empty key is one. No type, or −1, is no time; a number that no calendar has is not lost; no headers
     are null."""
-    columns = Columns(Layout())
+    columns = Columns(has_partition=False)
     for before, parts in itertools.pairwise(given_messages):
         parts["offset"] += before["offset"]
     made = [Message(topic="t", partition=0, **parts) for parts in given_messages]
@@ -67,7 +67,7 @@ def test_columns_hold_what_the_messages_hold(given_messages: list[dict], counted
 @pytest.mark.parametrize("count", [1, 500])
 def test_the_common_batch_has_no_null_bitmaps(count: int) -> None:
     """Producers with a clock are the rule: their timestamps are taken over as they lie in memory."""
-    batch, _ = Columns(Layout()).batch(
+    batch, _ = Columns(has_partition=False).batch(
         [Message(topic="t", partition=0, offset=i, timestamp=(1, i), value=b"v") for i in range(count)], 0
     )
     assert batch.column("timestamp").null_count == batch.column("timestamp_type").null_count == 0
@@ -77,14 +77,13 @@ def test_the_common_batch_has_no_null_bitmaps(count: int) -> None:
 
 _WITHOUT_PANDAS = """
 import sys
-from zkgroup.export.tasks.columns import Columns
-from zkgroup.export.model.layout import Layout
+from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
 given = [
     Message(topic="t", partition=0, offset=i, timestamp=(1, i), key=key, value=b"v", headers=[("a", b"b"), ("c", None)])
     for i, key in enumerate([None, b"k"])
 ]
-assert Columns(Layout(())).batch(given, 0)[0].num_rows == 2
+assert Columns().batch(given, 0)[0].num_rows == 2
 assert "pyarrow" in sys.modules and "pandas" not in sys.modules
 """
 
@@ -120,7 +119,7 @@ def test_what_cannot_be_decoded_is_kept_and_counted(
 ) -> None:
     """A key or value that is no text, or no JSON, is null in its column and whole in the raw one; all others are text,
     and a null stays a null. A message counts once, whichever of the two is wrong."""
-    batch, undecodable = Columns(Layout((), "UTC", key, value)).batch(
+    batch, undecodable = Columns(key, value).batch(
         [Message(topic="t", partition=3, offset=i, timestamp=(1, i), key=k, value=v) for i, (k, v) in enumerate(pairs)],
         3,
     )

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, producer
+from zkgroup.clients.kafka.native_reader import EXTENSION_FILE, VARIABLE, native_module
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import PartitionPlan, Slice
@@ -279,23 +280,35 @@ task, settings = pickle.load(sys.stdin.buffer)
 answers = list(task(settings, [(sys.argv[2], 0, 0, 10)])) + list(task(settings, [("missing-topic", 0, 0, 10)]))
 used = {m.__file__ for name, m in sys.modules.items() if name.partition(".")[0] == "zkgroup" and m.__file__}
 assert used and all(file.startswith(sys.argv[1]) for file in used), used
+assert ("zkgroup.clients.kafka._native" in sys.modules) == (sys.argv[3] == "native")
 sys.stdout.buffer.write(pickle.dumps(answers))
 """
 
 
+@pytest.mark.parametrize("reader", ["native", "Python", "foreign"])
 def test_tasks_run_on_the_code_that_travels_with_them(
-    make_topic: MakeTopic, fill: Callable[..., list[Record]], cluster: Sandbox, tmp_path: Path
-) -> None:
-    """What is shipped to a cluster is enough: a task works with that alone, and imports nothing of ours besides."""
+    make_topic: MakeTopic, fill: Callable[..., list[Record]], cluster: Sandbox, tmp_path: Path, reader: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What is shipped to a cluster is enough: a task works with that alone, and imports nothing of ours besides. The
+    extension travels where this process may use it; a task goes without one of another platform."""
     topic = make_topic()
     fill(topic, 10)
+    if reader == "Python":
+        monkeypatch.setenv(VARIABLE, "0")
+    elif (native := native_module()) is None:
+        pytest.skip("there is no native reader: no compiler was here")
+    elif reader == "foreign":
+        foreign = tmp_path / EXTENSION_FILE
+        foreign.write_bytes(b"\x7fELF of another machine")
+        monkeypatch.setattr(native, "__file__", str(foreign))
     code = pack_code(tmp_path / "code.zip")
     out = tmp_path / "out"
     (out / "work").mkdir(parents=True)
     files = FileOptions(out, "work", ("zstd", 1), 1 << 20, {})
     settings = TaskSettings(KafkaSettings(cluster.bootstrap), files, 0.2)
     done = subprocess.run(
-        [sys.executable, "-c", _ELSEWHERE, str(code), topic],
+        [sys.executable, "-c", _ELSEWHERE, str(code), topic, reader],
         input=pickle.dumps((run_task, settings)),
         capture_output=True,
         timeout=60,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.json_check import is_json, is_walked_json
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.layout import (
     NO_DATE,
@@ -24,7 +25,6 @@ from zkgroup.export.model.layout import (
     read_name,
 )
 from zkgroup.export.model.plan_types import Slice
-from zkgroup.export.tasks.json_check import is_json, is_walked_json
 from zkgroup.export.tasks.late_messages import LateCounter, late_of
 
 # Whole, half and quarter hours; a change at a minute past midnight (St. John's until 2011), by half an hour (Lord

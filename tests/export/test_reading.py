@@ -27,7 +27,6 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.range_tasks import describe_overtaken
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.topic_admin import Record, produce
 
 Export = Callable[..., list[PartitionSummary]]
@@ -100,43 +99,6 @@ def test_transactions_are_accounted_for(
     assert values.count(b"committed") == 7
     assert len(values) == rows
     assert record(group).isolation == isolation or "read_committed"
-
-
-@pytest.fixture(scope="module")
-def compacted(registry: Registry, kafka: KafkaSettings) -> str:
-    """A compacted topic that was compacted: some offsets are gone from its middle."""
-    name = "compacted"
-    registry.write(Ensure("/config/topics"))
-    config = (
-        b'{"version":1,"config":{"cleanup.policy":"compact","segment.ms":"100","min.cleanable.dirty.ratio":"0.01"}}'
-    )
-    assert registry.write(Create(f"/config/topics/{name}", config)) is None
-    from zkgroup.sandbox.topic_admin import create_topic
-
-    create_topic(registry, name)
-    written = 0
-
-    def shrunk() -> bool:
-        # A record now and then rolls the segment, and what is behind it may be compacted.
-        nonlocal written
-        produce(kafka, name, [Record(b"%d" % i, b"key", 0) for i in range(20)])
-        written += 20
-        return count(kafka, name) < written
-
-    wait_until(shrunk, 60, "the log is compacted")
-    return name
-
-
-def count(kafka: KafkaSettings, topic: str) -> int:
-    """The messages that are there."""
-    from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
-
-    source = range_consumer(kafka)
-    try:
-        end = log_of(kafka, topic).end
-        return sum(map(len, RangeReader(source).batches(TopicPartition(topic, 0), 0, end)))
-    finally:
-        source.close()
 
 
 def test_compaction_is_accounted_for(

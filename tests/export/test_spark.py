@@ -20,6 +20,7 @@ from spark_cluster import HOME, Standalone, kill_group, python_without, standalo
 from support import fresh_name, numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.native_reader import EXTENSION_FILE, native_module
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.owned_processes import Process
@@ -75,6 +76,15 @@ def jvms_of(word: str) -> list[int]:
     return found
 
 
+def has_mapped(group: int, library: str) -> bool:
+    """Whether a process of a process group has loaded a library from a file that is gone, as those from zips are."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if os.getpgid(int(entry.name)) == group and f"{library} (deleted)" in (entry / "maps").read_text():
+                return True
+    return False
+
+
 def test_executors_elsewhere_run_the_code_that_travels(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -111,7 +121,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """A standalone master with two workers, one of which is SIGKILLed with its executor while tasks write: Spark
-    repeats what was lost, and every message is there once."""
+    repeats what was lost, and every message is there once. The extension has travelled with the code."""
     master, (_, second) = workers
     request: dict[str, Any] = {
         "group": unique("group"), "topics": [topic], "root": str(tmp_path / "out"), "master": master.url,
@@ -129,6 +139,8 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
             return len(list((tmp_path / "out").glob("_zkgroup/*/*/*/*")))
 
         wait_until(lambda: written() > 8, 180, "tasks write")
+        if native_module() is not None:
+            wait_until(lambda: has_mapped(second.id.pid, EXTENSION_FILE), 60, "a task reads with the native reader")
         kill_group(second)
         assert driver.poll() is None
         out, _ = driver.communicate(timeout=240)

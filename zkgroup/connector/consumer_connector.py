@@ -92,8 +92,10 @@ class ConsumerConnector(Closing):
         *,
         key_decoder: Callable[[bytes | None], K] = cast("Any", lambda data: data),
         value_decoder: Callable[[bytes | None], V] = cast("Any", lambda data: data),
+        native: bool = False,
     ) -> dict[str, list[Stream[K, V]]]:
-        """Subscribe to topics, each with a number of streams, and join the group."""
+        """Subscribe to topics, each with a number of streams, and join the group. ``native``: batches come from the
+        native reader, where it is to be had."""
         if not isinstance(topics, Mapping) or not topics:
             raise UsageError(f"{topics!r} are no topics with their streams", 'give streams({"orders": 1})')
         ranges: dict[str, range] = {}
@@ -104,7 +106,7 @@ class ConsumerConnector(Closing):
                 raise UsageError(f"{count!r} streams of topic {topic}", "ask for one or more, or leave the topic out")
             ranges[topic] = range(total, total + count)
             total += count
-        made = self._make_streams(total, key_decoder, value_decoder)
+        made = self._make_streams(total, key_decoder, value_decoder, native=native)
         self._join(topics, total, ranges.__getitem__)
         return {topic: made[numbers.start : numbers.stop] for topic, numbers in ranges.items()}
 
@@ -121,7 +123,7 @@ class ConsumerConnector(Closing):
         """Subscribe to all topics that a filter selects, as they are created and deleted, and join the group.
 
         ``streams_by_filter(TopicFilter("white_list", "metrics-.*"), 2)``: two streams, each with messages of all of
-        these topics. ``native``: their batches come from the native reader, where it is to be had.
+        these topics. ``native`` as for ``streams``.
         """
         if not isinstance(topic_filter, TopicFilter):
             raise UsageError(
@@ -135,7 +137,7 @@ class ConsumerConnector(Closing):
         self, topics: Sequence[str], count: int = 1, *, report_ends: bool = False, native: bool = False
     ) -> list[Stream[bytes | None, bytes | None]]:
         """Subscribe as ``streams({topic: count, …})`` does, with ``count`` streams in all: each has messages of all
-        topics. ``native`` as for ``streams_by_filter``."""
+        topics. ``native`` as for ``streams``."""
         if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
             raise UsageError(f"{topics!r} are no topics", 'give merged_streams(["orders"])')
         for topic in topics:

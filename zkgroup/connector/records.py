@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.fetcher import offset_of, partition_of, topic_of
-from zkgroup.errors import ZkgroupError
+from zkgroup.errors import MissingExtraError, ZkgroupError
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
 
@@ -28,6 +28,21 @@ class Batch:
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
+
+    def to_arrow(self) -> Any:
+        """The messages as a ``pyarrow.Table``, a row each, a chunk for each run. Its memory is its own.
+
+        Columns: ``topic`` string, ``partition`` int32, ``offset`` int64; ``timestamp`` timestamp[ms, UTC],
+        ``timestamp_type`` dictionary of string (``CreateTime``, ``LogAppendTime``), ``timestamp_raw`` int64 (a number
+        that no calendar has; ``timestamp`` is null then); ``key`` and ``value`` binary; ``headers``
+        list<struct<key: string, value: binary>>. All but the first three are null where a message has nothing.
+        Raises ``MissingExtraError`` without pyarrow.
+        """
+        try:
+            from zkgroup.clients.kafka.arrow_columns import make_table
+        except ImportError:
+            raise MissingExtraError("Batch.to_arrow()", "pyarrow", "export") from None
+        return make_table(self.messages, self.runs)
 
     def offsets_before(self, count: int) -> dict[TopicPartition, int]:
         """The next offset of each partition once the first ``count`` messages are consumed."""

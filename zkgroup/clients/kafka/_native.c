@@ -485,7 +485,7 @@ typedef struct {
     PyObject_HEAD
     Handle *handle;     /* counted; NULL when the messages are freed */
     Message **messages; /* owned, as is the array */
-    Py_ssize_t count;
+    Py_ssize_t count, gone; /* messages; the first so many are freed */
     int calls, is_released;
     int64_t value_bytes, key_bytes, header_bytes;
     PyObject *runs, *events;
@@ -993,7 +993,7 @@ static void free_messages(Batch *self) {
     if (handle == NULL || self->calls > 0) return;
     self->handle = NULL;
     if (is_forked(handle)) return; /* locks of librdkafka may have been held by threads that are not here */
-    for (Py_ssize_t i = 0; i < self->count; i++) rk.message_destroy(self->messages[i]);
+    for (Py_ssize_t i = self->gone; i < self->count; i++) rk.message_destroy(self->messages[i]);
     free(self->messages);
     self->messages = NULL;
     handle->users--;
@@ -1016,10 +1016,20 @@ static PyObject *batch_release(PyObject *me, PyObject *nothing) {
     Py_RETURN_NONE;
 }
 
+/* release_first(count): frees the first ``count`` messages now, unless a call works on the batch. */
+static PyObject *batch_release_first(PyObject *me, PyObject *argument) {
+    Batch *self = (Batch *)me;
+    Py_ssize_t count = PyLong_AsSsize_t(argument);
+    if (count == -1 && PyErr_Occurred()) return NULL;
+    if (self->handle == NULL || self->calls > 0 || is_forked(self->handle)) Py_RETURN_NONE;
+    while (self->gone < count && self->gone < self->count) rk.message_destroy(self->messages[self->gone++]);
+    Py_RETURN_NONE;
+}
+
 /* A call on messages ``start`` to ``stop`` begins, until unpin(); 0, with an exception, where they are not there. */
 static int pin(Batch *self, Py_ssize_t start, Py_ssize_t stop) {
     const char *problem = NULL;
-    if (self->handle == NULL || self->is_released) problem = "the batch was released";
+    if (self->handle == NULL || self->is_released || (start >= 0 && start < self->gone)) problem = "the batch was released";
     else if (is_forked(self->handle)) problem = "the batch was made by another process";
     else if (start < 0 || start > stop || stop > self->count) problem = "the batch has no such messages";
     if (problem != NULL) {
@@ -1523,11 +1533,13 @@ static PyObject *batch_columns(PyObject *me, PyObject *arguments) {
     return answer;
 }
 
-/* A number of each message; ``limit`` is the end of time. */
+/* A number of each message; ``limit`` is the end of time, or whether headers count. */
 typedef int64_t NumberOf(const Message *message, int64_t limit);
 
 static int64_t offset_of(const Message *message, int64_t limit) { return message->offset; }
-static int64_t size_of(const Message *message, int64_t limit) { return (int64_t)(message->len + message->key_len); }
+static int64_t size_of(const Message *message, int64_t with_headers) {
+    return (int64_t)(message->len + message->key_len) + (with_headers ? header_bytes(message) : 0);
+}
 static int64_t time_of(const Message *message, int64_t limit) {
     int kind;
     int64_t millis = rk.message_timestamp(message, &kind);
@@ -1551,11 +1563,13 @@ static PyObject *batch_offsets(PyObject *me, PyObject *arguments) {
     return block_of_numbers((Batch *)me, start, stop, offset_of, 0);
 }
 
-/* sizes(start, stop): a block of int64, the bytes of key and value. */
+/* sizes(start, stop, with headers): a block of int64, the bytes of key and value; with what librdkafka keeps for headers,
+ * if asked for. */
 static PyObject *batch_sizes(PyObject *me, PyObject *arguments) {
     Py_ssize_t start, stop;
-    if (!PyArg_ParseTuple(arguments, "nn", &start, &stop)) return NULL;
-    return block_of_numbers((Batch *)me, start, stop, size_of, 0);
+    int with_headers;
+    if (!PyArg_ParseTuple(arguments, "nnp", &start, &stop, &with_headers)) return NULL;
+    return block_of_numbers((Batch *)me, start, stop, size_of, with_headers);
 }
 
 /* times(start, stop, end of time): a block of int64, milliseconds; -1 where a message has no time in a calendar. */
@@ -1622,6 +1636,7 @@ static PyMethodDef batch_methods[] = {
     {"times", batch_times, METH_VARARGS, NULL},
     {"message", batch_message, METH_O, NULL},
     {"release", batch_release, METH_NOARGS, NULL},
+    {"release_first", batch_release_first, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef batch_attributes[] = {
     {"runs", batch_runs, NULL, NULL, NULL},               /* [(topic, partition, start, stop, first, next), …] */
@@ -1671,7 +1686,7 @@ PyMODINIT_FUNC PyInit__native(void) {
                   PyModule_AddObjectRef(module, "NativeError", NativeError) == 0 &&
                   PyModule_AddObjectRef(module, "Reader", reader) == 0 &&
                   /* native_reader.py names the same number, and takes no extension of another source. */
-                  PyModule_AddIntConstant(module, "interface", 1) == 0 &&
+                  PyModule_AddIntConstant(module, "interface", 2) == 0 &&
                   PyModule_AddStringConstant(module, "librdkafka", rk.version_str()) == 0;
     Py_XDECREF(reader);
     if (is_done) return module;

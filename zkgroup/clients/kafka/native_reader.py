@@ -6,12 +6,16 @@ off. ``Fetcher`` does the same in Python. ``open_reader`` chooses.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import select
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
+from zipimport import zipimporter
 
 from zkgroup.clients.kafka import fetcher
 from zkgroup.clients.kafka.client import (
@@ -38,7 +42,10 @@ VARIABLE: Final = "ZKGROUP_NATIVE"
 #: Python's levels of syslog's, by their numbers, as confluent-kafka has them.
 _LEVELS: Final = (50, 50, 50, 40, 30, 20, 20, 10)
 #: Raised with every change of the extension's functions: a checkout keeps an extension that was built before.
-INTERFACE: Final = 1
+INTERFACE: Final = 2
+#: The extension's name and file.
+EXTENSION: Final = "zkgroup.clients.kafka._native"
+EXTENSION_FILE: Final = "_native.abi3.so"
 #: Messages in a batch at most.
 MAX_MESSAGES: Final = 4000
 
@@ -48,14 +55,34 @@ def native_module() -> ModuleType | None:
     if os.environ.get(VARIABLE) == "0":
         return None
     try:
-        from zkgroup.clients.kafka import _native
-    except ImportError as error:
+        found = _import_extension()
+    except (ImportError, OSError) as error:
         log.debug("no native reader: %s", error)
         return None
-    if getattr(_native, "interface", 0) != INTERFACE:
+    if getattr(found, "interface", 0) != INTERFACE:
         log.debug("no native reader: the extension is of another source; install again to build it")
         return None
-    return _native
+    return found
+
+
+def _import_extension() -> ModuleType:
+    """Import the C extension. The system loads no library out of a zip, as which the code of an export travels to a
+    cluster's executors: there a copy is loaded, which is removed at once. Raises ``ImportError`` or ``OSError``."""
+    packed = __spec__.loader
+    if EXTENSION in sys.modules or not isinstance(packed, zipimporter):
+        return importlib.import_module(EXTENSION)
+    import tempfile  # takes 5 ms, and is for executors alone
+
+    file = str(Path(__file__).with_name(EXTENSION_FILE))
+    with tempfile.NamedTemporaryFile(suffix=EXTENSION_FILE) as copy:
+        copy.write(packed.get_data(file))
+        copy.flush()
+        spec = importlib.util.spec_from_file_location(EXTENSION, copy.name)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+    module.__file__ = file
+    sys.modules[EXTENSION] = module
+    return module
 
 
 def reader_in_use() -> str:
@@ -145,9 +172,9 @@ class NativeMessages(Sequence[Message]):
         """The offset of each message."""
         return memoryview(self.batch.offsets(self.start, self.stop)).cast("q")
 
-    def sizes(self) -> memoryview[int]:
-        """The bytes of each message's key and value."""
-        return memoryview(self.batch.sizes(self.start, self.stop)).cast("q")
+    def sizes(self, *, headers: bool = False) -> memoryview[int]:
+        """The bytes of each message's key and value, and of what librdkafka keeps for its ``headers``."""
+        return memoryview(self.batch.sizes(self.start, self.stop, headers)).cast("q")
 
     def times(self, end: int) -> memoryview[int]:
         """Milliseconds since 1970 of each message; -1 where it has no time between 0 and ``end``."""

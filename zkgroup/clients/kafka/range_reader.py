@@ -193,7 +193,8 @@ class RangeReader:
         self.hole: Hole | None = None
 
     def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Messages]:
-        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty batches bounded in bytes.
+        """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty batches bounded in bytes. The
+        native reader may free a batch when the next is asked for.
 
         When it is exhausted, ``hole`` is a tail that has vanished from the log. Raises
         ``OffsetOutOfRangeError`` where the log no longer has the range, ``NotFoundError`` where the partition is
@@ -207,7 +208,7 @@ class RangeReader:
         while position < end:
             batch, events = self._fetch(end - position)
             heard = bool(batch)
-            complete = bool(batch) and _offset(batch[-1]) >= end
+            complete = bool(batch) and bounds(batch)[1] >= end
             if complete:
                 batch = _below(batch, end)
             if batch:
@@ -242,11 +243,18 @@ class RangeReader:
         return [message for message in batch if message.error() is None], events
 
     def _native_pieces(self, batch: NativeMessages) -> Iterator[NativeMessages]:
-        """As ``_pieces``. Keys and headers are looked at alike."""
+        """As ``_pieces``: each piece is freed when the next is asked for. Keys and headers are looked at alike."""
         self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _LARGE
-        count = max(1, len(batch) * _BATCH_BYTES // max(1, batch.size)) if batch.size > 2 * _BATCH_BYTES else len(batch)
-        for start in range(0, len(batch), count):
-            yield batch[start : start + count]
+        if batch.size <= 2 * _BATCH_BYTES:
+            yield batch
+            return
+        start = size = 0
+        for place, more in enumerate(batch.sizes(headers=True), 1):
+            size += more
+            if size >= _BATCH_BYTES or place == len(batch):
+                yield batch[start:place]
+                batch.batch.release_first(batch.start + place)
+                start, size = place, 0
 
     def _adapt(self, batch: list[Message]) -> MemorySize:
         """Ask for as many messages as fit; what these hold."""
@@ -416,10 +424,21 @@ def _below(batch: list[Message] | NativeMessages, end: int) -> list[Message] | N
     return [message for message in batch if _offset(message) < end]
 
 
+def bounds(messages: Sequence[Message]) -> tuple[int, int]:
+    """The first offset and the last."""
+    if isinstance(messages, NativeMessages):
+        offsets = messages.offsets()
+        return offsets[0], offsets[-1]
+    return _offset(messages[0]), _offset(messages[-1])
+
+
 def _next_position(partition: TopicPartition, position: int, batch: Sequence[Message]) -> int:
     """The position behind ``batch``, which must go on where the last one ended: nothing twice, nothing foreign."""
-    first, last = _offset(batch[0]), _offset(batch[-1])
-    where = batch[0].topic(), batch[0].partition()
+    first, last = bounds(batch)
+    if isinstance(batch, NativeMessages):
+        where: tuple[str | None, int | None] = batch.batch.runs[0][:2]
+    else:
+        where = batch[0].topic(), batch[0].partition()
     if first < position or last - first + 1 < len(batch) or where != partition:
         raise ZkgroupError(f"{partition}: offsets {first} to {last} came at position {position}", "report this")
     return last + 1

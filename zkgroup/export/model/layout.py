@@ -25,13 +25,12 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.plan_types import Slice
 
 Part = Literal["partition", "date", "hour"]
-Format = Literal["bytes", "text", "json"]
 PARTS: Final[tuple[Part, ...]] = ("partition", "date", "hour")
-FORMATS: Final[tuple[Format, ...]] = ("bytes", "text", "json")
 
 #: Date and hour of messages without a usable time.
 NO_DATE: Final = "0001-01-01"
@@ -40,11 +39,6 @@ NO_HOUR: Final = "-1"
 Period: TypeAlias = int | None
 
 _DAY, _HOUR, _QUARTER = 86_400, 3_600, 900
-# 9999-12-30: behind it local times leave the calendar.
-_LAST: Final = 253_402_128_000
-#: Milliseconds since 1970: timestamps from here on are in no calendar, and readers cannot read, or show them. None of
-#: Kafka's is below 0.
-END_OF_TIME: Final = _LAST * 1000
 _CACHED: Final = 100_000
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _NAME = re.compile(
@@ -245,7 +239,7 @@ class Calendar:
 
     def _periods_in(self, start: int) -> int | list[tuple[int, int]] | None:
         """The period of a quarter of an hour; where it has several, each with the second that it begins at."""
-        if start >= _LAST:
+        if start * 1000 >= END_OF_TIME:
             return None
         end = start + _QUARTER
         changes = [start]

@@ -27,6 +27,7 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 
 import zkgroup
+from zkgroup.clients.kafka.native_reader import EXTENSION_FILE, native_module
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import spark_failures
@@ -314,9 +315,12 @@ def _has_ended(jvm: SparkJvm, error: Exception) -> bool:
 
 
 def pack_code(target: Path) -> Path:
-    """A zip of what tasks import of zkgroup."""
+    """A zip of what tasks import of zkgroup, with the C extension where this process may use it: executors that cannot
+    load it use the Python reader."""
     root = Path(zkgroup.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        if (native := native_module()) is not None:
+            archive.write(str(native.__file__), f"zkgroup/clients/kafka/{EXTENSION_FILE}")
         for part in (".", "config", "protocol", "clients", "clients/kafka", *(f"export/{layer}" for layer in _TRAVEL)):
             for path in sorted((root / part).glob("*.py")):
                 archive.write(path, Path("zkgroup", path.relative_to(root)))

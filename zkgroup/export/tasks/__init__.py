@@ -2,5 +2,5 @@
 
 ``export_task`` (reads ranges, writes files, accounts for every offset) with ``task_data`` (its input and its answers),
 ``task_results`` (answers before the job ends), ``parquet_files`` (many open files, in bounded memory), ``staging``
-(where they grow), ``columns`` with ``json_check``, and ``late_messages``.
+(where they grow), and ``late_messages``. Columns are made by ``clients.kafka.arrow_columns``.
 """

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.native_source import NativeSource
-from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.clients.kafka.range_reader import RangeReader, bounds, range_consumer, range_source
 from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.accounting import GapCollector, count_gaps
 from zkgroup.export.model.intervals import Interval
@@ -107,7 +107,7 @@ class _Source:
     def get(self) -> Consumer | NativeSource:
         """The consumer; a new one at first, and after ``close``."""
         if self._consumer is None:
-            self._consumer = range_consumer(self._settings, large=self.is_large)
+            self._consumer = range_source(self._settings, large=self.is_large)
         return self._consumer
 
     def become_large(self) -> None:
@@ -218,11 +218,10 @@ class _Reading:
 
 def _account(messages: list[Message] | NativeMessages) -> tuple[int, int, int, Iterable[int]]:
     """For ``GapCollector.add``."""
-    if isinstance(messages, NativeMessages):
-        offsets: Sequence[int] = messages.offsets()
-        return offsets[0], offsets[-1], len(offsets), offsets
-    first, last = cast("int", messages[0].offset()), cast("int", messages[-1].offset())
-    return first, last, len(messages), cast("Iterator[int]", map(Message.offset, messages))
+    offsets: Iterable[Any] = (
+        messages.offsets() if isinstance(messages, NativeMessages) else map(Message.offset, messages)
+    )
+    return *bounds(messages), len(messages), offsets
 
 
 def _sizes(messages: list[Message] | NativeMessages) -> Iterable[int]:

@@ -13,7 +13,7 @@ large values in the footer. The footer's metadata says where the file comes from
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -22,12 +22,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages
-from zkgroup.clients.kafka.range_reader import Batch, memory_size
-from zkgroup.export.model.layout import END_OF_TIME, Period
+from zkgroup.clients.kafka.range_reader import Batch, bounds, memory_size
+from zkgroup.export.model.layout import Layout, Period
 from zkgroup.export.model.plan_types import OffsetRange, Slice
-from zkgroup.export.tasks.columns import Columns, time_of
 from zkgroup.export.tasks.late_messages import LateCounter
 from zkgroup.export.tasks.staging import Staging, WorkFile
 from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
@@ -66,6 +67,11 @@ _Messages: TypeAlias = list[Message] | NativeMessages
 _Folder: TypeAlias = tuple[str, int, Period]
 
 
+def columns_of(layout: Layout) -> Columns:
+    """The columns of a destination's files. What is a folder is none."""
+    return Columns(layout.key, layout.value, has_partition="partition" not in layout.by)
+
+
 @dataclass
 class _Load:
     """What all open files of a task have together."""
@@ -83,7 +89,7 @@ class TaskFiles:
     def __init__(self, options: FileOptions) -> None:
         self._options = options
         self._layout = options.layout
-        self._columns = Columns(options.layout)
+        self._columns = columns_of(options.layout)
         self._staging = Staging(options.destination, options.folder)
         self._calendar = options.layout.calendar() if options.layout.timed else None
         self._horizon = None if self._calendar is None else self._calendar.period(options.planned)
@@ -145,32 +151,21 @@ class TaskFiles:
         """The messages by their periods."""
         if self._calendar is None:
             return ((None, messages),)
-        if isinstance(messages, NativeMessages):
-            times = messages.times(END_OF_TIME)
-            low = min(times)
-            same, period = self._calendar.period_of_all(low, max(times)) if low > 0 else (False, None)
-            if same:
-                self._late.add(period, len(messages))
-                return ((period, messages),)
-            periods = [self._calendar.period(None if time < 0 else time) for time in times]
-            starts = [0, *(place for place, (one, next_) in enumerate(pairwise(periods), 1) if one != next_)]
-            if len(starts) * _SHORT <= len(messages):
-                stretches = [*pairwise(starts), (starts[-1], len(messages))]
-                for start, end in stretches:
-                    self._late.add(periods[start], end - start)
-                return [(periods[start], messages[start:end]) for start, end in stretches]
-            messages = list(messages)
-        # Most often all are of one quarter of an hour. Those without a time have −1 or 0 there.
-        _, millis = zip(*map(Message.timestamp, messages), strict=True)
-        low = min(millis)
-        same, period = self._calendar.period_of_all(low, max(millis)) if low > 0 else (False, None)
+        # Most often all are of one quarter of an hour.
+        times = _times(messages)
+        same, period = self._calendar.period_of_all(min(times), max(times))
         if same:
             self._late.add(period, len(messages))
             return ((period, messages),)
+        periods = [self._calendar.period(None if time < 0 else time) for time in times]
+        starts = [0, *(place for place, (one, next_) in enumerate(pairwise(periods), 1) if one != next_)]
+        stretches = [*pairwise(starts), (starts[-1], len(messages))]
+        for start, end in stretches:
+            self._late.add(periods[start], end - start)
+        if len(stretches) * _SHORT <= len(messages):
+            return [(periods[start], messages[start:end]) for start, end in stretches]
         dealt: dict[Period, list[Message]] = {}
-        for message in messages:
-            period = self._calendar.period(time_of(message))
-            self._late.add(period, 1)
+        for period, message in zip(periods, messages, strict=True):
             dealt.setdefault(period, []).append(message)
         return dealt.items()
 
@@ -181,7 +176,7 @@ class TaskFiles:
             self._close(folder)
         file = self._files.pop(folder, None) or _File(self._options, self._columns, self._staging, self._load)
         self._files[folder] = file
-        first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+        first, last = bounds(messages)
         start = first if self._layout.timed else self._tile
         file.add(messages, Slice(self._piece.partition.partition, start, last + 1, len(messages)), self._stretch)
         self._tile = last + 1
@@ -231,6 +226,13 @@ class TaskFiles:
         topic, partition, period = folder
         self._finished.append(file.close(topic, self._layout.folder(topic, partition, period)))
         del self._files[folder]
+
+
+def _times(messages: _Messages) -> Sequence[int]:
+    """Milliseconds since 1970; -1 where a message has no time that is in a calendar."""
+    if isinstance(messages, NativeMessages):
+        return messages.times(END_OF_TIME)
+    return [ms if kind > 0 and 0 <= ms < END_OF_TIME else -1 for kind, ms in map(Message.timestamp, messages)]
 
 
 class _File:

@@ -1,9 +1,9 @@
 """Messages → Arrow columns. Every step over messages is a C call under ``map``: 0.4 µs a message, no Python in between.
 
-The columns: ``partition`` int32 (where it is no folder), ``offset`` int64, ``timestamp`` timestamp[ms, UTC] or null,
+The columns: ``partition`` int32 (unless it is a folder), ``offset`` int64, ``timestamp`` timestamp[ms, UTC] or null,
 ``timestamp_type`` string (``CreateTime``, ``LogAppendTime``, as Kafka names them) or null, ``timestamp_raw`` int64
 (see below), ``key`` and ``value`` or null, ``headers`` list<struct<key: string, value: binary>>, null where a message
-has none. What is a folder is no column (see ``layout``).
+has none.
 
 ``key`` and ``value`` are binary, or strings where they are to be text or JSON. What is not, is null there, and its
 bytes are in ``key_raw`` or ``value_raw``, which are null for all others. So with ``timestamp``: a number that is no
@@ -24,11 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.json_check import is_json, is_text
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format
 from zkgroup.clients.kafka.message_headers import UNREADABLE, headers_of
+from zkgroup.clients.kafka.native_columns import native_columns
 from zkgroup.clients.kafka.native_reader import NativeMessages
-from zkgroup.export.model.layout import END_OF_TIME, Format, Layout
-from zkgroup.export.tasks.json_check import is_json, is_text
-from zkgroup.export.tasks.native_columns import native_columns
+from zkgroup.protocol.ledger import Run
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -82,22 +83,6 @@ _COUNT: Final = _numbers(pa.int64(), "n", range(8192))
 _TYPE_NAMES: Final = _binary([b"", b"CreateTime", b"LogAppendTime"]).cast(pa.string())
 
 
-def schema_of(layout: Layout) -> Any:
-    """The columns of a destination's files."""
-    fields = [
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", _TIMESTAMP),
-        pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string())),
-        pa.field("timestamp_raw", pa.int64()),
-        *_fields_of("key", layout.key),
-        *_fields_of("value", layout.value),
-        pa.field("headers", HEADERS),
-    ]
-    if "partition" not in layout.by:
-        fields.insert(0, pa.field("partition", pa.int32(), nullable=False))
-    return pa.schema(fields)
-
-
 def _fields_of(name: str, kind: Format) -> list[Any]:
     if kind == "bytes":
         return [pa.field(name, pa.binary())]
@@ -105,11 +90,25 @@ def _fields_of(name: str, kind: Format) -> list[Any]:
 
 
 class Columns:
-    """Makes columns in a layout."""
+    """Makes columns, keys and values of which are to be in a format. ``has_partition``: whether that is one."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.schema = schema_of(layout)
-        self._layout = layout
+    def __init__(self, key: Format = "bytes", value: Format = "bytes", *, has_partition: bool = True) -> None:
+        self._key = key
+        self._value = value
+        self._has_partition = has_partition
+        partition = [pa.field("partition", pa.int32(), nullable=False)] if has_partition else []
+        self.schema = pa.schema(
+            [
+                *partition,
+                pa.field("offset", pa.int64(), nullable=False),
+                pa.field("timestamp", _TIMESTAMP),
+                pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string())),
+                pa.field("timestamp_raw", pa.int64()),
+                *_fields_of("key", key),
+                *_fields_of("value", value),
+                pa.field("headers", HEADERS),
+            ]
+        )
 
     def batch(
         self, messages: Sequence[Message], partition: int, *, keys: bool = True, headers: bool = True
@@ -117,12 +116,12 @@ class Columns:
         """``messages`` of a partition, which hold no error events, as one ``RecordBatch`` of ``schema``; and how many
         of them cannot be decoded. ``keys``, ``headers``: whether any may have some."""
         if isinstance(messages, NativeMessages):
-            return native_columns(messages, partition, self._layout, self.schema, _TYPE_NAMES)
+            return native_columns(messages, partition, self._key, self._value, self.schema, _TYPE_NAMES)
         count = len(messages)
         heads = headers_of(messages) if headers else []
         bad_heads = {place for place, one in enumerate(heads) if one is UNREADABLE} if UNREADABLE in heads else set()
-        key, bad_keys = _decoded(list(map(Message.key, messages)) if keys else [None] * count, self._layout.key)
-        value, bad_values = _decoded(list(map(Message.value, messages)), self._layout.value)
+        key, bad_keys = _decoded(list(map(Message.key, messages)) if keys else [None] * count, self._key)
+        value, bad_values = _decoded(list(map(Message.value, messages)), self._value)
         columns = [
             _offsets(messages),
             *_times(list(map(Message.timestamp, messages))),
@@ -130,10 +129,21 @@ class Columns:
             *value,
             _headers(heads) if any(heads) else pa.nulls(count, HEADERS),
         ]
-        if "partition" not in self._layout.by:
+        if self._has_partition:
             columns.insert(0, _numbers(pa.int32(), "i", array("i", [partition]) * count))
         bad = len(bad_keys | bad_values | bad_heads) if bad_keys or bad_values or bad_heads else 0
         return pa.RecordBatch.from_arrays(columns, schema=self.schema), bad
+
+
+def make_table(messages: Sequence[Message], runs: Sequence[Run]) -> Any:
+    """A ``pyarrow.Table`` of all columns, and ``topic`` (string) before them; a chunk for each run."""
+    columns = Columns()
+    batches, topics = [], []
+    for run in runs:
+        batches.append(columns.batch(messages[run.start : run.stop], run.partition.partition)[0])
+        topics.append(_binary([run.partition.topic.encode()] * (run.stop - run.start)).cast(pa.string()))
+    table = pa.Table.from_batches(batches, columns.schema)
+    return table.add_column(0, pa.field("topic", pa.string(), nullable=False), pa.chunked_array(topics, pa.string()))
 
 
 def _offsets(messages: Sequence[Message]) -> Any:
@@ -198,9 +208,3 @@ def _times(pairs: Sequence[tuple[int, int]]) -> tuple[Any, Any, Any]:
         raw = pc.if_else(pc.and_not(known, usable), numbers, None)
         types, timestamps = pc.if_else(known, types, None), pc.if_else(usable, timestamps, None)
     return timestamps, pa.DictionaryArray.from_arrays(types, _TYPE_NAMES), raw
-
-
-def time_of(message: Message) -> int | None:
-    """A message's timestamp in milliseconds since 1970; None where it has none that is in a calendar."""
-    kind, ms = message.timestamp()
-    return ms if kind > 0 and 0 <= ms < END_OF_TIME else None

@@ -1,4 +1,4 @@
-"""The columns of ``columns``, put together from what the native reader gives: no Python object for a message."""
+"""The columns of ``arrow_columns``, put together from what the native reader gives: no Python object for a message."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format
 from zkgroup.clients.kafka.native_reader import NativeMessages
-from zkgroup.export.model.layout import END_OF_TIME, Format, Layout
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka._native import Headers, Numbers, Strings
@@ -17,13 +17,13 @@ _CODES: Final[dict[Format, Any]] = {"bytes": "b", "text": "t", "json": "j"}
 
 
 def native_columns(
-    messages: NativeMessages, partition: int, layout: Layout, schema: Any, types: Any
+    messages: NativeMessages, partition: int, key: Format, value: Format, schema: Any, types: Any
 ) -> tuple[Any, int]:
     """A ``RecordBatch`` of ``schema``, and how many messages cannot be decoded. ``types``: the names of timestamps'
     types."""
     count = len(messages)
     offsets, times, kinds, raw_times, keys, raw_keys, values, raw_values, headers, bad = messages.batch.columns(
-        messages.start, messages.stop, _CODES[layout.key], _CODES[layout.value], END_OF_TIME
+        messages.start, messages.stop, _CODES[key], _CODES[value], END_OF_TIME
     )
     columns = {
         "offset": _numbers(pa.int64(), count, offsets),
