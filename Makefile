@@ -13,13 +13,14 @@ DEMO_RELEASES := 1.1.1
 TEST_RELEASES := 1.1.1 0.8.2.2 0.10.2.2 3.9.1
 # Side by side, each with servers of its own; worksteal keeps a file's tests together as long as it can.
 PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal --durations 25
+READER_TESTS := tests/clients tests/connector tests/export tests/commands/test_messages.py $(wildcard tests/commands/test_consume*.py)
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all package releases sim faults steady lint format bench clean java shells
+.PHONY: help setup demo test test-all test-python package releases sim faults steady lint format bench clean java shells
 
 help: ## show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: java $(INSTALLED) ## set up everything, and run nothing
 	@$(BIN)/python scripts/prepare_servers.py $(DEMO_RELEASES)
@@ -34,6 +35,10 @@ test: setup shells lint ## style, types, and all tests but the long ones
 test-all: setup shells lint ## every test, with every release of Kafka
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
 	@$(PYTEST) --long
+
+test-python: setup ## the tests that read messages, with the Python reader instead of the native one
+	@$(BIN)/python scripts/prepare_servers.py $(TEST_RELEASES)
+	@ZKGROUP_NATIVE=0 $(PYTEST) $(READER_TESTS)
 
 package: setup ## build sdist and wheel, and run them where nothing of this checkout is: PYTHON=… chooses another
 	@$(BIN)/python scripts/prepare_servers.py $(DEMO_RELEASES)

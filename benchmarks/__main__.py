@@ -44,7 +44,7 @@ def main() -> None:
             return
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, Sandbox("benchmarks", heap_mb=1024, under_load=True) as sandbox:
-        bench = Bench(sandbox, Path(folder), options.messages)
+        bench = Bench(sandbox, Path(folder), options.messages, options.size)
         if {"count", "values", "memory"} & set(wanted):
             bench.fill(options.size)
         if "count" in wanted:
@@ -52,7 +52,7 @@ def main() -> None:
         if "values" in wanted:
             rows += values(bench, options.rounds)
         if "memory" in wanted:
-            rows.append(memory(bench, min(2, options.rounds)))
+            rows += memory(bench, min(2, options.rounds))
         if "rebalance" in wanted:
             rows += rebalance(sandbox, options.rounds, options.partitions)
         if "list" in wanted:

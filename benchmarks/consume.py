@@ -7,12 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import confluent_kafka
 
-from benchmarks.measure import ZKGROUP, Row, in_turn, run
+from benchmarks.measure import ZKGROUP, Row, all_in_turn, in_turn, run
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.java_runtime import find_java, install_words
@@ -24,6 +25,11 @@ from zkgroup.sandbox.topic_admin import create_topic
 
 PARTITIONS = 4
 TOPIC = "bench"
+#: Of one partition, which one handle of librdkafka reads: two read ``TOPIC``.
+SINGLE = "bench-single"
+LARGE, LARGE_SIZE = "bench-large", 1000
+#: The most memory that a member may take, in MB.
+MEMORY_GOAL = 150
 NULL = Path(os.devnull)
 COUNT_PROGRAM = """
 import sys, time
@@ -33,13 +39,18 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 connect, group, topic, wanted = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 config = ConsumerConfig(group_id=group, auto_offset_reset="smallest", auto_commit_interval_ms=1000)
 with Connector(config, ZooKeeperSettings(connect)) as connector:
-    (stream,) = connector.merged_streams([topic])
+    (stream,) = connector.merged_streams([topic], native=True)
     start, count = time.monotonic(), 0
     while count < wanted and (batch := stream.batch(10)):
         count += len(batch.messages)
     print(f"rate {count / (time.monotonic() - start):.0f}")
     stream.mark()
 """
+
+
+Command = Callable[[], list[str]]
+#: A peer's name, how many times better than it zkgroup has to be, and its command.
+Peer = tuple[str, float, Command]
 
 
 @dataclass(slots=True)
@@ -49,29 +60,31 @@ class Bench:
     sandbox: Sandbox
     folder: Path
     messages: int
+    size: int
     groups: int = 0
 
-    def fill(self, size: int) -> None:
-        """Fill the topic with messages of ``size`` bytes, in numeric order, dealt out to the partitions."""
+    def fill(self, size: int, topic: str = TOPIC, partitions: int = PARTITIONS, messages: int | None = None) -> None:
+        """Fill a topic with messages of ``size`` bytes, in numeric order, dealt out to the partitions."""
+        messages = self.messages if messages is None else messages
         with self.sandbox.registry() as registry:
-            create_topic(registry, TOPIC, PARTITIONS)
+            create_topic(registry, topic, partitions)
         settings = KafkaSettings(self.sandbox.bootstrap)
         client = producer(settings, linger_ms=50, batch_size=1_000_000, queue_buffering_max_messages=1_000_000)
-        for number in range(self.messages):
+        for number in range(messages):
             value = (b"%012d " % number).ljust(size, b"x")
             while True:
                 try:
-                    client.produce(TOPIC, value, partition=number % PARTITIONS)
+                    client.produce(topic, value, partition=number % partitions)
                     break
                 except BufferError:
                     client.poll(0.1)
             if number % 10_000 == 0:
                 client.poll(0)
         client.flush(120)
-        found = log_offsets(settings, [TopicPartition(TOPIC, p) for p in range(PARTITIONS)], 10)
+        found = log_offsets(settings, [TopicPartition(topic, p) for p in range(partitions)], 10)
         total = sum(log.end for log in found.values() if isinstance(log, LogRange))
-        if total != self.messages:
-            raise SystemExit(f"the topic holds {total} messages, not {self.messages}")
+        if total != messages:
+            raise SystemExit(f"topic {topic} has {total} messages, not {messages}")
 
     def group(self) -> str:
         """A group that has never been."""
@@ -88,17 +101,35 @@ class Bench:
             *("-cp", kafka_class_path("1.1.1"), main, *arguments),
         ]
 
-    def zkgroup(self, *options: str) -> list[str]:
-        """``zkgroup consume`` of the whole topic as a member of a new group, with auto-commit."""
+    def console(self) -> list[str]:
+        """The Scala consumer, which prints the values of the topic as a member of a new group."""
+        properties = self.folder / "consumer.properties"
+        properties.write_text(f"group.id={self.group()}\nauto.offset.reset=smallest\n", encoding="utf-8")
+        return self.java(
+            "kafka.tools.ConsoleConsumer",
+            *("--zookeeper", self.sandbox.connect, "--topic", TOPIC, "--consumer.config", str(properties)),
+            *("--max-messages", str(self.messages)),
+        )
+
+    def kcat(self, program: str, topic: str, *options: str) -> list[str]:
+        """kcat, which prints a topic in no group."""
+        return [program, "-C", "-b", self.sandbox.bootstrap, "-t", topic, "-o", "beginning", "-e", "-q", *options]
+
+    def loop(self, program: Path, topic: str, partitions: int) -> list[str]:
+        """The C loop, which prints the values of a topic in no group."""
+        return [str(program), librdkafka(), self.sandbox.bootstrap, topic, str(partitions), str(self.messages)]
+
+    def zkgroup(self, *options: str, topic: str = TOPIC, messages: int | None = None) -> list[str]:
+        """``zkgroup consume`` of a whole topic as a member of a new group, with auto-commit."""
         return [
-            *(ZKGROUP, "consume", TOPIC, "-z", self.sandbox.connect, "--group", self.group(), "--from-beginning"),
-            *("-X", "auto.commit.interval.ms=1000", "--max-messages", str(self.messages), *options),
+            *(ZKGROUP, "consume", topic, "-z", self.sandbox.connect, "--group", self.group(), "--from-beginning"),
+            *("-X", "auto.commit.interval.ms=1000", "--max-messages", str(messages or self.messages), *options),
         ]
 
 
 def count_only(bench: Bench, rounds: int) -> Row:
     """Messages a second once reading has begun; both are full members with auto-commit."""
-    row = Row("consume, count only", "ConsumerPerformance, 4 threads", "msg/s", "more", 1.5)
+    row = Row("consume, count only", "ConsumerPerformance, 4 threads", "msg/s", "more", 3)
 
     def theirs() -> float:
         command = bench.java(
@@ -117,43 +148,40 @@ def count_only(bench: Bench, rounds: int) -> Row:
 
 
 def values(bench: Bench, rounds: int) -> list[Row]:
-    """Printing values: whole processes, start-up and leaving included."""
-    properties = bench.folder / "consumer.properties"
+    """Printing messages: whole processes, start-up and leaving included. kcat and the C loop are left out where they
+    cannot be had."""
+    kcat, loop, large = find_kcat(), compile_loop(bench.folder), max(1, bench.messages // 5)
+    bench.fill(bench.size, SINGLE, 1)
+    bench.fill(LARGE_SIZE, LARGE, messages=large)
+    tokens = "%t %p %o %s\\n"
 
-    def console() -> float:
-        properties.write_text(f"group.id={bench.group()}\nauto.offset.reset=smallest\n", encoding="utf-8")
-        command = bench.java(
-            "kafka.tools.ConsoleConsumer",
-            *("--zookeeper", bench.sandbox.connect, "--topic", TOPIC, "--consumer.config", str(properties)),
-            *("--max-messages", str(bench.messages)),
-        )
-        return bench.messages / run(command, output=NULL).seconds
+    def by_kcat(goal: float, *options: str, topic: str = TOPIC) -> list[Peer]:
+        name = " ".join(["kcat -C", *options[:1]])
+        return [(name, goal, lambda: bench.kcat(kcat, topic, *options))] if kcat is not None else []
 
-    def ours() -> float:
-        return bench.messages / run(bench.zkgroup(), output=NULL).seconds
+    def by_loop(goal: float, topic: str, partitions: int) -> list[Peer]:
+        return [("C loop", goal, lambda: bench.loop(loop, topic, partitions))] if loop is not None else []
 
-    rows = [in_turn(Row("consume, values", "ConsoleConsumer", "msg/s", "more", 5), rounds, console, ours)]
-    if (loop := compile_loop(bench.folder)) is not None:
-        command = [str(loop), librdkafka(), bench.sandbox.bootstrap, TOPIC, str(PARTITIONS), str(bench.messages)]
-        limit = Row("consume, values", "C loop, one consumer, no group", "msg/s", "more", 1.1)
-        rows.append(in_turn(limit, rounds, lambda: bench.messages / run(command, output=NULL).seconds, ours))
-    kcat = find_kcat()
-    if kcat is not None:
-        for work, theirs, options, goal in (
-            ("consume, values", [], [], 1.8),
-            ("consume, `%t %p %o %s\\n`", ["-f", "%t %p %o %s\\n"], ["--format", "%t %p %o %s\\n"], 5.0),
-            ("consume, JSON lines", ["-J"], ["--output", "json"], 12.0),
-        ):
-            row = Row(work, " ".join(["kcat -C", *theirs[:1]]), "msg/s", "more", goal)
-            command = [kcat, "-C", "-b", bench.sandbox.bootstrap, "-t", TOPIC, "-o", "beginning", "-e", "-q", *theirs]
-            in_turn(
-                row,
-                rounds,
-                lambda command=command: bench.messages / run(command, output=NULL).seconds,  # type: ignore[misc]
-                lambda options=options: bench.messages / run(bench.zkgroup(*options), output=NULL).seconds,  # type: ignore[misc]
-            )
-            rows.append(row)
-    return rows
+    def compare(work: str, peers: list[Peer], ours: Command, count: int = bench.messages) -> list[Row]:
+        def rate(command: Command) -> Callable[[], float]:
+            return lambda: count / run(command(), output=NULL).seconds
+
+        rows = [Row(work, peer, "msg/s", "more", goal) for peer, goal, _ in peers]
+        return all_in_turn(rows, rounds, [rate(command) for _, _, command in peers], rate(ours)) if rows else []
+
+    peers = [("ConsoleConsumer", 5.0, bench.console), *by_kcat(1.8), *by_loop(1.1, TOPIC, PARTITIONS)]
+    return [
+        *compare("consume, values", peers, bench.zkgroup),
+        *compare("consume, values, 1 partition", by_loop(0.8, SINGLE, 1), lambda: bench.zkgroup(topic=SINGLE)),
+        *compare(f"consume, `{tokens}`", by_kcat(5, "-f", tokens), lambda: bench.zkgroup("--format", tokens)),
+        *compare("consume, JSON lines", by_kcat(12, "-J"), lambda: bench.zkgroup("--output", "json")),
+        *compare(
+            f"consume, values of {LARGE_SIZE} bytes",
+            by_kcat(1.2, topic=LARGE),
+            lambda: bench.zkgroup(topic=LARGE, messages=large),
+            large,
+        ),
+    ]
 
 
 def compile_loop(folder: Path) -> Path | None:
@@ -182,18 +210,8 @@ def find_kcat() -> str | None:
     return shutil.which("kcat")
 
 
-def memory(bench: Bench, rounds: int) -> Row:
+def memory(bench: Bench, rounds: int) -> list[Row]:
     """Peak memory of a consumer that prints the whole topic."""
-    row = Row("memory, values", "ConsoleConsumer", "MB", "less", 1)
-    properties = bench.folder / "consumer.properties"
-
-    def theirs() -> float:
-        properties.write_text(f"group.id={bench.group()}\nauto.offset.reset=smallest\n", encoding="utf-8")
-        command = bench.java(
-            "kafka.tools.ConsoleConsumer",
-            *("--zookeeper", bench.sandbox.connect, "--topic", TOPIC, "--consumer.config", str(properties)),
-            *("--max-messages", str(bench.messages)),
-        )
-        return run(command, output=NULL).peak_mb
-
-    return in_turn(row, rounds, theirs, lambda: run(bench.zkgroup(), output=NULL).peak_mb)
+    rows = [Row("memory, values", peer, "MB", "less", 1) for peer in ("ConsoleConsumer", f"{MEMORY_GOAL} MB")]
+    theirs = [lambda: run(bench.console(), output=NULL).peak_mb, lambda: float(MEMORY_GOAL)]
+    return all_in_turn(rows, rounds, theirs, lambda: run(bench.zkgroup(), output=NULL).peak_mb)

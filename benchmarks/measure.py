@@ -89,20 +89,30 @@ class Row:
 
 
 def in_turn(row: Row, rounds: int, theirs: Callable[[], float], ours: Callable[[], float]) -> Row:
-    """Measure the two alternately, so that a machine that slows down slows both. One round before is not counted. What
-    one has written is on the disk before the other begins."""
+    """Measure one peer and zkgroup: see ``all_in_turn``."""
+    return all_in_turn([row], rounds, [theirs], ours)[0]
 
-    def alone(work: Callable[[], float]) -> float:
-        os.sync()
-        return work()
 
+def all_in_turn(
+    rows: list[Row], rounds: int, theirs: Sequence[Callable[[], float]], ours: Callable[[], float]
+) -> list[Row]:
+    """Measure the peer of each row, then zkgroup, and so on: a machine that slows down slows all of them. One round
+    before is not counted. The data that one has written is on the disk before the next begins."""
     for number in range(-1, rounds):
-        one, other = alone(theirs), alone(ours)
-        if number >= 0:
-            row.theirs.append(one)
-            row.ours.append(other)
-        print(f"  {row.work}: {row.peer} {one:,.2f}, zkgroup {other:,.2f} {row.unit}", file=sys.stderr, flush=True)
-    return row
+        figures = []
+        for work in (*theirs, ours):
+            os.sync()
+            figures.append(work())
+        for row, figure in zip(rows, figures, strict=False):
+            if number >= 0:
+                row.theirs.append(figure)
+                row.ours.append(figures[-1])
+            print(
+                f"  {row.work}: {row.peer} {figure:,.2f}, zkgroup {figures[-1]:,.2f} {row.unit}",
+                file=sys.stderr,
+                flush=True,
+            )
+    return rows
 
 
 def machine() -> str:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run the contract of both readers with the C extension under the address and undefined-behaviour sanitizers.
+# Run the tests of the native reader with the C extension under the address and undefined-behaviour sanitizers.
 # Usage: sanitize_native.sh [PYTEST ARGUMENT…]. Needs gcc. The extension that is installed stays as it is.
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ import zkgroup.clients.kafka
 
 zkgroup.clients.kafka._native = sys.modules[NAME]
 END
-[ $# -gt 0 ] || set -- tests/clients/test_reader_contract.py
+[ $# -gt 0 ] || set -- tests/clients/test_reader_contract.py tests/clients/test_native_reader.py
 # Python keeps memory until it ends, so leaks are not looked for.
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
     ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 PYTHONPATH=$folder \

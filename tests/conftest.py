@@ -69,7 +69,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-_KEPT = (STATE_VARIABLE, "ZKGROUP_CACHE_DIR", "ZKGROUP_IVY_SETTINGS")
+_KEPT = (STATE_VARIABLE, "ZKGROUP_CACHE_DIR", "ZKGROUP_IVY_SETTINGS", "ZKGROUP_NATIVE")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,34 @@ def test_a_signal_leaves_cleanly(
     assert process.said == ""
     assert total(registry, group) == MESSAGES
     assert nobody_is_left(registry, group)
+
+
+def test_a_signal_while_two_handles_deliver(
+    cluster: Sandbox, registry: Registry, make_topic: MakeTopic, fill: Fill, unique: Unique
+) -> None:
+    """SIGTERM amid partitions that different handles of librdkafka read: all that is printed is committed, and the next
+    member prints the rest, each message once."""
+    topic, group = make_topic(4), unique("group")
+    fill(topic, 200_000, 4)
+    command = ["-z", cluster.connect, "consume", topic, "-g", group, "--from-beginning", "-f", r"%p %o\n", *NEVER]
+    with subprocess.Popen([ZKGROUP, *command], stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        try:
+            printed = process.stdout.readline()
+            while not {line.split()[0] for line in printed.splitlines()} > {b"0", b"1"}:
+                printed += b"".join(process.stdout.readline() for _ in range(1000))  # it waits for us with the next
+            process.send_signal(signal.SIGTERM)
+            printed += process.stdout.read()
+            assert process.wait(20) == 143
+        finally:
+            process.kill()
+    first = Counter(printed.decode().splitlines())
+    assert committed(registry, group) == {
+        f"{topic}-{number}": count for number, count in Counter(line[0] for line in first).items()
+    }
+    assert 0 < len(first) < 200_000
+    rest = Counter(run(*command, "-e").stdout.splitlines())
+    assert first + rest == Counter(f"{n % 4} {n // 4}" for n in range(200_000))
 
 
 def test_a_kill_loses_nothing(cluster: Sandbox, registry: Registry, topic: str, unique: Unique, tmp_path: Path) -> None:

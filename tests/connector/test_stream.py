@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import pytest
@@ -12,8 +13,10 @@ from confluent_kafka.admin import AdminClient
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition
+from zkgroup.clients.kafka.fetcher import Fetched
 from zkgroup.connector import Stream
 from zkgroup.connector.stream import Feed
+from zkgroup.connector.stream_reader import StreamReader
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import Record
@@ -307,3 +310,34 @@ def test_partitions_may_join_a_generation(
     assert stream.batch(0.5) is None
     assert stream.statistics().messages == 16
     assert stream.positions == {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 10}
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["Python", "native"])
+def test_a_reader_is_closed_while_it_fetches(kafka: KafkaSettings, make_topic: Make, fill: Fill, native: bool) -> None:
+    """Another thread may close it: the fetch ends, none begins, and what was fetched can be read."""
+    topic = make_topic(2)
+    fill(topic, 20_000, 2)
+    share = {TopicPartition(topic, number): 0 for number in range(2)}
+    for _ in range(5):
+        options = {"sharers": 1, "native": native}
+        reader = StreamReader(lambda: kafka, lambda *_: 0, lambda *_: True, "smallest", options)
+        fetched: list[Fetched] = []
+        closed = threading.Event()
+
+        def read(reader: StreamReader = reader, fetched: list[Fetched] = fetched, closed: Any = closed) -> None:
+            while not closed.is_set():
+                fetched.append(reader.fetch(1, 1, share, 0.1))
+
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(read)
+            try:
+                wait_until(lambda fetched=fetched: any(one.messages for one in fetched), what="a batch")
+                reader.close()
+                assert reader.fetch(1, 1, share, 0.1) == Fetched()
+            finally:
+                closed.set()
+            reading.result(10)
+        batch = [one for one in fetched if one.messages][-1]
+        assert [message.offset() for run in batch.runs for message in batch.messages[run.start : run.stop]] == [
+            offset for run in batch.runs for offset in range(run.first, run.next)
+        ]

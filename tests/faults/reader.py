@@ -83,7 +83,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, leave)
     try:
-        made = connector.streams({topic: int(streams)})[topic]
+        made = connector.merged_streams([topic], int(streams), native=True)
         threads = [
             threading.Thread(target=read, args=(stream, shares, Path(f"{journal}.{number}")))
             for number, stream in enumerate(made)

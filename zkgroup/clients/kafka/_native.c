@@ -10,8 +10,9 @@
  * Batch:  messages, and the handle that they belong to. release() frees them, as soon as no call works on them.
  * Block:  bytes that Python and pyarrow read in place. It owns its memory.
  *
- * Between Py_BEGIN_ALLOW_THREADS and Py_END_ALLOW_THREADS no Python object is touched. A process that was forked off
- * has none of librdkafka's threads: there every call raises, and nothing of a handle is freed.
+ * Between Py_BEGIN_ALLOW_THREADS and Py_END_ALLOW_THREADS no Python object is touched. No mutex is held while the
+ * interpreter's lock is waited for. A process that was forked off has none of librdkafka's threads: there every call
+ * raises, and nothing of a handle is freed.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -44,6 +45,11 @@ typedef struct {
     int64_t offset;
     void *private;
 } Message;
+typedef struct { /* as rd_kafka_topic_partition_t begins */
+    char *topic;
+    int32_t partition;
+    int64_t offset;
+} Position;
 enum { CONSUMER = 1, CONF_OK = 0, INVALID_ARGUMENT = -186, NO_TIMESTAMP = 0, CREATE_TIME = 1, LOG_APPEND_TIME = 2 };
 
 #define FUNCTIONS(F) \
@@ -63,8 +69,7 @@ enum { CONSUMER = 1, CONF_OK = 0, INVALID_ARGUMENT = -186, NO_TIMESTAMP = 0, CRE
     F(void, queue_io_event_enable, (Queue *, int, const void *, size_t)) \
     F(void, queue_destroy, (Queue *)) \
     F(List *, topic_partition_list_new, (int)) \
-    F(void *, topic_partition_list_add, (List *, const char *, int32_t)) \
-    F(int, topic_partition_list_set_offset, (List *, const char *, int32_t, int64_t)) \
+    F(Position *, topic_partition_list_add, (List *, const char *, int32_t)) \
     F(void, topic_partition_list_destroy, (List *)) \
     F(int, assign, (Kafka *, const List *)) \
     F(Failure *, incremental_assign, (Kafka *, const List *)) \
@@ -114,8 +119,13 @@ static int load_librdkafka(const char *path) {
     return 0;
 }
 
+static PyObject *decoded(const char *text) {
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+/* Raises NativeError. The text may end within a character: librdkafka cuts what it quotes. */
 static void *fail(int code, const char *text) {
-    PyObject *error = Py_BuildValue("(is)", code, text);
+    PyObject *reason = decoded(text), *error = reason ? Py_BuildValue("(iN)", code, reason) : NULL;
     if (error != NULL) PyErr_SetObject(NativeError, error);
     Py_XDECREF(error);
     return NULL;
@@ -487,6 +497,7 @@ typedef struct {
     Message **messages; /* owned, as is the array */
     Py_ssize_t count, gone; /* messages; the first so many are freed */
     int calls, is_released;
+    pthread_mutex_t lock; /* of the messages' headers: librdkafka unpacks them when they are asked for first */
     int64_t value_bytes, key_bytes, header_bytes;
     PyObject *runs, *events;
 } Batch;
@@ -661,27 +672,31 @@ static void reader_dealloc(PyObject *me) {
     free_instance(me);
 }
 
-/* The list of ``[(topic, partition, offset), …]``, which the caller owns. */
+/* The list of ``[(topic, partition, offset), …]``, which the caller owns. The tuple keeps what is read of it alive, also
+ * where a number's __index__ changes the list. */
 static List *list_of(PyObject *wanted) {
     if (!PyList_Check(wanted)) {
         PyErr_SetString(PyExc_TypeError, "a list of (topic, partition, offset) is needed");
         return NULL;
     }
-    Py_ssize_t count = PyList_Size(wanted);
-    List *list = rk.topic_partition_list_new((int)count);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *item = PyList_GetItem(wanted, i);
+    PyObject *items = PyList_AsTuple(wanted);
+    if (items == NULL) return NULL;
+    Py_ssize_t count = PyTuple_Size(items);
+    List *list = rk.topic_partition_list_new(0);
+    for (Py_ssize_t i = 0; list != NULL && i < count; i++) {
+        PyObject *item = PyTuple_GetItem(items, i);
         const char *topic;
         int partition;
         long long offset;
         if (!PyTuple_Check(item)) PyErr_SetString(PyExc_TypeError, "an item is no (topic, partition, offset)");
-        if (!PyTuple_Check(item) || !PyArg_ParseTuple(item, "siL", &topic, &partition, &offset)) {
+        if (PyTuple_Check(item) && PyArg_ParseTuple(item, "siL", &topic, &partition, &offset))
+            rk.topic_partition_list_add(list, topic, partition)->offset = offset;
+        else {
             rk.topic_partition_list_destroy(list);
-            return NULL;
+            list = NULL;
         }
-        rk.topic_partition_list_add(list, topic, partition);
-        rk.topic_partition_list_set_offset(list, topic, partition, offset);
     }
+    Py_DECREF(items);
     return list;
 }
 
@@ -734,17 +749,25 @@ static PyObject *reader_drop(PyObject *me, PyObject *wanted) {
     return change_assignment(me, wanted, rk.incremental_unassign);
 }
 
+/* A time-out in milliseconds; -1, with an exception, where it is none. */
+static int milliseconds(double seconds) {
+    if (seconds >= 0 && seconds < 1e6) return (int)(seconds * 1000);
+    PyErr_SetString(PyExc_ValueError, "a time-out has 0 to 1000000 seconds");
+    return -1;
+}
+
 /* watermarks(topic, partition, seconds): where the log starts and ends, as its leader says. */
 static PyObject *reader_watermarks(PyObject *me, PyObject *arguments) {
     const char *topic;
-    int partition, code;
+    int partition, code, wait_ms;
     double timeout;
     int64_t low = 0, high = 0;
     if (!PyArg_ParseTuple(arguments, "sid", &topic, &partition, &timeout)) return NULL;
+    if ((wait_ms = milliseconds(timeout)) < 0) return NULL;
     Handle *handle = enter((Reader *)me);
     if (handle == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    code = rk.query_watermark_offsets(handle->kafka, topic, partition, &low, &high, (int)(timeout * 1000));
+    code = rk.query_watermark_offsets(handle->kafka, topic, partition, &low, &high, wait_ms);
     Py_END_ALLOW_THREADS;
     leave(handle);
     if (code) return fail(code, rk.err2str(code));
@@ -844,10 +867,6 @@ static void gather(Handle *handle, Batch *batch, Py_ssize_t room, int64_t max_by
     }
 }
 
-static PyObject *decoded(const char *text) {
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-}
-
 /* Appends to a list; 0 where that fails. Takes the reference to ``item``, which may be NULL after a failure. */
 static int append(PyObject *list, PyObject *item) {
     int is_done = item != NULL && PyList_Append(list, item) == 0;
@@ -904,8 +923,10 @@ static PyObject *reader_consume(PyObject *me, PyObject *arguments) {
     long long max_bytes;
     double timeout;
     if (!PyArg_ParseTuple(arguments, "nLd", &room, &max_bytes, &timeout)) return NULL;
-    if (room < 1 || room > 1 << 20 || max_bytes < 1 || !(timeout >= 0 && timeout < 1e6)) {
-        PyErr_SetString(PyExc_ValueError, "consume() needs 1 to 1048576 messages, 1 byte, 0 seconds or more");
+    int left = milliseconds(timeout);
+    if (left < 0) return NULL;
+    if (room < 1 || room > 1 << 20 || max_bytes < 1) {
+        PyErr_SetString(PyExc_ValueError, "consume() needs 1 to 1048576 messages, and 1 byte or more");
         return NULL;
     }
     Handle *handle = enter((Reader *)me);
@@ -917,13 +938,14 @@ static PyObject *reader_consume(PyObject *me, PyObject *arguments) {
     }
     handle->users++; /* the batch's; from here on its dealloc undoes all */
     batch->handle = handle;
+    pthread_mutex_init(&batch->lock, NULL);
     batch->runs = PyList_New(0);
     batch->events = PyList_New(0);
     batch->messages = malloc(sizeof(Message *) * (size_t)room);
     int is_done = batch->runs != NULL && batch->events != NULL && batch->messages != NULL;
     if (batch->messages == NULL) PyErr_NoMemory();
-    for (int64_t left = (int64_t)(timeout * 1000); is_done;) {
-        int slice = left < WAIT_MS ? (int)left : WAIT_MS;
+    while (is_done) {
+        int slice = left < WAIT_MS ? left : WAIT_MS;
         Py_BEGIN_ALLOW_THREADS;
         gather(handle, batch, room, max_bytes, slice);
         Py_END_ALLOW_THREADS;
@@ -960,11 +982,11 @@ static PyObject *reader_notes(PyObject *me, PyObject *nothing) {
 /* wake(fd): writes a byte to ``fd`` whenever something comes and nothing was there. The descriptor has to stay open for
  * as long as the reader; -1 ends it. */
 static PyObject *reader_wake(PyObject *me, PyObject *argument) {
-    long descriptor = PyLong_AsLong(argument);
-    if (descriptor == -1 && PyErr_Occurred()) return NULL;
+    int descriptor;
+    if (!PyArg_Parse(argument, "i", &descriptor)) return NULL;
     Handle *handle = enter((Reader *)me);
     if (handle == NULL) return NULL;
-    rk.queue_io_event_enable(handle->queue, (int)descriptor, "1", 1);
+    rk.queue_io_event_enable(handle->queue, descriptor, "1", 1);
     leave(handle);
     Py_RETURN_NONE;
 }
@@ -1003,6 +1025,7 @@ static void free_messages(Batch *self) {
 static void batch_dealloc(PyObject *me) {
     Batch *self = (Batch *)me;
     free_messages(self);
+    pthread_mutex_destroy(&self->lock);
     Py_XDECREF(self->runs);
     Py_XDECREF(self->events);
     free_instance(me);
@@ -1163,6 +1186,7 @@ static PyObject *batch_format(PyObject *me, PyObject *arguments) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS;
+    pthread_mutex_lock(&self->lock);
     const Topic *topic = NULL;
     const char *name = "";
     size_t length = 0;
@@ -1176,6 +1200,7 @@ static PyObject *batch_format(PyObject *me, PyObject *arguments) {
         for (Py_ssize_t part = 0; is_enough && part < count; part++)
             is_enough = put_part(&text, parts + part, message, name, length);
     }
+    pthread_mutex_unlock(&self->lock);
     Py_END_ALLOW_THREADS;
     unpin(self);
     free(parts);
@@ -1293,11 +1318,13 @@ static PyObject *batch_json(PyObject *me, PyObject *arguments) {
     int is_enough = 1;
     if (!PyArg_ParseTuple(arguments, "nn", &start, &stop) || !pin(self, start, stop)) return NULL;
     Py_BEGIN_ALLOW_THREADS;
+    pthread_mutex_lock(&self->lock);
     for (Py_ssize_t i = start; is_enough && i < stop; i++) {
         const Message *message = self->messages[i];
         if (i == start || !is_same_partition(message, self->messages[i - 1])) is_enough = write_prefix(&prefix, message);
         is_enough = is_enough && put_json(&text, message, &prefix, &clock);
     }
+    pthread_mutex_unlock(&self->lock);
     Py_END_ALLOW_THREADS;
     unpin(self);
     free(prefix.data);
@@ -1377,7 +1404,7 @@ static inline int add_string(Strings *to, const void *bytes, size_t size) {
 /* (nulls, valid or None): gives the bits away. */
 static PyObject *validity_block(Validity *from) {
     if (from->nulls == 0) Py_RETURN_NONE;
-    PyObject *block = block_of(from->valid, from->count / 8 + 1);
+    PyObject *block = block_of(from->valid, (from->count + 7) / 8);
     from->valid = NULL;
     return block;
 }
@@ -1490,9 +1517,11 @@ static PyObject *batch_columns(PyObject *me, PyObject *arguments) {
     if (!pin(self, start, stop)) return NULL;
     columns.end_of_time = end_of_time;
     Py_BEGIN_ALLOW_THREADS;
+    pthread_mutex_lock(&self->lock);
     is_enough = make_columns(&columns, self->messages + start, (size_t)(stop - start));
     for (Py_ssize_t i = start; is_enough && i < stop; i++)
         is_enough = add_message(&columns, self->messages[i], *key, *value);
+    pthread_mutex_unlock(&self->lock);
     Py_END_ALLOW_THREADS;
     unpin(self);
     PyObject *answer = NULL;
@@ -1599,6 +1628,10 @@ static PyObject *batch_message(PyObject *me, PyObject *argument) {
     if (!pin(self, place, place + 1)) return NULL;
     const Message *message = self->messages[place];
     PyObject *answer = NULL, *headers = PyList_New(0);
+    Headers *unpacked;
+    pthread_mutex_lock(&self->lock);
+    rk.message_headers(message, &unpacked);
+    pthread_mutex_unlock(&self->lock); /* which only calls hold that do not wait for the interpreter's */
     int is_unreadable = 0, found = headers ? each_header(message, append_header, headers, &is_unreadable) : -1;
     if (found == 0 || is_unreadable) {
         Py_DECREF(headers);

@@ -22,6 +22,7 @@ from zkgroup.clients.kafka.client import (
     consumer,
 )
 from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.clients.kafka.message_headers import headers_of
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
 
@@ -137,7 +138,7 @@ class Fetcher:
         fetched.messages = messages
         fetched.runs = runs_of(messages, single_topic=self._single_topic)
         # Two lengths tell enough of a batch to bound the next one; a sudden giant costs one batch.
-        size = (_length(messages[0]) + _length(messages[-1])) / 2
+        size = _mean_length((messages[0], messages[-1]))
         self._size = max(size, self._size * 0.8 + size * 0.2)
         return fetched
 
@@ -163,8 +164,11 @@ class Fetcher:
             self._consumer = None
 
 
-def _length(message: Message) -> int:
-    return len(message.value() or b"") + len(message.key() or b"") + 64
+def _mean_length(messages: Sequence[Message]) -> float:
+    """Bytes of a message: key, value and headers."""
+    total = sum(len(message.value() or b"") + len(message.key() or b"") for message in messages)
+    total += sum(len(name) + len(value or b"") for one in headers_of(messages) for name, value in one or ())
+    return total / len(messages) + 64
 
 
 def runs_of(messages: list[Message], *, single_topic: bool) -> list[Run]:

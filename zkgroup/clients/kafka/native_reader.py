@@ -91,8 +91,8 @@ def reader_in_use() -> str:
 
 
 class MessageReader(Protocol):
-    """Reads the partitions that it is given, in batches bounded in number and in bytes. One thread uses it, but any may
-    close it."""
+    """Reads the partitions that it is given, in batches bounded in number and in bytes. One thread at a time uses it,
+    or closes it."""
 
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""

@@ -1,0 +1,293 @@
+"""The native reader alone: who owns memory, signals, forks, and arguments that are wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from both_readers import Sent, send
+from support import wait_until
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.native_reader import VARIABLE, native_module, open_reader, reader_in_use
+from zkgroup.protocol.names import TopicPartition
+
+if native_module() is None:
+    pytest.skip("there is no native reader: no compiler was here", allow_module_level=True)
+
+
+def native_reader(kafka: KafkaSettings, topic: str) -> Any:
+    module: Any = native_module()
+    reader = module.Reader({"bootstrap.servers": kafka.bootstrap, "group.id": "x", "enable.auto.commit": "false"})
+    reader.assign([(topic, 0, 0)])
+    return reader
+
+
+def some(reader: Any, least: int = 1) -> Any:
+    """A batch of at least so many messages."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        batch = reader.consume(4000, 64 << 20, 1.0)
+        if len(batch) >= least:
+            return batch
+    raise AssertionError("nothing came")
+
+
+def test_a_batch_outlives_its_reader(kafka: KafkaSettings, filled: str) -> None:
+    """What was read is there after close(), until it is released; then its calls raise."""
+    reader = native_reader(kafka, filled)
+    batch = some(reader)
+    before = bytes(batch.values(0, len(batch)))
+    reader.close()
+    reader.close()
+    assert bytes(batch.values(0, len(batch))) == before
+    with pytest.raises(RuntimeError, match="closed"):
+        reader.consume(1, 1, 0.0)
+    batch.release()
+    for call in (lambda: batch.values(0, 1), lambda: batch.json(0, 1), lambda: batch.message(0)):
+        with pytest.raises(ValueError, match="released"):
+            call()
+
+
+def test_the_first_messages_of_a_batch_are_freed_alone(kafka: KafkaSettings, filled: str) -> None:
+    """Those behind them stay; what is freed is refused, and freed once."""
+    reader = native_reader(kafka, filled)
+    batch = some(reader, 10)
+    rest = bytes(batch.json(5, len(batch)))
+    for count in (3, 5, 0, -7, 5):
+        batch.release_first(count)
+    assert bytes(batch.json(5, len(batch))) == rest
+    for start, stop in ((0, 1), (4, len(batch)), (0, len(batch))):
+        with pytest.raises(ValueError, match="released"):
+            batch.columns(start, stop, "b", "b", 9)
+    with pytest.raises(ValueError, match="released"):
+        batch.message(4)
+    with pytest.raises(TypeError):
+        batch.release_first("5")
+    batch.release_first(2**40)
+    batch.release()
+    batch.release_first(1)
+    reader.close()
+
+
+def test_close_and_release_in_another_thread(kafka: KafkaSettings, filled: str) -> None:
+    """Neither frees what a call in another thread works on; twenty times over."""
+    for _ in range(20):
+        reader = native_reader(kafka, filled)
+        batch = some(reader)
+        calls = [
+            lambda batch=batch: batch.json(0, len(batch)),
+            lambda batch=batch: batch.columns(0, len(batch), "b", "j", 9),
+        ]
+        calls.append(lambda reader=reader: reader.consume(100, 1 << 20, 1.0))
+        ended: list[str] = []
+
+        def repeat(call: Callable[[], Any], ended: list[str] = ended) -> None:
+            with pytest.raises((ValueError, RuntimeError)) as raised:
+                deque(iter(call, None), maxlen=0)  # until it raises
+            ended.append(str(raised.value))
+
+        threads = [threading.Thread(target=repeat, args=(call,)) for call in calls]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.02)
+        reader.close()
+        batch.release()
+        for thread in threads:
+            thread.join(20)
+        assert sorted(ended) == ["the batch was released"] * 2 + ["the reader is closed"]
+
+
+def test_keys_and_headers_count_into_the_size_of_a_batch(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:
+    """Large keys and headers, with small values, make small batches."""
+    topic = make_topic()
+    send(kafka, topic, [Sent(bytes(20_000), b"v", 0, 1, [("h", bytes(20_000))]) for _ in range(600)])
+    reader = native_reader(kafka, topic)
+    held, count = [], 0
+    while count < 600:
+        batch = some(reader)
+        count += len(batch)
+        batch.release()
+    reader.assign([(topic, 0, 0)])
+    count = 0
+    while count < 600:
+        batch = reader.consume(4000, 1 << 20, 1.0)
+        if len(batch):
+            assert batch.key_bytes == 20_000 * len(batch)
+            assert batch.header_bytes >= 20_000 * len(batch)
+            held.append(batch.key_bytes + batch.header_bytes)
+            count += len(batch)
+        batch.release()
+    reader.close()
+    assert max(held) < 2 << 20
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        None,
+        (),
+        [1],
+        ["abc"],
+        [("t", 0)],
+        [("t", "0", 0)],
+        [(b"t", 0, 0)],
+        [("t", 0, 0, 0)],
+        [("t", 2**40, 0)],
+        [["t", 0, 0]],
+    ],
+)
+def test_assign_checks_its_items(kafka: KafkaSettings, positions: Any) -> None:
+    """What is no list of (topic, partition, offset) is refused."""
+    module: Any = native_module()
+    reader = module.Reader({"bootstrap.servers": kafka.bootstrap, "group.id": "x"})
+    for call in (reader.assign, reader.add, reader.drop):
+        with pytest.raises((TypeError, OverflowError)):
+            call(positions)
+    reader.close()
+
+
+def test_places_outside_a_batch_are_refused(kafka: KafkaSettings, filled: str) -> None:
+    """So are unknown tokens and kinds of columns."""
+    reader = native_reader(kafka, filled)
+    batch = some(reader)
+    for start, stop in ((-1, 1), (1, 0), (0, len(batch) + 1), (2**62, 2**62)):
+        for call in (batch.values, batch.json, batch.offsets):
+            with pytest.raises(ValueError, match="no such messages"):
+                call(start, stop)
+    for place in (-1, len(batch)):
+        with pytest.raises(IndexError):
+            batch.message(place)
+    for parts in (("x",), ("",), ("ss",), ("\0",)):
+        with pytest.raises(ValueError, match="format"):
+            batch.format(parts, 0, 1)
+    with pytest.raises(TypeError):
+        batch.format((1,), 0, 1)
+    with pytest.raises(ValueError, match="column"):
+        batch.columns(0, 1, "x", "b", 0)
+    batch.release()
+    reader.close()
+
+
+def test_a_list_that_changes_while_it_is_read(kafka: KafkaSettings) -> None:
+    """A number's ``__index__`` may empty the list of positions: nothing that is gone is read."""
+    positions: list[Any] = []
+
+    class Emptying:
+        def __index__(self) -> int:
+            positions.clear()
+            return 0
+
+    for call in ("assign", "add", "drop"):
+        reader = native_module().Reader({"bootstrap.servers": kafka.bootstrap, "group.id": "x"})  # type: ignore[union-attr]
+        positions += [("".join(("topic", str(n))), Emptying(), n) for n in range(100)]
+        if call == "drop":
+            reader.assign([(f"topic{n}", 0, 0) for n in range(100)])
+        getattr(reader, call)(positions)
+        assert positions == []
+        reader.close()
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e300])
+def test_times_that_are_no_time_out_are_refused(kafka: KafkaSettings, seconds: float) -> None:
+    """So is a descriptor that no process has."""
+    reader = native_module().Reader({"bootstrap.servers": kafka.bootstrap, "group.id": "x"})  # type: ignore[union-attr]
+    for call in (lambda: reader.consume(1, 1, seconds), lambda: reader.watermarks("t", 0, seconds)):
+        with pytest.raises(ValueError, match="time-out"):
+            call()
+    with pytest.raises(OverflowError):
+        reader.wake(2**40)
+    reader.close()
+
+
+def test_wrong_properties_are_refused(kafka: KafkaSettings) -> None:
+    """By name, without a value that may be a secret."""
+    from zkgroup.errors import UsageError
+
+    reader = open_reader(KafkaSettings(kafka.bootstrap, {"fetch.min.bytes": "hunter2"}), native=True)
+    with pytest.raises(UsageError, match=r"fetch\.min\.bytes") as raised:
+        reader.assign({TopicPartition("t", 0): 0})
+    assert "hunter2" not in str(raised.value)
+    with pytest.raises(UsageError, match=r"ä{100}"):  # librdkafka's text ends within a character
+        open_reader(KafkaSettings(kafka.bootstrap, {"ä" * 400: "1"}), native=True).assign({TopicPartition("t", 0): 0})
+
+
+@pytest.mark.parametrize("sharers", [1, 2])
+def test_a_signal_ends_a_wait_at_once(kafka: KafkaSettings, make_topic: Callable[..., str], sharers: int) -> None:
+    """Ctrl-C raises within 0.1 s, in a pair of readers and in one: the median of nine, each sent while it waits."""
+    topic, main, delays = make_topic(2), threading.main_thread(), []
+    state = Path(f"/proc/self/task/{main.native_id}/stat")
+    with closing(open_reader(kafka, native=True, sharers=sharers)) as reader:
+        reader.assign({TopicPartition(topic, number): 0 for number in range(2)})
+        reader.fetch(1.0)
+        for _ in range(9):
+            sent: list[float] = []
+
+            def interrupt(sent: list[float] = sent) -> None:
+                wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "S", 10, "the reader waits")
+                sent.append(time.monotonic())
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)
+
+            def wait(interrupt: Callable[[], None] = interrupt) -> None:
+                thread = threading.Thread(target=interrupt)
+                thread.start()
+                reader.fetch(5.0)
+                thread.join(10)
+
+            with pytest.raises(KeyboardInterrupt):
+                wait()
+            delays.append(time.monotonic() - sent[0])
+    assert statistics.median(delays) < 0.1, delays
+
+
+def test_a_fork_neither_hangs_nor_frees(kafka: KafkaSettings, filled: str) -> None:
+    """In a process that was forked off calls raise, a new reader works, and the end does not wait for threads that are
+    not there."""
+    reader = native_reader(kafka, filled)
+    batch = some(reader)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for call in (lambda: reader.consume(1, 1, 0.1), lambda: batch.values(0, 1)):
+                with pytest.raises((RuntimeError, ValueError), match="another process"):
+                    call()
+            own = native_reader(kafka, filled)
+            assert len(some(own)) > 0
+            own.close()
+            reader.close()
+            batch.release()
+            del reader, batch, own
+            code = 0
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        assert time.monotonic() < deadline, "the child hangs"
+        time.sleep(0.05)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    assert len(batch.values(0, len(batch))) > 0
+    reader.close()
+
+
+def test_the_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ZKGROUP_NATIVE=0`` chooses the Python reader."""
+    assert reader_in_use() == "native"
+    monkeypatch.setenv(VARIABLE, "0")
+    assert reader_in_use() == "Python"
+    assert type(open_reader(KafkaSettings("127.0.0.1:1"), native=True)).__name__ == "Fetcher"
+
+
+def test_an_extension_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout that was updated keeps the extension that was built before."""
+    monkeypatch.setattr(native_module(), "interface", 0)
+    assert reader_in_use() == "Python"
