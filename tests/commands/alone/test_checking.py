@@ -51,7 +51,7 @@ class Check:
         """Everything that is kept becomes a minute older."""
         with sqlite3.connect(self.history) as connection:
             connection.execute("UPDATE snapshot SET taken_at = taken_at - 60000")
-            connection.execute("UPDATE seen SET changed_at = changed_at - 60000")
+            connection.execute("UPDATE sample SET changed_at = changed_at - 60000")
         connection.close()
 
 
