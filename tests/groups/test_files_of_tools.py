@@ -82,7 +82,7 @@ def test_what_other_tools_print(text: str, group: str | None, offsets: dict[P, i
     [
         (b"\x1e\x8b\x08", "f, line 1: byte 1 is no UTF-8: "),
         (b"\xff\xfe\x00", "f, line 1: byte 2 is no UTF-16: "),
-        (b'orders,0,"5', "is no CSV: a quote in it does not end, or something stands behind it"),
+        (b'orders,0,"5', "is no CSV: a quote in it does not end, or text follows it"),
         (b"Consumer group 'g1' does not exist.\n", "where 3 are expected"),
         (b'{"error": true, "message": "cluster or consumer not found"}', "no partitions with offsets"),
         (b'{"error": false, "message": "", "status": {"partitions": [{"end": {"offset": 1}}]}}', "without topic or"),
