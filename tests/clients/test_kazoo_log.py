@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kazoo.protocol import serialization as wire
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl, make_digest_acl_credential
 
-from zkgroup.clients.zookeeper.kazoo_log import KAZOO_LOG
+from zkgroup.clients.zookeeper.session import KAZOO_LOG
 
 
 @given(st.text(min_size=1).filter(lambda user: ":" not in user), st.sampled_from(["%s", "%r"]))

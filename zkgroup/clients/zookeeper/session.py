@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import KazooException, SessionClosedRequireSaslError
+from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from zkgroup.clients import tls
 from zkgroup.clients.zookeeper.kazoo_connection import Connection, Handler
-from zkgroup.clients.zookeeper.kazoo_log import KAZOO_LOG
 from zkgroup.clients.zookeeper.kazoo_operations import convert, failure_of, kazoo_acl, request_of
 from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Batch
 from zkgroup.clients.zookeeper.session_errors import ConnectionFailure, of_login
@@ -40,6 +41,39 @@ from zkgroup.protocol.operations import (
 )
 
 log = logging.getLogger(__name__)
+
+# Without a handler Python would print its warnings.
+KAZOO_LOG = logging.getLogger("kazoo.zkgroup")
+KAZOO_LOG.addHandler(logging.NullHandler())
+
+
+# In an access list: the digest of a password, against which guesses could be tried.
+_DIGEST: Final = re.compile(r"""(Id\(scheme='digest', id=(['"]).*?):[A-Za-z0-9+/=]*\2\)""")
+
+
+class _Shown(str):
+    """An argument as it is logged, with any format."""
+
+    __repr__ = str.__str__
+
+
+def _hide_credentials(record: logging.LogRecord) -> bool:
+    """kazoo logs each request and answer as it is, with passwords and their digests."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(map(_shown, record.args))
+    return True
+
+
+def _shown(one: Any) -> Any:
+    if isinstance(one, wire.Auth | wire.SASL):
+        return f"{type(one).__name__}(…)"
+    if isinstance(one, str | int | float | None):
+        return one
+    shown, hidden = _DIGEST.subn(r"\1:…\2)", repr(one))
+    return _Shown(shown) if hidden else one
+
+
+KAZOO_LOG.addFilter(_hide_credentials)
 
 # Seconds to wait for the end of a session. kazoo itself waits at least 10 s for its connection thread.
 CLOSE_TIMEOUT = 3.0
