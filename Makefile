@@ -2,8 +2,6 @@
 # Each sets up what is missing and reuses what is there.
 
 export PYTHON
-# The suite starts Python hundreds of times: each start would compile zkgroup anew.
-unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

@@ -7,11 +7,13 @@ fixtures (``wait_until`` …) are in ``support``.
 
 from __future__ import annotations
 
+import compileall
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,8 @@ from grouping import Groups, groups_on
 from hypothesis import HealthCheck, settings
 from support import fresh_name, numbered
 
+import zkgroup
+import zkgroup.commands
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
@@ -31,10 +35,6 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
-# Where this is set, each zkgroup process of a test compiles some 300 modules again, for a second of a processor.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run what is marked long")
@@ -45,10 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
     for signum in (signal.SIGHUP, signal.SIGINT):
         if signal.getsignal(signum) is signal.SIG_IGN:
             signal.signal(signum, signal.SIG_DFL if signum == signal.SIGHUP else signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        compile_product()
     # How long an example takes says how busy the machine is.
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
     config.addinivalue_line("markers", "long: takes long or downloads much; runs with --long (make test-all)")
+
+
+def compile_product() -> None:
+    """Compile zkgroup once: each of the thousand processes of the tests would take a second of a processor for it. None
+    of them writes bytecode, as those do that have a limit of file sizes: Python would leave a cut file behind."""
+    for package in (zkgroup, zkgroup.commands):
+        compileall.compile_dir(Path(package.__file__).parent, quiet=1)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -33,7 +33,7 @@ from zkgroup.export.model.run_record import (
     RunRecord,
     TopicCoverage,
     TopicIdentity,
-    shares,
+    share_files,
 )
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.groups.changes.backup import read as read_backup
@@ -100,7 +100,7 @@ def record(data: bytes) -> object:
     """A record, with what everyone computes of one."""
     found = documents.decode_record("doc", data)
     assert documents.decode_record("doc", documents.encode_record(found)) == found
-    return list(shares(found)), [(part.moves, part.is_balanced, part.covered) for part in found.partitions]
+    return list(share_files(found)), [(part.moves, part.is_balanced, part.covered) for part in found.partitions]
 
 
 def backup(data: bytes) -> object:

@@ -22,7 +22,7 @@ from zkgroup.protocol.registry_cache import RegistryCache
 @mutant
 def no_lease(patch: Patch) -> None:
     """Hands out as long as it has heard nothing else (a zombie)."""
-    patch.setattr(lease.Lease, "holds", lambda self, now: True)
+    patch.setattr(lease.Lease, "is_valid", lambda self, now: True)
 
 
 @mutant
