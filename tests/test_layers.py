@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,6 +110,7 @@ def imports_of(source: str, file: str) -> Iterator[Import]:
                 yield Import(file, node.lineno, f"{module}.{alias.name}")
 
 
+@cache
 def all_imports() -> list[Import]:
     found: list[Import] = []
     for path in sources():

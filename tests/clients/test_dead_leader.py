@@ -20,7 +20,7 @@ from zkgroup.sandbox.topic_admin import create_topic, produce
 TIMEOUT = 5.0
 
 
-@pytest.fixture(scope="module", params=["the controller", "another broker"])
+@pytest.fixture(scope="module", params=["the controller", pytest.param("another broker", marks=pytest.mark.long)])
 def crippled(request: pytest.FixtureRequest) -> Iterator[tuple[KafkaSettings, set[int], set[int]]]:
     """A cluster of two brokers, one of them killed; the partitions of topic ``t`` that it leads, and the others."""
     properties = {"zookeeper.session.timeout.ms": "60000"}

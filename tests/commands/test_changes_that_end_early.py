@@ -46,7 +46,9 @@ def interrupted(
     return process.returncode, message
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_copy_in_pieces_that_is_interrupted(
     cluster: Sandbox, registry: Registry, proxy: TcpProxy, make_group: Build, unique: Callable[[str], str],
     tmp_path: Path, signum: int, code: int,

@@ -142,9 +142,17 @@ def _mixture() -> list[Record]:
     return [one() for _ in range(20_000)]
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+_BY_HOUR = Layout(("date", "hour"), "UTC", "json", "json")
+
+
 @pytest.mark.parametrize(
-    "layout", [Layout(), Layout(("date", "hour"), "UTC", "json", "json")], ids=["partition", "hour"]
+    ("codec", "layout"),
+    [
+        pytest.param("none", Layout(), id="none-partition"),
+        pytest.param("zstd", _BY_HOUR, id="zstd-hour"),
+        pytest.param("zstd", Layout(), id="zstd-partition", marks=pytest.mark.long),
+        pytest.param("none", _BY_HOUR, id="none-hour", marks=pytest.mark.long),
+    ],
 )
 def test_megabytes_among_small_messages_leave_no_holes(
     kafka: KafkaSettings, tmp_path: Path, codec: str, layout: Layout
