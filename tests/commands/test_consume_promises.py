@@ -75,9 +75,8 @@ def test_a_signal_while_two_handles_deliver(
         finally:
             process.kill()
     first = Counter(printed.decode().splitlines())
-    assert committed(registry, group) == {
-        f"{topic}-{number}": count for number, count in Counter(line[0] for line in first).items()
-    }
+    stored = {partition: offset for partition, offset in committed(registry, group).items() if offset}
+    assert stored == {f"{topic}-{number}": count for number, count in Counter(line[0] for line in first).items()}
     assert 0 < len(first) < 200_000
     rest = Counter(run(*command, "-e").stdout.splitlines())
     assert first + rest == Counter(f"{n % 4} {n // 4}" for n in range(200_000))
