@@ -1579,8 +1579,10 @@ static PyObject *block_of_numbers(Batch *self, Py_ssize_t start, Py_ssize_t stop
     if (!pin(self, start, stop)) return NULL;
     size_t count = (size_t)(stop - start);
     int64_t *numbers = malloc(8 * count + 1);
+    pthread_mutex_lock(&self->lock);
     for (size_t i = 0; numbers != NULL && i < count; i++)
         numbers[i] = number_of(self->messages[(size_t)start + i], limit);
+    pthread_mutex_unlock(&self->lock);
     unpin(self);
     return numbers ? block_of(numbers, 8 * count) : PyErr_NoMemory();
 }
