@@ -1052,7 +1052,8 @@ static PyObject *batch_release_first(PyObject *me, PyObject *argument) {
 /* A call on messages ``start`` to ``stop`` begins, until unpin(); 0, with an exception, where they are not there. */
 static int pin(Batch *self, Py_ssize_t start, Py_ssize_t stop) {
     const char *problem = NULL;
-    if (self->handle == NULL || self->is_released || (start >= 0 && start < self->gone)) problem = "the batch was released";
+    int is_gone = self->handle == NULL || self->is_released || (start >= 0 && start < self->gone);
+    if (is_gone) problem = "the batch was released";
     else if (is_forked(self->handle)) problem = "the batch was made by another process";
     else if (start < 0 || start > stop || stop > self->count) problem = "the batch has no such messages";
     if (problem != NULL) {
