@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -277,6 +279,30 @@ def test_a_fork_neither_hangs_nor_frees(kafka: KafkaSettings, filled: str) -> No
     assert os.waitstatus_to_exitcode(ended[1]) == 0
     assert len(batch.values(0, len(batch))) > 0
     reader.close()
+
+
+UNCLOSED = """
+import sys, threading
+from zkgroup.clients.kafka import _native
+reader = _native.Reader({"bootstrap.servers": sys.argv[1], "group.id": "x", "enable.auto.commit": "false"})
+reader.assign([(sys.argv[2], 0, 0)])
+while not len(batch := reader.consume(4000, 1 << 20, 1.0)):
+    pass
+def repeat(call):
+    while True:
+        call()
+for call in (lambda: reader.consume(1, 1, 10.0), lambda: batch.json(0, len(batch)), lambda: batch.message(0)):
+    threading.Thread(target=repeat, args=(call,), daemon=True).start()
+"""
+
+
+def test_the_interpreter_ends_while_calls_go_on(kafka: KafkaSettings, filled: str) -> None:
+    """A process whose daemon threads are in calls, with a reader and a batch that nobody has closed, ends well."""
+    for _ in range(3):
+        ended = subprocess.run(
+            [sys.executable, "-c", UNCLOSED, kafka.bootstrap, filled], timeout=60, capture_output=True, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_the_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
