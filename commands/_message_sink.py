@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Seconds that a reader waits for messages before it checks for a stop.
 STOP_CHECK = 0.05
-# Bytes of values that are formatted at once: formatted messages are in memory twice.
+# Bytes of messages that are formatted at once: formatted messages are in memory twice.
 PIECE = 4 * 1024 * 1024
 # The size of every nth message is measured.
 SAMPLE = 8
@@ -158,7 +158,9 @@ def pieces(messages: Sequence[Any]) -> Iterator[Sequence[Message]]:
     ):  # of a native batch, which is bounded itself but where large messages follow small ones
         largest = messages.size // max(1, len(messages)) if messages.size > 4 * PIECE else 0
     else:
-        largest = max(map(len, messages[::SAMPLE]), default=0)  # of values: Message has no other length
+        from zkgroup.clients.kafka.fetcher import lengths
+
+        largest = max(lengths(messages[::SAMPLE]), default=0)
     count = max(1, PIECE // max(1, largest))
     if count >= len(messages):
         yield messages

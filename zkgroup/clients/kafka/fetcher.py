@@ -138,7 +138,7 @@ class Fetcher:
         fetched.messages = messages
         fetched.runs = runs_of(messages, single_topic=self._single_topic)
         # Two lengths tell enough of a batch to bound the next one; a sudden giant costs one batch.
-        size = _mean_length((messages[0], messages[-1]))
+        size = sum(lengths((messages[0], messages[-1]))) / 2
         self._size = max(size, self._size * 0.8 + size * 0.2)
         return fetched
 
@@ -164,11 +164,15 @@ class Fetcher:
             self._consumer = None
 
 
-def _mean_length(messages: Sequence[Message]) -> float:
-    """Bytes of a message: key, value and headers."""
-    total = sum(len(message.value() or b"") + len(message.key() or b"") for message in messages)
-    total += sum(len(name) + len(value or b"") for one in headers_of(messages) for name, value in one or ())
-    return total / len(messages) + 64
+def lengths(messages: Sequence[Message]) -> list[int]:
+    """Bytes of each message: key, value and headers, and 64 for the message itself."""
+    return [
+        64
+        + len(message.value() or b"")
+        + len(message.key() or b"")
+        + sum(len(name) + len(value or b"") for name, value in headers or ())
+        for message, headers in zip(messages, headers_of(messages), strict=True)
+    ]
 
 
 def runs_of(messages: list[Message], *, single_topic: bool) -> list[Run]:
