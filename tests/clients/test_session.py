@@ -203,8 +203,8 @@ def test_watches_are_reported_once(connect: Connect, zookeeper: Sandbox) -> None
 
 
 def test_a_change_is_reported_before_any_answer_that_was_given_after_it(connect: Connect) -> None:
-    """However busy kazoo's own thread for events is: who is told late of an owner node that is another's by now would
-    delete it for its own."""
+    """However busy kazoo's own thread for events is: a member that hears late of an owner node that is another's by now
+    would delete it for its own."""
     one, other = connect(), connect()
     one.wait_for(Connected)
     other.wait_for(Connected)

@@ -1,4 +1,4 @@
-"""The servers of a run, and who looks on: the writer of its records, the watch on what is committed."""
+"""The servers of a run, and their observers: the writer of its records, the watch on what is committed."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def broken(maker: Maker) -> list[Broken]:
 
 @pytest.fixture(scope="module")
 def snapshots(broken: list[Broken], registry: Registry, kafka: KafkaSettings) -> Mapping[str, GroupSnapshot]:
-    """A look at all of them."""
+    """A snapshot of each."""
     found = read_groups(registry, sorted({one.group for one in broken}), kafka=kafka)
     return {snapshot.group: snapshot for snapshot in found}
 

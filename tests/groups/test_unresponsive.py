@@ -132,8 +132,8 @@ def test_who_claimed_after_the_change_is_not_called_hung() -> None:
 
 
 def test_one_snapshot_of_a_change_without_a_date_names_no_hung_member() -> None:
-    """Where nobody has claimed anew yet, a member may have left this very moment: only a second look, or a member that
-    came long ago, shows."""
+    """Where no member has claimed anew yet, a member may have left this very moment: only a second snapshot, or a
+    member that came long ago, shows."""
     alone = replace(
         having(HUNG, 3, owner=None, member=None, stream=None, since=None, claimed=0), members=HUNG.members[:2]
     )
