@@ -84,7 +84,7 @@ def left_at(scene: Scene, point: str = "published for good", **wish: Any) -> Non
         scene.run(passed=stop(point), **{"begin": "earliest", **wish})
 
 
-def stands(scene: Scene, offset: int) -> None:
+def is_at(scene: Scene, offset: int) -> None:
     """Somebody moves the group there."""
     scene.commit(scene.group, {TopicPartition(scene.topic, number): offset for number in range(2)})
 

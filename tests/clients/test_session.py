@@ -35,7 +35,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 
 
 class Client:
-    """A session and what it has told."""
+    """A session and its events."""
 
     def __init__(self, hosts: str, timeout: float = 6.0, **options: object) -> None:
         self.events: list[SessionEvent] = []

@@ -56,7 +56,7 @@ def test_a_copy_says_what_becomes_of_each_partition() -> None:
 
 
 def test_metadata_in_kafka_goes_along() -> None:
-    """What is kept beside an offset is part of the plan."""
+    """The metadata of an offset is part of the plan."""
     (row,) = plan_copy("kafka", {P("t", 0): KafkaOffset(5, "mine")}, {})
     assert (row.target, row.metadata, row.note) == (5, "mine", None)
 
@@ -102,7 +102,7 @@ def test_a_deletion_shows_the_offsets_of_both_stores() -> None:
 
 
 def test_foreign_nodes_are_those_that_no_consumer_makes() -> None:
-    """What others have put into the group is told before it goes."""
+    """What others have put into the group is reported before it goes."""
     paths = ["ids", "owners/t/0", "offsets", "zkgroup/export", "foreign", "foreign/x", "offsetsX"]
     group = tree("g", *(node(f"/consumers/g/{path}") for path in paths))
     assert list(group.foreign) == [f"/consumers/g/{path}" for path in ("foreign", "foreign/x", "offsetsX")]

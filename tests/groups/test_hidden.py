@@ -217,7 +217,7 @@ def test_a_state_is_one_word(
     registry: Registry,
     app: Registry,
 ) -> None:
-    """Who deletes by a pattern is told the state that a list of groups shows; what is hidden keeps the group all the
+    """A deletion by a pattern shows the state that a list of groups shows; what is hidden keeps the group all the
     same."""
     group, _, _ = hiding(part)
     if not at_work:

@@ -67,7 +67,7 @@ def hung(
 
 def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Registry) -> None:
     """Its claims are older than the last change of the group, those of others are not: it is to be read, the
-    member whose share it holds is told to wait for that, and a rebalance that is tried says what it measured."""
+    member whose share it has waits for that, and a rebalance that is tried says what it measured."""
     snapshot = read_group(registry, hung.group)
     later = replace(snapshot, taken_at=snapshot.taken_at + REST)
     b, c = f"{hung.group}_b", f"{hung.group}_c"

@@ -325,7 +325,7 @@ def test_a_topic_that_somebody_reads_stays(
     if how == "owner":
         second.write(Ensure(znodes.owner_topic(group, topic)))
         second.write(Create(znodes.owner(group, P(topic, 0)), b"m-0", ephemeral=True))
-    expected = {"unreadable": "cannot be told: m", "owner": "m-0 owns"}.get(how, rf"is subscribed: m \({topic}\)")
+    expected = {"unreadable": "is unknown: m", "owner": "m-0 owns"}.get(how, rf"is subscribed: m \({topic}\)")
     with pytest.raises(RefusedError, match=expected):
         unsubscribe(registry, registry, group, topic)
     assert values(registry, group, P(topic, 0)) == [5]

@@ -63,7 +63,7 @@ SCENARIOS = st.builds(
 @given(SCENARIOS)
 def test_a_group_survives_any_schedule(found: Scenario) -> None:
     """Whatever faults come, in whatever order: no invariant is broken, and the group comes to rest."""
-    outcome = play(found, story=True)
+    outcome = play(found, trace=True)
     assert not outcome.violation, tell(found, outcome)
 
 
@@ -74,7 +74,7 @@ def test_an_orderly_group_reads_nothing_twice(found: Scenario, calm: list[tuple[
     commit only in their listeners."""
     orderly = replace(found, faults=_scheduled(calm))
     assert orderly.orderly
-    outcome = play(orderly, story=True)
+    outcome = play(orderly, trace=True)
     assert not outcome.violation, tell(orderly, outcome)
 
 
