@@ -1,4 +1,4 @@
-"""``zkgroup delete-group``: a group, some topics of it, or all groups that are debris."""
+"""``zkgroup delete-group``: a group, some topics of it, or all groups that have been inactive for long."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def delete_group(
     confirm: ConfirmManyOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Delete a group, topics of it, or all groups that are debris.
+    """Delete a group, topics of it, or groups that have been inactive for long.
 
     Without --execute only what would be done is shown. The group must have no members, in any store. All its nodes
     go at one go, those of other clients too, which the plan names; a member that registers meanwhile wins, and so
@@ -163,7 +163,7 @@ def _delete_debris(
     *,
     foreign: bool,
 ) -> None:
-    from zkgroup.groups.changes.debris import backup_of_debris, check_access, read_debris
+    from zkgroup.groups.changes.inactive_groups import backup_of_inactive_groups, check_access, read_inactive_groups
     from zkgroup.groups.changes.time_arguments import parse_age
     from zkgroup.groups.changes.unregistered_committers import commits_of_tree
     from zkgroup.groups.changes.znode_deletion import remove_groups
@@ -172,7 +172,7 @@ def _delete_debris(
     with open_registry(change.settings) as registry:
         now = int(time.time() * 1000)
         brokers = None if store == "zookeeper" else brokers_of(change.settings, registry)
-        rows, trees = read_debris(
+        rows, trees = read_inactive_groups(
             registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout, foreign=foreign
         )
         rows, expected = check_access(registry, rows, trees)
@@ -190,7 +190,7 @@ def _delete_debris(
         if not change.is_wanted(len(doomed)):
             return
         change.wait_for_commits(registry, commits, max(waits, default=0.0))
-        saved, hidden = backup_of_debris(registry, patterns, doomed, now)
+        saved, hidden = backup_of_inactive_groups(registry, patterns, doomed, now)
         with change.backed_up(saved):
             outcome = remove_groups(registry, [tree for tree in doomed if tree.group not in hidden])
     _conclude(change, {**left, **hidden, **outcome}, DELETED)

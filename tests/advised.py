@@ -1,4 +1,4 @@
-"""What a finding advises, typed as it stands there."""
+"""What a finding advises, typed as printed."""
 
 from __future__ import annotations
 

@@ -193,8 +193,8 @@ def compare_text(mine: Any, same: list[Message], runs: list[Run], formats: Seque
     assert list(mine.offsets()) == [message.offset() for message in same]
     assert facts(mine[half]) == facts(same[half])
     assert list(mine.sizes()) == [len(message) + len(message.key() or b"") for message in same]
-    beside = mine.sizes(headers=True)
-    for message, size, more in zip(same, mine.sizes(), beside, strict=True):
+    with_headers = mine.sizes(headers=True)
+    for message, size, more in zip(same, mine.sizes(), with_headers, strict=True):
         assert more - size >= sum(len(name) + len(value or b"") for name, value in message.headers() or ())
     assert list(mine.times(END_OF_TIME)) == [-1 if (time := time_of(message)) is None else time for message in same]
     for formatter in (values_lines, json_lines, *formats):

@@ -115,7 +115,7 @@ class LastingRegistry(Registry):
         except UnreachableError:
             if not self.lost or not all(isinstance(op, Get | GetAcl | Children | Exists | Sync) for op in ops):
                 raise
-        self._begin_anew()  # it was over before anybody had noticed: what only looks may read again
+        self._begin_anew()  # it was over before anybody had noticed: what only reads may read again
         return super()._round(ops, deadline)
 
     def _begin_anew(self) -> None:
@@ -125,7 +125,7 @@ class LastingRegistry(Registry):
 
 @pytest.fixture(scope="session")
 def registry(cluster: Sandbox) -> Iterator[Registry]:
-    """A registry on the shared cluster, for tests to look and to prepare. It is not the one under test."""
+    """A registry on the shared cluster, for tests to read and to prepare. It is not the one under test."""
     settings = replace(cluster.registry().settings, session_timeout=10.0)
     with LastingRegistry(settings, 30.0) as registry:
         yield registry

@@ -34,7 +34,7 @@ class Consuming:
 
     @property
     def said(self) -> str:
-        """What stands on stderr so far."""
+        """stderr so far."""
         return self.errors.read_text()
 
     def wait_for_lines(self, count: int, timeout: float = 30.0) -> list[str]:

@@ -1,6 +1,6 @@
 """Examples in the documentation: found in its pages, run as somebody would type them, and compared with what is shown.
 
-A block after ``<!-- run -->`` is run, command by command; what they print must be what stands there, but for times,
+A block after ``<!-- run -->`` is run, command by command; what they print must be what is there, but for times,
 addresses, paths, and numbers of four digits and more. ``<!-- run: exit 5 -->`` is for commands that end so, and
 ``<!-- run: any output -->`` for those whose words differ.
 """

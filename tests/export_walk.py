@@ -357,7 +357,7 @@ class Walk:
         assert outcome[0] in ("done", "RefusedError", "NotFoundError"), outcome
 
     def inspect(self) -> None:
-        """Nothing that only looks fails, or changes anything."""
+        """Nothing that only reads fails, or changes anything."""
         before = self.state()
         verify(self.destination)
         status(self.registry, self.group, self.destination)

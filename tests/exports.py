@@ -83,7 +83,7 @@ def looked(cluster: Sandbox, destination: Destination, *options: str) -> str:
 
 @contextmanager
 def destination_for_all() -> Iterator[Destination]:
-    """One that other users may look into, unless its own modes stop them."""
+    """One that other users may list, unless its own modes stop them."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Destination(FolderStore(Path(name, "lake")))

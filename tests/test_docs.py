@@ -158,5 +158,5 @@ def test_the_how_to_pages(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("own_state")
 def test_the_tutorial(work: Path) -> None:
-    """From the first sandbox to its end, as it is told."""
+    """From the first sandbox to its end."""
     assert run_examples(DOCS / "tutorial" / "first-half-hour.md", work) > 15

@@ -114,7 +114,7 @@ def test_a_dropped_connection_is_waited_out_by_reads(zookeeper: Sandbox) -> None
 
 
 def test_a_server_that_falls_silent_is_an_error_in_time(zookeeper: Sandbox) -> None:
-    """Reads end after the time-out, though the connection stands."""
+    """Reads end after the time-out, though the connection is up."""
     with TcpProxy(zookeeper.address) as proxy, Registry(ZooKeeperSettings(proxy.address), 5.0) as registry:
         registry.timeout = 0.5
         proxy.stall()

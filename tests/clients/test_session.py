@@ -35,7 +35,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 
 
 class Client:
-    """A session and what it has told."""
+    """A session and its events."""
 
     def __init__(self, hosts: str, timeout: float = 6.0, **options: object) -> None:
         self.events: list[SessionEvent] = []
@@ -203,8 +203,8 @@ def test_watches_are_reported_once(connect: Connect, zookeeper: Sandbox) -> None
 
 
 def test_a_change_is_reported_before_any_answer_that_was_given_after_it(connect: Connect) -> None:
-    """However busy kazoo's own thread for events is: who is told late of an owner node that is another's by now would
-    delete it for its own."""
+    """However busy kazoo's own thread for events is: a member that hears late of an owner node that is another's by now
+    would delete it for its own."""
     one, other = connect(), connect()
     one.wait_for(Connected)
     other.wait_for(Connected)

@@ -92,7 +92,7 @@ class Pair:
     def compare_notified(self, who: int) -> None:
         """Changes of the same nodes must have been reported. (How often depends on what else watched them.)"""
         notified, expected = self.real[who].notified, set(self.notified[who])
-        wait_until(lambda: set(notified) >= expected, 5, f"all of {expected} told")
+        wait_until(lambda: set(notified) >= expected, 5, f"all of {expected} notified")
         assert set(notified) == expected
 
     def close(self) -> None:

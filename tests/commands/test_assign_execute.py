@@ -194,7 +194,7 @@ def test_scala_members_rebalance(
             stack.enter_context(member)
         at_rest = Variant("range" if strategy == "range" else "roundrobin", "1.1" if compat == "1.1" else "0.8.2")
         # What a member has not seen yet when it claims its share has it rebalance once more: the owners of this very
-        # look count.
+        # snapshot count.
         before: list[dict[TopicPartition, str | None]] = []
 
         def both_own_their_shares() -> bool:

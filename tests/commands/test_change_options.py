@@ -30,7 +30,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
     ],
 )
 def test_what_no_command_can_do(args: tuple[str, ...], why: str) -> None:
-    """Wrong usage, told before any server is asked."""
+    """Wrong usage, reported before any server is asked."""
     result = run(*args, "-z", "127.0.0.1:1")
     assert (result.returncode, result.stdout) == (2, "")
     assert why in result.stderr

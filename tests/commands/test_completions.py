@@ -30,7 +30,7 @@ FILES = {"bash": "zkgroup.bash", "zsh": "_zkgroup", "fish": "zkgroup.fish"}
 
 
 def offered(line: str, files: bool = False, **env: str) -> list[str]:
-    """What bash is told to offer for ``line`` with the cursor at its end; ``files``: that it may offer file names."""
+    """What bash offers for ``line`` with the cursor at its end; ``files``: that it may offer file names."""
     result = run(env={"_ZKGROUP_COMPLETE": "complete_bash", "_TYPER_COMPLETE_ARGS": line} | env)
     assert (result.returncode, result.stderr) == (int(files), "")
     return result.stdout.split()

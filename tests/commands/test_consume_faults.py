@@ -102,7 +102,8 @@ def test_brokers_that_do_not_answer(elsewhere: Registry, listening: bool) -> Non
 
 @pytest.mark.parametrize("release", ["1.1.1", "0.8.2.2"])
 def test_a_broker_at_an_address_of_ipv6(make_sandbox: Callable[..., Sandbox], release: str) -> None:
-    """Its log is read, offsets are shown, by members and by who only looks: by its registration of version 1 and 4."""
+    """Its log is read, offsets are shown, by members and by reading commands: by its registration of version 1 and
+    4."""
     port = free_port()
     listeners = {"listeners": f"PLAINTEXT://[::]:{port}", "advertised.listeners": f"PLAINTEXT://[::1]:{port}"}
     old = {"host.name": "::", "advertised.host.name": "::1"}

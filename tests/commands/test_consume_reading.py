@@ -1,4 +1,4 @@
-"""What ``consume`` reads, from where, and how it looks: with a group and without one."""
+"""What ``consume`` reads, from where, and how it is printed: with a group and without one."""
 
 from __future__ import annotations
 

@@ -187,8 +187,8 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(
 
     done = run(command, group, other, *credentials, "--execute")
     assert done.returncode == 0, done.stderr
-    beside = {path for path in ("/ids", "/owners") if not renaming or before[path] == OPEN}
-    assert lists_of(owner, other) == {path: acl for path, acl in before.items() if path not in beside}
+    apart = {path for path in ("/ids", "/owners") if not renaming or before[path] == OPEN}
+    assert lists_of(owner, other) == {path: acl for path, acl in before.items() if path not in apart}
 
 
 @pytest.mark.parametrize("above", ["/offsets", "/offsets/t", ""])

@@ -21,8 +21,8 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.debris import read_debris
 from zkgroup.groups.changes.group_tree import read_tree
+from zkgroup.groups.changes.inactive_groups import read_inactive_groups
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -310,7 +310,7 @@ def test_inactive_groups_without_brokers(make_sandbox: Callable[..., Sandbox], u
     """Where no server reports who works for groups in Kafka, nothing is deleted, unless ZooKeeper alone is meant."""
     sandbox = make_sandbox(brokers=0)
     with sandbox.registry(30.0) as registry:
-        group = unique("debris")
+        group = unique("inactive")
         registry.read([Ensure(znodes.ids(group)), Ensure(znodes.topic("__consumer_offsets"))])
         args = ("delete-group", "--pattern", group, "-z", sandbox.connect, "--execute")
         refused = run(*args)
@@ -331,7 +331,7 @@ def test_one_truth_about_the_last_change(registry: Registry, second: Registry, m
     second.write(Delete(znodes.member_id(group, f"{group}_m")))
     make_group()
     now = int(time.time() * 1000)
-    message = [read_debris(registry, [group], now, age)[0][0].last_change for age in (0, 20)]
+    message = [read_inactive_groups(registry, [group], now, age)[0][0].last_change for age in (0, 20)]
     assert message[0] == message[1]
     assert (message[0] or 0) > written
 
@@ -345,12 +345,12 @@ def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_
     register(second, group)
     second.write(Delete(znodes.member_id(group, f"{group}_m")))
     after = read_tree(registry, make_group()).nodes[0].stat.ctime  # the first: the next may be much later
-    rows, _ = read_debris(registry, [group], after + 10, 20)
+    rows, _ = read_inactive_groups(registry, [group], after + 10, 20)
     assert [(row.action, row.note) for row in rows] == [
         ("keep", "somebody may have left it too recently: when is not known")
     ]
     assert written < (rows[0].last_change or 0) <= after
-    rows, _ = read_debris(registry, [group], after + 20, 20)
+    rows, _ = read_inactive_groups(registry, [group], after + 20, 20)
     assert rows[0].action == "delete"
 
 

@@ -65,7 +65,7 @@ def test_offset_files(cluster: Sandbox, make_group: Callable[..., str], tmp_path
     ],
 )
 def test_profiles(tmp_path: Path, data: bytes, why: str) -> None:
-    """A config.toml that is none is told in one line."""
+    """A config.toml that is none is reported in one line."""
     path = tmp_path / "config.toml"
     path.write_bytes(data)
     ended = run("list-groups", "--cluster", "x", env={"ZKGROUP_CONFIG": str(path)})

@@ -66,7 +66,7 @@ def test_owners_without_a_session_go_too(cluster: Sandbox, registry: Registry, m
     """Persistent owner nodes of a topic without offsets can be removed in the same way."""
     group = make_group()
     registry.write(Ensure(znodes.owner_topic(group, "old")))
-    registry.write(Create(znodes.owner(group, P("old", 3)), b"debris"))
+    registry.write(Create(znodes.owner(group, P("old", 3)), b"stale"))
     result = run("unsubscribe", group, "--topic", "old", "--execute", "-z", cluster.connect)
     assert result.returncode == 0, result.stderr
     assert registry.read([Exists(znodes.owner_topic(group, "old"))]) == [None]

@@ -61,7 +61,7 @@ class Piped:
         return self.until(lambda lines: sum(kind in line for line in lines) >= count, kind)
 
     def end(self, signum: int = signal.SIGTERM) -> tuple[int, str]:
-        """Send a signal; the exit code and what stands on stderr."""
+        """Send a signal; the exit code and stderr."""
         self.process.send_signal(signum)
         code = self.process.wait(30)
         assert self.process.stderr is not None
@@ -80,7 +80,7 @@ class Piped:
 
 @pytest.fixture
 def watched(cluster: Sandbox) -> Iterator[Callable[..., Piped]]:
-    """``watched(group, …)`` watches it in a pipe, and has told so."""
+    """``watched(group, …)`` watches it in a pipe, and has begun."""
     made: list[Piped] = []
 
     def start(group: str, *args: str) -> Piped:

@@ -177,7 +177,7 @@ def test_no_colour(opened: Callable[..., Screen]) -> None:
 
 
 def test_errors_are_reported_without_a_screen(cluster: Sandbox, unique: Callable[[str], str]) -> None:
-    """What stands against a watch is a line, as with any command."""
+    """What prevents a watch is a line, as with any command."""
     with Screen("inspect-group", unique("nobody"), "-z", cluster.connect, "--watch") as screen:
         assert screen.wait() == 4
         assert "no group" in screen.text
@@ -318,7 +318,7 @@ def test_ascii_alone() -> None:
 
 
 def test_the_last_column_is_not_erased() -> None:
-    """Behind a line that fills the width nothing is erased: the cursor still stands on its last character. Wide
+    """Behind a line that fills the width nothing is erased: the cursor is still on its last character. Wide
     characters and colours are counted as what they take."""
     assert whole("x" * 80, 80) == "x" * 80
     assert whole("\x1b[7m" + "漢" * 40 + "\x1b[0m", 80).endswith("漢\x1b[0m")
@@ -353,7 +353,7 @@ def test_dumb_terminals_get_lines(cluster: Sandbox, group: str) -> None:
 
 
 def test_options_that_mean_nothing_together(tmp_path: Path) -> None:
-    """Wrong usage is told before anything is asked."""
+    """Wrong usage is reported before anything is asked."""
     for given in (
         ["--watch"], ["g", "--watch", "--verify"], ["g", "--watch", "--all"], ["g", "--interval", "1"],
         ["g", "--record", "f"], ["g", "--picture", "f"], ["g", "--watch", "--replay", "f"], ["g", "--replay", "f"],

@@ -78,7 +78,7 @@ def test_a_commit_in_the_callback_is_made_on_the_members_own_thread(
 
 
 def test_a_connector_joins_once(kafka: KafkaSettings, make_topic: Make, unique: Make) -> None:
-    """It is refused to join with one that is closed; one that was told to leave before it joined leaves at once."""
+    """It is refused to join with one that is closed; one that was asked to leave before it joined leaves at once."""
     topic = make_topic(1)
     closed = member(kafka, unique("group"))
     closed.close()

@@ -120,7 +120,7 @@ def test_a_server_that_falls_silent_is_left_for_another(
             used, spare = (one, other) if one.connections else (other, one)
             used.stall()
             wait_until(lambda: spare.connections, 5.5, "connected to the other")
-            wait_until(lambda: f"reconnected to ZooKeeper at {spare.address}" in caplog.text, 5, "it has told")
+            wait_until(lambda: f"reconnected to ZooKeeper at {spare.address}" in caplog.text, 5, "it has logged")
             assert f"connection to ZooKeeper at {used.address} lost" in caplog.text
             member.wait_for(values(fill(topic, 20, 2)))
             wait_until(lambda: committed(registry, group, topic, 2) == [10, 10], 10, "everything committed")
@@ -339,7 +339,7 @@ def test_servers_that_restart_are_survived(make_sandbox: Callable[..., Sandbox],
     settings = KafkaSettings(sandbox.bootstrap)
     with sandbox.registry(30.0) as registry:
         create_topic(registry, topic, 2)
-        # librdkafka's look for a coordinator makes the broker create this topic. Without ZooKeeper the broker would
+        # librdkafka's search for a coordinator makes the broker create this topic. Without ZooKeeper the broker would
         # hang in that, and answer nothing that comes behind it on the reader's connection.
         create_topic(registry, OFFSETS_TOPIC, 4)
     with ReadMember(sandbox.connect, group, {topic: 1}, session_timeout=10.0) as member:

@@ -142,7 +142,7 @@ def test_a_foreign_write_is_seen_and_counted(
         wait_until(lambda: committed(registry, group, topic, 1) == [10], 10, "committed")
         store(registry, group, topic, {0: b"15"})
         fill(topic, 3)
-        wait_until(lambda: "was set to 15 by a client" in caplog.text, 10, "told")  # right after it is counted
+        wait_until(lambda: "was set to 15 by a client" in caplog.text, 10, "logged")  # right after it is counted
         assert member.connector.statistics().counters.foreign_writes == 1
         assert committed(registry, group, topic, 1) == [15]
         fill(topic, 7)

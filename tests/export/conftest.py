@@ -15,7 +15,6 @@ from export_points import MESSAGES, PARTITIONS, Export
 from exports import InProcess, commit_offsets, files_in, messages_in, published_in
 from object_store import CREDENTIALS, filesystem, object_server
 from pyspark.sql import SparkSession
-from scenes import Scene
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -195,17 +194,6 @@ def bucket(s3_server: int, unique: Callable[[str], str]) -> str:
     name = unique("lake")
     filesystem(s3_server, allow_bucket_creation=True).create_dir(name)
     return name
-
-
-@pytest.fixture
-def scene(
-    in_process: Export, registry: Registry, kafka: KafkaSettings, commit: Callable[..., None],
-    make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str], tmp_path: Path,
-) -> Scene:  # fmt: skip
-    """Nothing is exported yet."""
-    topic = make_topic(2)
-    fill(topic, 20, 2)
-    return Scene(in_process, registry, kafka, commit, fill, tmp_path / "out", topic, unique("group"))
 
 
 @pytest.fixture(scope="session")

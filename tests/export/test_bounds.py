@@ -64,7 +64,7 @@ def test_what_an_end_does_not_name_is_reported_and_begun(
     committed: Committed,
 ) -> None:  # fmt: skip
     """Also by a file that is older than a partition; and an end that the log has not. The next export goes on with all
-    of them, from where the first was told to begin: none is new to it."""
+    of them, from where the first had to begin: none is new to it."""
     topic, group, warnings = make_topic(3), unique("group"), list[str]()
     fill(topic, 30, 3)
     rows = export(

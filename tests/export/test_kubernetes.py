@@ -144,7 +144,7 @@ def test_what_kubernetes_refuses_is_one_line(
     kube: Kubernetes, export: list[str], env: dict[str, str], tmp_path: Path,
     user: str, conf: tuple[str, ...], said: str,
 ) -> None:  # fmt: skip
-    """In its words, without the object that it tells with them."""
+    """In its words, without the object that comes with them."""
     done = run(*export, *conf, env={**env, "KUBECONFIG": kube.settings(user)}, timeout=240)
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()

@@ -123,7 +123,7 @@ def test_a_reason_behind_a_clients_error_is_found() -> None:
 
 
 def test_what_kubernetes_repeats_of_its_answer_is_left_out() -> None:
-    """Its client tells the whole object behind the message."""
+    """Its client adds the whole object behind the message."""
     log = (
         "io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST at: https://a:1/api/v1/pods. "
         'Message: pods is forbidden: User "export" cannot create resource "pods". Received status: Status('
@@ -210,7 +210,7 @@ def test_a_spark_without_a_log_is_reported_by_its_exception() -> None:
     ],
 )  # fmt: skip
 def test_a_spark_that_does_not_start_is_reported_in_one_line(log: str, kind: type[ZkgroupError], said: str) -> None:
-    """From its log, where that tells more than pyspark does."""
+    """From its log, where that says more than pyspark does."""
     error = start_failure("spark://a:1", log, "it ended", lambda: "/tmp/log")
     assert type(error) is kind
     assert said in error.message

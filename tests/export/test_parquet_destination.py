@@ -46,7 +46,7 @@ def three(in_process: Export, forty: tuple[str, str], fill: Callable[..., object
 
 
 def test_records_have_numbers_without_a_gap(three: tuple[str, str], destination: Destination) -> None:
-    """The newest one tells what all account for."""
+    """The newest one has what all account for."""
     topic, group = three
     assert [entry.number for entry in destination.entries(group)] == [1, 2, 3]
     assert [record.partitions[0].end for record in destination.records(group)] == [10, 20, 30]

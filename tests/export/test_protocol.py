@@ -80,7 +80,7 @@ def test_a_session_that_ends_at_any_point_is_replaced(
     export: Export, topic: str, unique: Callable[[str], str], is_complete: Callable[..., None], cluster: Sandbox,
     registry: Registry, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """ZooKeeper ends the session at each point: the export takes a new one, looks, and goes on by itself."""
+    """ZooKeeper ends the session at each point: the export takes a new one, reads, and goes on by itself."""
     points: Points = []
     export(unique("group"), topic, root=tmp_path / "first", passed=points.append)
     for number, point in enumerate(points):
@@ -104,7 +104,7 @@ def test_one_that_was_given_up_for_dead_does_no_harm(
     registry: Registry, tmp_path: Path, point: str,
 ) -> None:  # fmt: skip
     """An export is paused, its session ends, another one goes on and finishes; then the first one wakes up: before
-    the decision it is told off, after it there is nothing left to do for it."""
+    the decision it is fenced off, after it there is nothing left to do for it."""
     group = unique("zombie")
     with Paused(lambda passed: export(group, topic, passed=passed), point) as first:
         lose_session(registry, cluster, group)

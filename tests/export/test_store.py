@@ -339,8 +339,8 @@ def test_a_folder_that_may_not_be_read_is_distinguished() -> None:
                     FolderStore(Path(name)).size("lost+found/file")
                 destination = Destination(FolderStore(Path(name)))
                 warnings: list[str] = []
-                beside = [file.name for file in destination.data_files(unlisted=warnings.append)]
-                assert beside == ["aside/a/file", "aside/c/file"]  # whatever lies between them
+                others = [file.name for file in destination.data_files(unlisted=warnings.append)]
+                assert others == ["aside/a/file", "aside/c/file"]  # whatever lies between them
                 closed_ones = ["aside/away", "aside/b", "link", "listed/file", "lost+found"]
                 assert [line.partition(":")[0].rpartition(f"{name}/")[2] for line in warnings] == closed_ones
         finally:

@@ -68,7 +68,7 @@ def _place(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Uri:
 
 @pytest.fixture(params=["s3", *OTHERS])
 def place(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Uri:
-    """One in each store: ``place(name)`` is one beside it."""
+    """One in each store: ``place(name)`` is another one in it."""
     return _place(request, unique)
 
 

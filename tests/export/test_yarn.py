@@ -99,7 +99,7 @@ def test_what_yarn_refuses_is_one_line(
 def test_yarn_without_its_settings_is_reported(
     topic: str, cluster: Sandbox, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """Where no HADOOP_CONF_DIR tells where YARN is."""
+    """Where no HADOOP_CONF_DIR names YARN."""
     done = run(
         *("export", topic, "--group", unique("group"), "--from", "earliest", "--to", str(tmp_path / "out")),
         *("--master", "yarn"),

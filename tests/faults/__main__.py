@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--kafka", default="1.1.1", help="the brokers' release")
     parser.add_argument("--seed", type=int, default=environment_seed())
     parser.add_argument("--folder", type=Path, help="an empty folder, to keep journals and logs in")
-    parser.add_argument("--cycles", type=int, help="beside Scala consumers, instead of all the above")
+    parser.add_argument("--cycles", type=int, help="with Scala consumers, instead of all the above")
     parser.add_argument("--mix", choices=MIXES, default="range")
     arguments = vars(parser.parse_args())
     folder, cycles, mix = (arguments.pop(name) for name in ("folder", "cycles", "mix"))

@@ -1,4 +1,4 @@
-"""The servers of a run, and who looks on: the writer of its records, the watch on what is committed."""
+"""The servers of a run, and their observers: the writer of its records, the watch on what is committed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Get, Node, Op, Result
 
-# What a broker that has just started says of topics that it has not been told of yet: such records are sent again.
+# What a broker that has just started says of topics that it does not know yet: such records are sent again.
 _FOR_NOW = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 

@@ -88,7 +88,7 @@ class Slot:
         return self._process is not None and self._process.poll() is None
 
     def revive(self) -> None:
-        """A supervisor's look: who has ended unasked is started again."""
+        """A supervisor: a process that has ended unasked is started again."""
         if not self.away and not self.running:
             self.gave_up += 1
             self.start(1)

@@ -46,8 +46,8 @@ class Verdict:
 
     ``again``: deliveries of what had been delivered before, all of it behind the last commit. ``in_hand``: records that
     a stopped process had been handed and noted when it went on, or that a session's early end let through.
-    ``unnotified``: records of another's share, delivered by who had not been told yet that its session was over. Both
-    are what no client can prevent.
+    ``unnotified``: records of another's share, delivered by a member that had not heard yet that its session was over.
+    Both are what no client can prevent.
     """
 
     delivered: int = 0

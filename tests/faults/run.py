@@ -133,7 +133,7 @@ class Run:
         ):
             self._sandbox, self._pool = sandbox, pool
             with sandbox.registry(30.0) as registry:
-                # librdkafka's look for a coordinator makes a broker create this: one whose ZooKeeper is away hangs.
+                # librdkafka's search for a coordinator makes a broker create this: one whose ZooKeeper is away hangs.
                 create_topic(registry, "__consumer_offsets", 4)
                 create_topic(registry, self._topic, o.partitions)
             self._registry = Patient(sandbox.connect)

@@ -1,4 +1,5 @@
-"""One look's questions to the brokers: one client for all, and one that got no answer does not silence the others."""
+"""One snapshot's requests to the brokers: one client for all, and one that got no answer does not silence the
+others."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def is_there(registry: Registry, group: str) -> bool:
 def test_a_write_whose_answer_nobody_hears(
     registry: Registry, cluster: Sandbox, proxy: TcpProxy, make_group: Build
 ) -> None:
-    """It is written, and ZooKeeper stays away beyond the patience: reported as not known, and how to look."""
+    """It is written, and ZooKeeper stays away beyond the patience: reported as not known, and how to check."""
     group = make_group({P("t", 0): 5})
     writes = plan(registry, group, {P("t", 0): 1})
     with (

@@ -58,7 +58,7 @@ def test_what_moved_and_how_long_it_took() -> None:
     assert "1 partition moved, 2 members" in ended.message
 
 
-def test_a_rebalance_between_two_looks() -> None:
+def test_a_rebalance_between_two_states() -> None:
     """Claims that are all new tell of a rebalance that nobody saw; it took the time between the states at most, or that
     since a watch reported of it."""
     (events,) = detect_all(state(0, {0: "a@5"}, "a", 4), state(3000, {0: "a@9"}, "a", 4))

@@ -139,7 +139,7 @@ def test_a_gap_in_two_looks_is_none_of_a_rebalance() -> None:
 
 
 def test_a_young_group_that_has_settled_is_not_rebalancing() -> None:
-    """A rebalance is told of only while something is out of place."""
+    """A rebalance is reported only while something is out of place."""
     partitions = tuple(replace(p, since=JUST_NOW) for p in TWO.partitions)
     assert judged(replace(TWO, partitions=partitions)) == []
 

@@ -1,4 +1,4 @@
-"""What findings print, run as it stands."""
+"""What findings print, run as printed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_is_printed_runs_as_it_stands(maker: Maker, cluster: Sandbox) -> No
         shown = run("inspect-group", group, "-z", cluster.connect).stdout
         found = json.loads(run("inspect-group", group, "-z", cluster.connect, "--output", "json").stdout)["findings"]
         assert PRINTED.findall(shown) == [line for one in found for line in one["commands"]]
-        assert not [one for one in found if "zkgroup" in (one["remedy"] or "")], "no command stands among words"
+        assert not [one for one in found if "zkgroup" in (one["remedy"] or "")], "no command is among words"
         remedies[group] = {line: one["remedy"] for one in found for line in one["commands"]}
     assert sum(map(len, remedies.values())) > 30
 

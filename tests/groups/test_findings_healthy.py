@@ -67,7 +67,7 @@ def test_members_that_join_and_leave(
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            wait_until(lambda: churn() > 3, 60, "looks at different owners")
+            wait_until(lambda: churn() > 3, 60, "snapshots with different owners")
         finally:
             over.set()
             watcher.join(30)

@@ -41,7 +41,7 @@ def broken(maker: Maker) -> list[Broken]:
 
 @pytest.fixture(scope="module")
 def snapshots(broken: list[Broken], registry: Registry, kafka: KafkaSettings) -> Mapping[str, GroupSnapshot]:
-    """A look at all of them."""
+    """A snapshot of each."""
     found = read_groups(registry, sorted({one.group for one in broken}), kafka=kafka)
     return {snapshot.group: snapshot for snapshot in found}
 
@@ -82,7 +82,7 @@ def test_a_situation_is_found(number: int, broken: list[Broken], snapshots: Mapp
 def test_a_situation_is_reported(
     number: int, broken: list[Broken], by_group: Mapping[str, list[dict[str, str]]]
 ) -> None:
-    """The command tells of it in the same words."""
+    """The command reports it in the same words."""
     expected = broken[number]
     found = [entry for entry in by_group[expected.group] if entry["code"] == expected.code]
     assert [entry["subject"] for entry in found].count(expected.subject) == 1, (expected, by_group[expected.group])

@@ -173,7 +173,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
 def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
     """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is
     there, says something and advises something, but no rebalance that would be refused; the order is by severity, and
-    the same for the same look."""
+    the same for the same snapshot."""
     findings = judge(now, infer_strategy(now) if explained else None, before)
     for finding in findings:
         assert finding.severity in KINDS[finding.code].severities

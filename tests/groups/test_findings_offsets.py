@@ -152,7 +152,7 @@ def test_lag_that_grows_while_nothing_is_committed(apart: int, severity: str) ->
 
 
 def test_lag_that_grows_behind_progress_is_none_of_that() -> None:
-    """Who commits is slow, not stuck; and a log that stands still has no growing lag."""
+    """Who commits is slow, not stuck; and a log that does not grow has no growing lag."""
     before = replace(ALONE, taken_at=NOW - 300 * SECOND)
     assert "growing-lag" not in codes(having(ALONE, 1, log_end=900, stored=stored(51, NOW)), before)
     assert "growing-lag" not in codes(ALONE, before)

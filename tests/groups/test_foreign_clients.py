@@ -78,14 +78,14 @@ def make(
     groups: Groups,
     client: Client,
     topics: tuple[str, str],
-    beside: dict[str, bytes] | None = None,
+    others: dict[str, bytes] | None = None,
     offsets: dict[tuple[str, int], int] | None = None,
 ) -> str:
     """A group of two members that own all partitions of their topics, and have committed for them."""
     data = client.data.replace("TOPIC", topics[0]).replace("SECOND", topics[1]).encode()
     owned = [(topic, number) for topic in topics[: client.topics] for number in range(3)]
     return groups.make(
-        dict.fromkeys(client.members, data) | (beside or {}),
+        dict.fromkeys(client.members, data) | (others or {}),
         {
             (topic, client.partition.format(number)): client.owner.format(client.members[number == 2])
             for topic, number in owned

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.errors import UsageError
-from zkgroup.groups.changes.debris import find_debris, matching
 from zkgroup.groups.changes.group_plans import plan_copy, plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode
+from zkgroup.groups.changes.inactive_groups import find_inactive_groups, matching
 from zkgroup.groups.changes.time_arguments import parse_age
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.protocol.names import TopicPartition as P
@@ -56,7 +56,7 @@ def test_a_copy_says_what_becomes_of_each_partition() -> None:
 
 
 def test_metadata_in_kafka_goes_along() -> None:
-    """What is kept beside an offset is part of the plan."""
+    """The metadata of an offset is part of the plan."""
     (row,) = plan_copy("kafka", {P("t", 0): KafkaOffset(5, "mine")}, {})
     assert (row.target, row.metadata, row.note) == (5, "mine", None)
 
@@ -102,7 +102,7 @@ def test_a_deletion_shows_the_offsets_of_both_stores() -> None:
 
 
 def test_foreign_nodes_are_those_that_no_consumer_makes() -> None:
-    """What others have put into the group is told before it goes."""
+    """What others have put into the group is reported before it goes."""
     paths = ["ids", "owners/t/0", "offsets", "zkgroup/export", "foreign", "foreign/x", "offsetsX"]
     group = tree("g", *(node(f"/consumers/g/{path}") for path in paths))
     assert list(group.foreign) == [f"/consumers/g/{path}" for path in ("foreign", "foreign/x", "offsetsX")]
@@ -145,7 +145,7 @@ def test_only_inactive_groups_go() -> None:
         tree("hidden", unreadable=("/consumers/hidden/ids: not authorised",)),
         GroupTree("gone", ()),
     ]
-    rows = find_debris(trees, NOW, 4 * DAY)
+    rows = find_inactive_groups(trees, NOW, 4 * DAY)
     assert [(row.group, row.action, row.state) for row in rows] == [
         ("old", "delete", "inactive"),
         ("new", "keep", "inactive"),
@@ -156,7 +156,7 @@ def test_only_inactive_groups_go() -> None:
     ]
     assert rows[0].last_change == NOW - 100 * DAY
     assert (rows[0].partitions, rows[0].znodes) == (1, 2)
-    assert find_debris([replace(old, unreadable=("x",))], NOW, 0)[0].action == "keep"
+    assert find_inactive_groups([replace(old, unreadable=("x",))], NOW, 0)[0].action == "keep"
 
 
 def test_members_that_came_and_left_count() -> None:
@@ -165,18 +165,18 @@ def test_members_that_came_and_left_count() -> None:
     ids = replace(node("/consumers/g/ids").stat, pzxid=70)
     group = tree("g", TreeNode("/consumers/g/ids", b"", ids))
     earlier, later = Stat(60, 65, 1, NOW - 9 * DAY, NOW - 8 * DAY, 0), Stat(75, 90, 1, NOW - 5 * DAY, NOW, 0)
-    (row,) = find_debris([group], NOW, 6 * DAY, [earlier, later])
+    (row,) = find_inactive_groups([group], NOW, 6 * DAY, [earlier, later])
     assert (row.action, row.last_change) == ("keep", NOW - 5 * DAY)
     assert row.note == "somebody may have left it too recently: when is not known"
-    assert find_debris([group], NOW, 5 * DAY, [earlier, later])[0].action == "delete"
-    assert find_debris([group], NOW, 1, [earlier])[0].action == "keep"
-    assert find_debris([group], NOW, 0, [earlier])[0].action == "delete"
+    assert find_inactive_groups([group], NOW, 5 * DAY, [earlier, later])[0].action == "delete"
+    assert find_inactive_groups([group], NOW, 1, [earlier])[0].action == "keep"
+    assert find_inactive_groups([group], NOW, 0, [earlier])[0].action == "delete"
     same = Stat(70, 70, 0, NOW - 7 * DAY, NOW - 7 * DAY, 0)
-    assert find_debris([group], NOW, 7 * DAY, [same, later])[0].action == "delete"
+    assert find_inactive_groups([group], NOW, 7 * DAY, [same, later])[0].action == "delete"
 
 
 @given(st.integers(0, 10 * DAY), st.integers(0, 10 * DAY))
 def test_age_is_that_of_the_newest_node(age: int, limit: int) -> None:
     """A group is as old as the last write of any of its nodes."""
     group = tree("g", node("/consumers/g/ids"), node("/consumers/g/offsets", age=age))
-    assert (find_debris([group], NOW, limit)[0].action == "delete") == (age >= limit)
+    assert (find_inactive_groups([group], NOW, limit)[0].action == "delete") == (age >= limit)

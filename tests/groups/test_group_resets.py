@@ -129,7 +129,7 @@ def test_a_group_that_becomes_active_is_refused(kept: Kept, topic: str) -> None:
 def test_members_in_zookeeper_stop_resets_in_kafka(
     registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], topic: str
 ) -> None:
-    """Members with offsets.storage=kafka are registered in ZooKeeper alone: a reset in Kafka looks there, too."""
+    """Members with offsets.storage=kafka are registered in ZooKeeper alone: a reset in Kafka reads there, too."""
     group = unique("dual")
     in_zookeeper, in_kafka = (Kept(registry, kafka, group, store) for store in STORES)
     in_kafka.put({P(topic, 0): 10})

@@ -27,7 +27,7 @@ from zkgroup.sandbox.server_probe import free_port
 
 
 class Seen:
-    """What a watch has told so far."""
+    """The events of a watch so far."""
 
     def __init__(self, watch: GroupWatch) -> None:
         self.watch = watch

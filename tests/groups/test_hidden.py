@@ -19,7 +19,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import find_misfits, read_plan_start
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
-from zkgroup.groups.changes.debris import read_debris
+from zkgroup.groups.changes.inactive_groups import read_inactive_groups
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
 from zkgroup.groups.snapshot.tables import incomplete_notes
@@ -217,7 +217,7 @@ def test_a_state_is_one_word(
     registry: Registry,
     app: Registry,
 ) -> None:
-    """Who deletes by a pattern is told the state that a list of groups shows; what is hidden keeps the group all the
+    """A deletion by a pattern shows the state that a list of groups shows; what is hidden keeps the group all the
     same."""
     group, _, _ = hiding(part)
     if not at_work:
@@ -228,7 +228,7 @@ def test_a_state_is_one_word(
             for number in range(2):
                 app.write(Delete(znodes.owner(group, TopicPartition(topic, number))))
     now = int(time.time() * 1000)
-    ((row,), _) = read_debris(registry, [group], now + DAY, 0)
+    ((row,), _) = read_inactive_groups(registry, [group], now + DAY, 0)
     hides_members = part == "ids" and not at_work
     assert (
         row.state

@@ -209,9 +209,9 @@ def test_no_rebalance_is_triggered_while_it_is_registered(
     fault = broker_fault(b"")
     assert fault is not None
     for czxid, fails in ((claimed + 1000, True), (claimed - 1, False)):
-        beside = replace(snapshot, faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, czxid),))
-        found = [f for f in judged(beside) if f.code == "incompatible-broker"]
+        others = replace(snapshot, faulty_brokers=(FaultyBroker("/brokers/ids/2", fault, czxid),))
+        found = [f for f in judged(others) if f.code == "incompatible-broker"]
         assert [f.severity for f in found] == ["critical"] * fails
-        refused = find_objection(beside, None, "no plan")
+        refused = find_objection(others, None, "no plan")
         assert refused is not None
         assert ("no member gets past /brokers/ids/2" in refused.message) == fails

@@ -76,7 +76,7 @@ def words(written: int) -> str:
 
 
 def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
-    """Of every offset it is told whether it is written."""
+    """Of every offset it is reported whether it is written."""
     group = ""
 
     def change() -> None:
@@ -113,7 +113,7 @@ def test_offsets_in_kafka(
 
 
 def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
-    """Of every node it is told whether it is removed."""
+    """Of every node it is reported whether it is removed."""
     group, total = "", 0
 
     def change() -> None:

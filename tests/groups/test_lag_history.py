@@ -40,7 +40,7 @@ def test_a_window_has_the_last_snapshots_in_their_order(tmp_path: Path) -> None:
 
 
 def test_snapshots_that_follow_each_other_closely_count_once(tmp_path: Path) -> None:
-    """Ten looks within a second are no window."""
+    """Ten snapshots within a second are no window."""
     with LagHistory(tmp_path / "h.sqlite3") as history:
         for number in range(20):
             history.keep("zk:1", [snapshot_at(number * APART // 5, number)])

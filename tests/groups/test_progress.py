@@ -1,4 +1,4 @@
-"""Burrow's rules over a window of looks."""
+"""Burrow's rules over a window of samples."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_burrow_says(
 
 
 def test_a_member_that_dies_behind_is_reported_when_it_was_silent_for_longer_than_it_was_seen_to_commit() -> None:
-    """However many looks there are: one that saw the log end below the last offset, before that was committed, does
+    """However many samples there are: one that saw the log end below the last offset, before that was committed, does
     not put it off."""
     for window in (10, 60):
         committed: list[int | None] = [1000 * sample for sample in range(1, window // 2 + 1)]
@@ -132,7 +132,7 @@ def test_a_member_that_dies_behind_is_reported_when_it_was_silent_for_longer_tha
 
 
 def test_a_member_that_dies_at_the_end_is_reported_when_messages_waited_for_two_commits() -> None:
-    """Whether looks that saw no lag are in the window still or not."""
+    """Whether samples without lag are in the window still or not."""
     for idle in (3, 50):
         ends: list[int | None] = [9] * idle
         assert evaluate(samples([9] * (idle + 3), [*ends, 10, 11, 12], [0] * (idle + 3))) == "OK"

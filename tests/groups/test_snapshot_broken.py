@@ -188,7 +188,7 @@ def test_what_vanishes_between_two_rounds_is_gone(
 
 
 def test_the_registry_is_only_read(registry: Registry, kafka: KafkaSettings, groups: Groups) -> None:
-    """Every operation of a look is a read, without a watch."""
+    """Every operation of a snapshot is a read, without a watch."""
     asked: list[Op] = []
     group = groups.make({"@_a": static({"never": 1})}, {("never", 0): "@_a-0"}, {("never", 0): 1})
 

@@ -141,7 +141,7 @@ def test_notes_say_alike_things_once() -> None:
 
 
 def test_only_some_topics() -> None:
-    """The partitions of the others go; the rest of the look stays."""
+    """The partitions of the others go; the rest of the snapshot stays."""
     group_snapshot = snapshot(GroupPartition("t", 0), GroupPartition("u", 0), members=(member(t=1, u=1),))
     kept = only_topics(group_snapshot, ["u", "nothing"])
     assert [p.name for p in kept.partitions] == ["u-0"]

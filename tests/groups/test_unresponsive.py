@@ -67,7 +67,7 @@ def hung(
 
 def test_a_member_that_hangs_is_named(hung: Hung, cluster: Sandbox, registry: Registry) -> None:
     """Its claims are older than the last change of the group, those of others are not: it is to be read, the
-    member whose share it holds is told to wait for that, and a rebalance that is tried says what it measured."""
+    member whose share it has waits for that, and a rebalance that is tried says what it measured."""
     snapshot = read_group(registry, hung.group)
     later = replace(snapshot, taken_at=snapshot.taken_at + REST)
     b, c = f"{hung.group}_b", f"{hung.group}_c"
@@ -132,8 +132,8 @@ def test_who_claimed_after_the_change_is_not_called_hung() -> None:
 
 
 def test_one_snapshot_of_a_change_without_a_date_names_no_hung_member() -> None:
-    """Where nobody has claimed anew yet, a member may have left this very moment: only a second look, or a member that
-    came long ago, shows."""
+    """Where no member has claimed anew yet, a member may have left this very moment: only a second snapshot, or a
+    member that came long ago, shows."""
     alone = replace(
         having(HUNG, 3, owner=None, member=None, stream=None, since=None, claimed=0), members=HUNG.members[:2]
     )

@@ -51,7 +51,7 @@ def test_a_group_goes_with_all_that_is_below_it(registry: Registry, make_group: 
     group = make_group({P("t", 0): 5, P("é u", 1): 6})
     for path in ("/owners/t", "/zkgroup/export", "/foreign/deep/er"):
         registry.write(Ensure(znodes.group(group) + path))
-    registry.write(Create(znodes.owner(group, P("t", 0)), b"debris-0"))
+    registry.write(Create(znodes.owner(group, P("t", 0)), b"stale-0"))
     with Meddler(registry.settings, lambda n: None) as meddler:
         assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group))) == 15
         assert meddler.transactions == 1
@@ -294,7 +294,7 @@ def test_an_unread_topic_goes_with_members_active(
     """Members of other topics are let be; offsets and left owners of the topic go, the others' stay."""
     group = make_group({P("old", 0): 5, P("old", 1): 6, P("live", 0): 7})
     registry.write(Ensure(znodes.owner_topic(group, "old")))
-    registry.write(Create(znodes.owner(group, P("old", 1)), b"debris"))
+    registry.write(Create(znodes.owner(group, P("old", 1)), b"stale"))
     reader(group, "live")
     assert unsubscribe(registry, registry, group, "old") == 5
     assert registry.read([Children(znodes.offsets(group)), Children(znodes.owners(group))]) == [("live",), ()]
@@ -325,7 +325,7 @@ def test_a_topic_that_somebody_reads_stays(
     if how == "owner":
         second.write(Ensure(znodes.owner_topic(group, topic)))
         second.write(Create(znodes.owner(group, P(topic, 0)), b"m-0", ephemeral=True))
-    expected = {"unreadable": "cannot be told: m", "owner": "m-0 owns"}.get(how, rf"is subscribed: m \({topic}\)")
+    expected = {"unreadable": "is unknown: m", "owner": "m-0 owns"}.get(how, rf"is subscribed: m \({topic}\)")
     with pytest.raises(RefusedError, match=expected):
         unsubscribe(registry, registry, group, topic)
     assert values(registry, group, P(topic, 0)) == [5]

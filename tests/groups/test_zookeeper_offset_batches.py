@@ -252,7 +252,7 @@ def test_owners_without_registration_are_life(registry: Registry, second: Regist
     ):
         write_offsets(registry, group, writes)
     second.write(Delete(owner))
-    registry.write(Create(owner, b"debris-0"))
+    registry.write(Create(owner, b"stale-0"))
     assert write_offsets(registry, group, writes).written == (P("t", 0),)
 
 

@@ -55,7 +55,7 @@ def test_an_active_group_is_refused(registry: Registry, second: Registry, make_g
 def test_a_member_that_comes_after_the_last_read_wins(
     registry: Registry, second: Registry, make_group: Build, ids: bool
 ) -> None:
-    """It registers between look and transaction: nothing is overwritten, and no node that was made stays behind."""
+    """It registers between read and transaction: nothing is overwritten, and no node that was made stays behind."""
     group = make_group({P("t", 0): 5}, ids=ids)
     with Meddler(registry.settings, lambda n: register(second, group) if n == 1 else None) as meddler:
         writes = plan(registry, group, {P("t", 0): 1, P("new", 0): 1})

@@ -128,7 +128,7 @@ def test_newer_topic_registrations() -> None:
     ],
 )
 def test_malformed_topics(data: bytes) -> None:
-    """A topic whose partitions cannot be told is malformed."""
+    """A topic whose partitions are unknown is malformed."""
     with pytest.raises(MalformedZnodeError):
         decode_topic("/brokers/topics/t", data)
 

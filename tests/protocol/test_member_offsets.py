@@ -161,7 +161,7 @@ def test_a_commit_to_kafka_is_tried_again_before_the_release() -> None:
 
 
 def test_a_commit_that_failed_on_leaving_is_the_member_s_error() -> None:
-    """What could not be committed to the last is told to whoever closes the member."""
+    """What could not be committed to the last is raised by closing the member."""
     world = World(1)
     every(T, world, 20)
     member = world.join("m1", storage="kafka", auto_commit_interval=1000.0, commit_backoff=0.1, commit_retries=2)

@@ -128,7 +128,7 @@ def test_malformed_nodes_are_reported_one_by_one_and_never_written() -> None:
 
 
 def test_minus_one_and_blanks_are_read_as_the_scala_consumer_does() -> None:
-    """−1 stands for no offset; blanks do not matter."""
+    """−1 is no offset; blanks do not matter."""
     shop = Shop()
     shop.write(A, b"-1")
     shop.write(B, b" 12\n")

@@ -185,9 +185,9 @@ def test_one_who_waits_for_its_id_is_patient_with_servers_that_restart() -> None
 
 
 def test_a_write_of_a_former_owner_is_remembered_when_it_owns_again() -> None:
-    """One whose nodes were deleted by hand, and who is told late, commits once under its successor's eyes, and then has
-    its partition back. (The simulator's account, which forgot that then, blamed the successor, which reported of
-    it.)"""
+    """One whose nodes were deleted by hand, and that hears of it late, commits once under its successor's eyes, and
+    then has its partition back. (The simulator's account, which forgot that then, blamed the successor, which reported
+    of it.)"""
     _run(Fault(4.9477, "robbed", 483, 2.412), seed=1000756, members=1, keep_trying=True, commit_interval=0.5)
 
 

@@ -264,7 +264,7 @@ def test_offsets_survive_the_round_trip(offset: int, before: str, after: str) ->
 
 
 def test_minus_one_is_no_offset() -> None:
-    """−1 stands for none; it is no error."""
+    """−1 is none; it is no error."""
     assert decode_offset("/o", b" -1\n") is None
 
 

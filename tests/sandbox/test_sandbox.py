@@ -304,7 +304,7 @@ def test_a_sandbox_in_a_given_folder(tmp_path: Path) -> None:
 
 
 def test_names_and_numbers_that_cannot_be() -> None:
-    """Wrong parameters are told before anything starts."""
+    """Wrong parameters are reported before anything starts."""
     with pytest.raises(UsageError, match="cannot name a sandbox"):
         Sandbox("../x")
     with pytest.raises(UsageError, match="10 brokers"):

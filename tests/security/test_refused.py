@@ -258,7 +258,7 @@ def test_a_zookeeper_that_wants_a_user(
 )
 def test_wrong_password_for_zookeeper(secured: Secured, command: tuple[str, ...]) -> None:
     """The user is named, the password is not: before anything is read that could be taken for what is there. A
-    connection is told to be up before the login has ended (kazoo)."""
+    connection is reported as up before the login has ended (kazoo)."""
     password = secured.file("wrong", WRONG)
     line = refused(secured, *command, "-c", secured.name, "--zookeeper-sasl-password-file", password)
     assert "refuses the user zkgroup: check name and password (--zookeeper-sasl-user" in line

@@ -195,7 +195,7 @@ class SimMember(SimProcess):
                 self.error = error
 
     def _listen(self, request: int) -> None:
-        """The listener has done what it does beside commits."""
+        """The listener has done what it does besides commits."""
         if not self.listener_commits or self.finished:
             self.post(ev.Answered(request, {}))
             return

@@ -301,7 +301,7 @@ def impatient_with_its_former_self(patch: Patch) -> None:
 
 @mutant
 def believes_what_has_changed(patch: Patch) -> None:
-    """Goes on knowing nodes of which a watch has told."""
+    """Goes on knowing nodes of which a watch has reported."""
     patch.setattr(RegistryCache, "changed", lambda self, path: None)
 
 

@@ -229,7 +229,7 @@ class ScalaConsumer(SimProcess):
         self._want()
 
     def _changed(self, path: str) -> Thread:
-        """ZkClient's event thread sets the watch again, then tells."""
+        """ZkClient's event thread sets the watch again, then reports."""
         if path == znodes.ids(self._group) or (path == znodes.topics() and self.registration.pattern != "static"):
             self._seen[path] = yield Children(path, watch=True)
             self._want()

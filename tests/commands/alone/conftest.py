@@ -29,6 +29,6 @@ def kafka(cluster: Sandbox) -> KafkaSettings:
 
 @pytest.fixture(scope="session")
 def registry(cluster: Sandbox) -> Iterator[Registry]:
-    """A registry on it, for tests to look and to prepare."""
+    """A registry on it, for tests to read and to prepare."""
     with cluster.registry(30.0) as registry:
         yield registry

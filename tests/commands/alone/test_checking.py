@@ -289,7 +289,7 @@ def test_a_lag_that_is_not_known_is_no_number_anywhere(
     }
     assert lags == ({(group, "2", topic): 6} if known else {})
     rows = {row["partition"]: row["lag"] for row in json_of("offsets", group)}
-    assert (rows[0], rows[1]) == (-89, None), "of one partition the difference is told as it is"
+    assert (rows[0], rows[1]) == (-89, None), "of one partition the difference is shown as it is"
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
     blocks = table.split("\n\n")
     head, *rest = blocks[0].splitlines()
     assert head.split() == ["group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info"]
-    # A name may have blanks. Groups of the tests before grow older from look to look, and may pass each other.
+    # A name may have blanks. Groups of the tests before grow older from snapshot to snapshot, and may pass each other.
     lines = [line.rsplit(maxsplit=8) for line in rest]
     names = [line[0] for line in lines]
     assert sorted(names) == sorted(order)

@@ -9,6 +9,6 @@
 | verify | everything is read again, and the logs of a reset | ``Applier.verify`` |
 
 In ZooKeeper a change is a ``TransactionSeries``: batches that compare versions, fail once the group is active, and whose
-outcome is found out after a lost connection. Groups by pattern (``debris``) and undone deletions (``znode_restoration``)
+outcome is found out after a lost connection. Groups by pattern (``inactive_groups``) and undone deletions (``znode_restoration``)
 are decided group by group.
 """  # noqa: E501  # a table

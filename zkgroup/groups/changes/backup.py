@@ -69,7 +69,7 @@ def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> list
 
 def check_nodes(backup: Backup, path: Path) -> None:
     """Raise ``UsageError`` where a backup has nodes that no deletion can have removed: such that lie outside its
-    group (that of debris: outside all groups), members, and offsets of what cannot be a topic."""
+    group (of inactive groups: outside all groups), members, and offsets of what cannot be a topic."""
     root = f"{znodes.consumers()}/{backup.group}"
     try:
         znodes.offset_paths(backup.group, [offset.partition for offset in backup.offsets])

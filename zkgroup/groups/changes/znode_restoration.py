@@ -13,8 +13,8 @@ from zkgroup.groups.changes.backup import RELEASE_OWNERS, group_of
 from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.batching import cost, first_batch
 from zkgroup.groups.changes.change_reports import note
-from zkgroup.groups.changes.debris import DebrisRow
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
+from zkgroup.groups.changes.inactive_groups import CandidateGroup
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.groups.changes.preconditions import read_guard
 from zkgroup.groups.changes.znode_transactions import TransactionSeries
@@ -71,14 +71,14 @@ def _is_left_out(backup: Backup, node: SavedNode) -> bool:
     return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
 
 
-def plan_restore(registry: Registry, lost: Iterable[DeletedGroup]) -> list[DebrisRow]:
+def plan_restore(registry: Registry, lost: Iterable[DeletedGroup]) -> list[CandidateGroup]:
     """What would be made of each group."""
     wanted = list(lost)
     trees = read_trees(registry, {one.group: [znodes.group(one.group)] for one in wanted})
     return [_row(one, trees[one.group]) for one in wanted]
 
 
-def _row(lost: DeletedGroup, tree: GroupTree) -> DebrisRow:
+def _row(lost: DeletedGroup, tree: GroupTree) -> CandidateGroup:
     missing = len({node.path for node in lost.nodes} - {node.path for node in tree.nodes})
     active = bool(tree.members or tree.live_owners)
     offsets = znodes.offsets(lost.group) + "/"
@@ -87,7 +87,7 @@ def _row(lost: DeletedGroup, tree: GroupTree) -> DebrisRow:
         note = "is there already"
     elif tree.nodes:
         note = "is there in part: only what is missing is made"
-    return DebrisRow(
+    return CandidateGroup(
         lost.group,
         "active" if active else "broken" if tree.unreadable else "inactive",
         len(tree.members),
@@ -99,11 +99,11 @@ def _row(lost: DeletedGroup, tree: GroupTree) -> DebrisRow:
     )
 
 
-def add_kafka_offsets(rows: Sequence[DebrisRow], group: str, offsets: int) -> list[DebrisRow]:
+def add_kafka_offsets(rows: Sequence[CandidateGroup], group: str, offsets: int) -> list[CandidateGroup]:
     """The same rows; that of ``group`` has a note that so many offsets are restored in Kafka."""
     note = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
     if not any(row.group == group for row in rows):
-        return [*rows, DebrisRow(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", note)]
+        return [*rows, CandidateGroup(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", note)]
     found = []
     for row in rows:
         if row.group == group:

@@ -1,4 +1,4 @@
-"""Groups that are debris: inactive, and for long. They are found, planned and deleted by the thousand."""
+"""Groups that have been inactive for long: found, planned and deleted by the thousand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DebrisRow:
+class CandidateGroup:
     """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
     milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened. ``barred``:
     it would go, but for what these credentials may not read of it; ``note`` says what."""
@@ -54,7 +54,7 @@ def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     return sorted(name for name in set(names) if any(fnmatchcase(name, pattern) for pattern in wanted))
 
 
-def find_debris(
+def find_inactive_groups(
     trees: Iterable[GroupTree],
     now: int,
     older_than: int,
@@ -62,7 +62,7 @@ def find_debris(
     in_kafka: Mapping[str, Sequence[str] | ZkgroupError] | None = None,
     *,
     foreign: bool = False,
-) -> list[DebrisRow]:
+) -> list[CandidateGroup]:
     """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
     ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
     there, or with why they are not known. ``foreign``: also those that have nothing but nodes of another client.
@@ -75,10 +75,10 @@ def find_debris(
     stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
     clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
     kafka = in_kafka or {}
-    return [_debris(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
+    return [_judge(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
 
 
-def _debris(
+def _judge(
     tree: GroupTree,
     now: int,
     older_than: int,
@@ -86,7 +86,7 @@ def _debris(
     in_kafka: Sequence[str] | ZkgroupError | None,
     *,
     foreign: bool,
-) -> DebrisRow:
+) -> CandidateGroup:
     state: Literal["active", "inactive", "broken"] = "inactive"
     members = () if in_kafka is None or isinstance(in_kafka, ZkgroupError) else in_kafka
     note = None
@@ -117,7 +117,7 @@ def _debris(
     if tree.unreadable and state == "inactive":
         state = "broken"
     in_there = [] if in_kafka is None else ["in Kafka it stays"]
-    return DebrisRow(
+    return CandidateGroup(
         tree.group,
         state,
         len(tree.members) + len(members),
@@ -130,7 +130,7 @@ def _debris(
     )
 
 
-def read_debris(
+def read_inactive_groups(
     registry: Registry,
     patterns: Sequence[str],
     now: int,
@@ -139,7 +139,7 @@ def read_debris(
     brokers: Callable[[], KafkaSettings] | None = None,
     timeout: float = 5.0,
     foreign: bool = False,
-) -> tuple[list[DebrisRow], Mapping[str, GroupTree]]:
+) -> tuple[list[CandidateGroup], Mapping[str, GroupTree]]:
     """All groups that a pattern means, judged, and their nodes. Times are milliseconds. ``brokers``: how to find out
     how to reach them, for groups with members in Kafka are none; without it Kafka is not asked. ``timeout`` (seconds)
     is for their answers. ``foreign``: also groups that have nothing but nodes of another client.
@@ -157,12 +157,12 @@ def read_debris(
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
     others = _stats(registry, listed if isinstance(listed, tuple) else ())
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
-    rows = find_debris(trees.values(), now, older_than, others, in_kafka, foreign=foreign)
+    rows = find_inactive_groups(trees.values(), now, older_than, others, in_kafka, foreign=foreign)
     listed_groups = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
     return [_as_listed(row, listed_groups.get(row.group)) for row in rows], trees
 
 
-def _as_listed(row: DebrisRow, listed_group: GroupSnapshot | None) -> DebrisRow:
+def _as_listed(row: CandidateGroup, listed_group: GroupSnapshot | None) -> CandidateGroup:
     """With the state that ``list-groups`` shows: nodes that are there may be no use, and one that may not be read
     hides neither members nor that there are none, if it is not theirs."""
     if listed_group is None or (row.state == "active" and listed_group.state == "inactive"):
@@ -216,8 +216,8 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
 
 
 def check_access(
-    registry: Registry, rows: Iterable[DebrisRow], trees: Mapping[str, GroupTree]
-) -> tuple[list[DebrisRow], dict[str, ZkgroupError]]:
+    registry: Registry, rows: Iterable[CandidateGroup], trees: Mapping[str, GroupTree]
+) -> tuple[list[CandidateGroup], dict[str, ZkgroupError]]:
     """The rows once more, with what access lists say, and the groups that would be left therefore, each with the
     error to be expected: one that no backup can hold is kept, barred; one that these credentials may surely not delete
     has a note, as ZooKeeper has the last word. The lists of all nodes are read at one go. Raises ``UnreachableError``.
@@ -226,7 +226,7 @@ def check_access(
     going = [trees[row.group] for row in rows if row.action == "delete"]
     lists, hidden = _read_acls(registry, going)
     lists |= _list_above(registry) if going else {}
-    checked: list[DebrisRow] = []
+    checked: list[CandidateGroup] = []
     left: dict[str, ZkgroupError] = {}
     for row in rows:
         if row.barred:
@@ -251,7 +251,7 @@ def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
     return {znodes.consumers(): result.acl} if isinstance(result, Acls) else {}
 
 
-def backup_of_debris(
+def backup_of_inactive_groups(
     registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int
 ) -> tuple[Backup, dict[str, ZkgroupError]]:
     """All nodes of these groups, as they are, but of those of which a list is hidden by now: they are not to be
