@@ -1069,6 +1069,35 @@ static void unpin(Batch *self) {
     if (self->is_released) free_messages(self);
 }
 
+/* reorder(start, places): message ``start + i`` becomes the one that was ``start + places[i]``. Runs stay as they were. */
+static PyObject *batch_reorder(PyObject *me, PyObject *arguments) {
+    Batch *self = (Batch *)me;
+    Py_ssize_t start;
+    PyObject *places;
+    if (!PyArg_ParseTuple(arguments, "nO!", &start, &PyList_Type, &places)) return NULL;
+    Py_ssize_t count = PyList_Size(places);
+    if (!pin(self, start, start > self->count ? start : start + count)) return NULL;
+    size_t size = sizeof(Message *) * (size_t)count;
+    Message **before = malloc(size + 1), **after = malloc(size + 1);
+    int is_enough = before != NULL && after != NULL, is_order = is_enough && self->calls == 1;
+    if (is_order && count) memcpy(before, self->messages + start, size);
+    for (Py_ssize_t i = 0; is_order && i < count; i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyList_GetItem(places, i));
+        is_order = place >= 0 && place < count && before[place] != NULL;
+        if (!is_order) break;
+        after[i] = before[place];
+        before[place] = NULL;
+    }
+    if (is_order && count) memcpy(self->messages + start, after, size);
+    free(before);
+    free(after);
+    unpin(self);
+    if (is_order) Py_RETURN_NONE;
+    if (!is_enough) return PyErr_NoMemory();
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "each place is needed once, and no other call");
+    return NULL;
+}
+
 /* A block of the text, or MemoryError; the text is freed or given away. */
 static PyObject *finished(Text *text, int is_enough) {
     if (is_enough) return block_of_text(text);
@@ -1673,6 +1702,7 @@ static PyMethodDef batch_methods[] = {
     {"message", batch_message, METH_O, NULL},
     {"release", batch_release, METH_NOARGS, NULL},
     {"release_first", batch_release_first, METH_O, NULL},
+    {"reorder", batch_reorder, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef batch_attributes[] = {
     {"runs", batch_runs, NULL, NULL, NULL},               /* [(topic, partition, start, stop, first, next), …] */
@@ -1722,7 +1752,7 @@ PyMODINIT_FUNC PyInit__native(void) {
                   PyModule_AddObjectRef(module, "NativeError", NativeError) == 0 &&
                   PyModule_AddObjectRef(module, "Reader", reader) == 0 &&
                   /* native_reader.py names the same number, and takes no extension of another source. */
-                  PyModule_AddIntConstant(module, "interface", 2) == 0 &&
+                  PyModule_AddIntConstant(module, "interface", 3) == 0 &&
                   PyModule_AddStringConstant(module, "librdkafka", rk.version_str()) == 0;
     Py_XDECREF(reader);
     if (is_done) return module;
