@@ -82,6 +82,8 @@ enum { CONSUMER = 1, CONF_OK = 0, INVALID_ARGUMENT = -186, NO_TIMESTAMP = 0, CRE
     F(const char *, message_errstr, (const Message *)) \
     F(int64_t, message_timestamp, (const Message *, int *)) \
     F(int, message_headers, (const Message *, Headers **)) \
+    F(int, message_detach_headers, (Message *, Headers **)) \
+    F(void, headers_destroy, (Headers *)) \
     F(int, header_get_all, (const Headers *, size_t, const char **, const void **, size_t *)) \
     F(const char *, topic_name, (const Topic *)) \
     F(int, query_watermark_offsets, (Kafka *, const char *, int32_t, int64_t *, int64_t *, int)) \
@@ -798,10 +800,11 @@ static int each_header(const Message *message, TakeHeader *take, void *to, int *
     return (int)count;
 }
 
-enum { HEADER_OVERHEAD = 64 /* of librdkafka, for each header */ };
+enum { HEADER_OVERHEAD = 64 /* of librdkafka, for each header */, MAX_UNPACKED = 64 << 10 };
 
-/* What librdkafka keeps for a message's headers: as they came, and unpacked. */
-static int64_t header_bytes(const Message *message) {
+/* What librdkafka keeps for a message's headers: as they came, and unpacked. Those that are large are unpacked no more
+ * then: librdkafka does it again when they are asked for. */
+static int64_t header_bytes(Message *message) {
     Headers *headers;
     const char *name;
     const void *value;
@@ -810,6 +813,7 @@ static int64_t header_bytes(const Message *message) {
     if (rk.message_headers(message, &headers)) return 0;
     for (size_t i = 0; rk.header_get_all(headers, i, &name, &value, &size) == 0; i++)
         sum += (int64_t)(2 * (strlen(name) + size)) + HEADER_OVERHEAD;
+    if (sum > MAX_UNPACKED && rk.message_detach_headers(message, &headers) == 0) rk.headers_destroy(headers);
     return sum;
 }
 
@@ -844,7 +848,7 @@ static void gather(Handle *handle, Batch *batch, Py_ssize_t room, int64_t max_by
         int64_t before = bytes;
         Py_ssize_t messages = 0;
         for (ssize_t i = 0; i < got; i++) {
-            const Message *message = batch->messages[batch->count + i];
+            Message *message = batch->messages[batch->count + i];
             if (message->err) continue;
             const Message *next = i + 1 < got ? batch->messages[batch->count + i + 1] : NULL;
             int64_t beside = may_have_headers(message, next) ? header_bytes(message) : 0;
@@ -1593,13 +1597,13 @@ static PyObject *batch_columns(PyObject *me, PyObject *arguments) {
 }
 
 /* A number of each message; ``limit`` is the end of time, or whether headers count. */
-typedef int64_t NumberOf(const Message *message, int64_t limit);
+typedef int64_t NumberOf(Message *message, int64_t limit);
 
-static int64_t offset_of(const Message *message, int64_t limit) { return message->offset; }
-static int64_t size_of(const Message *message, int64_t with_headers) {
+static int64_t offset_of(Message *message, int64_t limit) { return message->offset; }
+static int64_t size_of(Message *message, int64_t with_headers) {
     return (int64_t)(message->len + message->key_len) + (with_headers ? header_bytes(message) : 0);
 }
-static int64_t time_of(const Message *message, int64_t limit) {
+static int64_t time_of(Message *message, int64_t limit) {
     int kind;
     int64_t millis = rk.message_timestamp(message, &kind);
     return kind > NO_TIMESTAMP && millis >= 0 && millis < limit ? millis : -1;
