@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 from both_readers import Sent, send
-from support import wait_until
+from support import fresh_name, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.native_reader import VARIABLE, native_module, open_reader, reader_in_use
+from zkgroup.clients.kafka.native_reader import VARIABLE, NativeMessages, native_module, open_reader, reader_in_use
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.topic_admin import create_topic
 
 if native_module() is None:
     pytest.skip("there is no native reader: no compiler was here", allow_module_level=True)
@@ -78,6 +80,27 @@ def test_the_first_messages_of_a_batch_are_freed_alone(kafka: KafkaSettings, fil
     batch.release_first(2**40)
     batch.release()
     batch.release_first(1)
+    reader.close()
+
+
+def test_messages_of_a_batch_are_put_in_another_order(kafka: KafkaSettings, filled: str) -> None:
+    """Within a slice, each once; what is no order is refused, and changes nothing."""
+    reader = native_reader(kafka, filled)
+    batch = some(reader, 10)
+    before = list(NativeMessages(batch, 0, len(batch)).offsets())
+    for places in ([0, 0], [0, 2], [-1, 0], [0, "1"], [2**70, 0]):
+        with pytest.raises((ValueError, TypeError, OverflowError)):
+            batch.reorder(2, places)
+    for start in (-1, len(batch) - 1, 2**62):
+        with pytest.raises(ValueError, match="no such messages"):
+            batch.reorder(start, [0, 1])
+    batch.reorder(2, [])
+    assert list(NativeMessages(batch, 0, len(batch)).offsets()) == before
+    NativeMessages(batch, 2, 6).reorder([3, 0, 2, 1])
+    order = [0, 1, 5, 2, 4, 3, *range(6, len(batch))]
+    assert list(NativeMessages(batch, 0, len(batch)).offsets()) == [before[place] for place in order]
+    assert [batch.message(place)[2] for place in range(6)] == [before[place] for place in order[:6]]
+    batch.release()
     reader.close()
 
 
@@ -272,13 +295,60 @@ def test_a_fork_neither_hangs_nor_frees(kafka: KafkaSettings, filled: str) -> No
             code = 0
         finally:
             os._exit(code)
+    check_child_ends(child)
+    assert len(batch.values(0, len(batch))) > 0
+    reader.close()
+
+
+def check_child_ends(child: int) -> None:
     deadline = time.monotonic() + 60
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         assert time.monotonic() < deadline, "the child hangs"
         time.sleep(0.05)
     assert os.waitstatus_to_exitcode(ended[1]) == 0
-    assert len(batch.values(0, len(batch))) > 0
-    reader.close()
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_close_ends_a_wait_for_a_broker_that_fails(
+    make_sandbox: Callable[..., Sandbox], zookeeper: Sandbox, how: str
+) -> None:
+    """In the middle of a log, in a process that was forked off as Spark's workers are: a poll that waits ends, and so
+    does the process."""
+    sandbox = make_sandbox(zookeeper=zookeeper.address, chroot=f"/{fresh_name('failing')}")
+    kafka, topic = KafkaSettings(sandbox.bootstrap), fresh_name("topic")
+    with sandbox.registry(30.0) as registry:
+        create_topic(registry, topic)
+    send(kafka, topic, [Sent(None, bytes(10_000), 0, 1, []) for _ in range(5000)])
+    has_read, reads = os.pipe()  # the child's word for its first batch
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            options = {"queued.max.messages.kbytes": "1024", "fetch.message.max.bytes": "100000", "group.id": "x"}
+            module: Any = native_module()
+            reader = module.Reader({"bootstrap.servers": kafka.bootstrap, **options})
+            reader.assign([(topic, 0, 0)])
+            batch = some(reader)
+            os.write(reads, b"1")
+            closer = threading.Timer(3.0, reader.close)
+            closer.start()
+            try:
+                while True:
+                    reader.consume(4000, 64 << 20, 30.0)
+            except RuntimeError:  # it is closed
+                closer.join()
+            batch.release()
+            code = 0
+        finally:
+            os._exit(code)
+    try:
+        os.read(has_read, 1)
+        sandbox.broker().pause() if how == "stopped" else sandbox.broker().kill()
+        check_child_ends(child)
+    finally:
+        sandbox.broker().resume()
+        os.close(has_read)
+        os.close(reads)
 
 
 UNCLOSED = """

@@ -82,6 +82,8 @@ enum { CONSUMER = 1, CONF_OK = 0, INVALID_ARGUMENT = -186, NO_TIMESTAMP = 0, CRE
     F(const char *, message_errstr, (const Message *)) \
     F(int64_t, message_timestamp, (const Message *, int *)) \
     F(int, message_headers, (const Message *, Headers **)) \
+    F(int, message_detach_headers, (Message *, Headers **)) \
+    F(void, headers_destroy, (Headers *)) \
     F(int, header_get_all, (const Headers *, size_t, const char **, const void **, size_t *)) \
     F(const char *, topic_name, (const Topic *)) \
     F(int, query_watermark_offsets, (Kafka *, const char *, int32_t, int64_t *, int64_t *, int)) \
@@ -798,10 +800,11 @@ static int each_header(const Message *message, TakeHeader *take, void *to, int *
     return (int)count;
 }
 
-enum { HEADER_OVERHEAD = 64 /* of librdkafka, for each header */ };
+enum { HEADER_OVERHEAD = 64 /* of librdkafka, for each header */, MAX_UNPACKED = 64 << 10 };
 
-/* What librdkafka keeps for a message's headers: as they came, and unpacked. */
-static int64_t header_bytes(const Message *message) {
+/* What librdkafka keeps for a message's headers: as they came, and unpacked. Those that are large are unpacked no more
+ * then: librdkafka does it again when they are asked for. */
+static int64_t header_bytes(Message *message) {
     Headers *headers;
     const char *name;
     const void *value;
@@ -810,6 +813,7 @@ static int64_t header_bytes(const Message *message) {
     if (rk.message_headers(message, &headers)) return 0;
     for (size_t i = 0; rk.header_get_all(headers, i, &name, &value, &size) == 0; i++)
         sum += (int64_t)(2 * (strlen(name) + size)) + HEADER_OVERHEAD;
+    if (sum > MAX_UNPACKED && rk.message_detach_headers(message, &headers) == 0) rk.headers_destroy(headers);
     return sum;
 }
 
@@ -844,7 +848,7 @@ static void gather(Handle *handle, Batch *batch, Py_ssize_t room, int64_t max_by
         int64_t before = bytes;
         Py_ssize_t messages = 0;
         for (ssize_t i = 0; i < got; i++) {
-            const Message *message = batch->messages[batch->count + i];
+            Message *message = batch->messages[batch->count + i];
             if (message->err) continue;
             const Message *next = i + 1 < got ? batch->messages[batch->count + i + 1] : NULL;
             int64_t beside = may_have_headers(message, next) ? header_bytes(message) : 0;
@@ -1067,6 +1071,35 @@ static int pin(Batch *self, Py_ssize_t start, Py_ssize_t stop) {
 static void unpin(Batch *self) {
     self->calls--;
     if (self->is_released) free_messages(self);
+}
+
+/* reorder(start, places): message ``start + i`` becomes the one that was ``start + places[i]``. Runs stay as they were. */
+static PyObject *batch_reorder(PyObject *me, PyObject *arguments) {
+    Batch *self = (Batch *)me;
+    Py_ssize_t start;
+    PyObject *places;
+    if (!PyArg_ParseTuple(arguments, "nO!", &start, &PyList_Type, &places)) return NULL;
+    Py_ssize_t count = PyList_Size(places);
+    if (!pin(self, start, start > self->count ? start : start + count)) return NULL;
+    size_t size = sizeof(Message *) * (size_t)count;
+    Message **before = malloc(size + 1), **after = malloc(size + 1);
+    int is_enough = before != NULL && after != NULL, is_order = is_enough && self->calls == 1;
+    if (is_order && count) memcpy(before, self->messages + start, size);
+    for (Py_ssize_t i = 0; is_order && i < count; i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyList_GetItem(places, i));
+        is_order = place >= 0 && place < count && before[place] != NULL;
+        if (!is_order) break;
+        after[i] = before[place];
+        before[place] = NULL;
+    }
+    if (is_order && count) memcpy(self->messages + start, after, size);
+    free(before);
+    free(after);
+    unpin(self);
+    if (is_order) Py_RETURN_NONE;
+    if (!is_enough) return PyErr_NoMemory();
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "each place is needed once, and no other call");
+    return NULL;
 }
 
 /* A block of the text, or MemoryError; the text is freed or given away. */
@@ -1564,13 +1597,13 @@ static PyObject *batch_columns(PyObject *me, PyObject *arguments) {
 }
 
 /* A number of each message; ``limit`` is the end of time, or whether headers count. */
-typedef int64_t NumberOf(const Message *message, int64_t limit);
+typedef int64_t NumberOf(Message *message, int64_t limit);
 
-static int64_t offset_of(const Message *message, int64_t limit) { return message->offset; }
-static int64_t size_of(const Message *message, int64_t with_headers) {
+static int64_t offset_of(Message *message, int64_t limit) { return message->offset; }
+static int64_t size_of(Message *message, int64_t with_headers) {
     return (int64_t)(message->len + message->key_len) + (with_headers ? header_bytes(message) : 0);
 }
-static int64_t time_of(const Message *message, int64_t limit) {
+static int64_t time_of(Message *message, int64_t limit) {
     int kind;
     int64_t millis = rk.message_timestamp(message, &kind);
     return kind > NO_TIMESTAMP && millis >= 0 && millis < limit ? millis : -1;
@@ -1673,6 +1706,7 @@ static PyMethodDef batch_methods[] = {
     {"message", batch_message, METH_O, NULL},
     {"release", batch_release, METH_NOARGS, NULL},
     {"release_first", batch_release_first, METH_O, NULL},
+    {"reorder", batch_reorder, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef batch_attributes[] = {
     {"runs", batch_runs, NULL, NULL, NULL},               /* [(topic, partition, start, stop, first, next), …] */
@@ -1722,7 +1756,7 @@ PyMODINIT_FUNC PyInit__native(void) {
                   PyModule_AddObjectRef(module, "NativeError", NativeError) == 0 &&
                   PyModule_AddObjectRef(module, "Reader", reader) == 0 &&
                   /* native_reader.py names the same number, and takes no extension of another source. */
-                  PyModule_AddIntConstant(module, "interface", 2) == 0 &&
+                  PyModule_AddIntConstant(module, "interface", 3) == 0 &&
                   PyModule_AddStringConstant(module, "librdkafka", rk.version_str()) == 0;
     Py_XDECREF(reader);
     if (is_done) return module;

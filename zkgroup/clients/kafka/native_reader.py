@@ -42,7 +42,7 @@ VARIABLE: Final = "ZKGROUP_NATIVE"
 #: Python's levels of syslog's, by their numbers, as confluent-kafka has them.
 _LEVELS: Final = (50, 50, 50, 40, 30, 20, 20, 10)
 #: Raised with every change of the extension's functions: a checkout keeps an extension that was built before.
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 #: The extension's name and file.
 EXTENSION: Final = "zkgroup.clients.kafka._native"
 EXTENSION_FILE: Final = "_native.abi3.so"
@@ -161,6 +161,10 @@ class NativeMessages(Sequence[Message]):
             timestamp=timestamp,
             headers=cast("Any", UNREADABLE if headers is False else headers),
         )
+
+    def reorder(self, places: list[int]) -> None:
+        """Put the messages in another order, in the whole batch, whose runs do not follow."""
+        self.batch.reorder(self.start, places)
 
     @property
     def size(self) -> int:

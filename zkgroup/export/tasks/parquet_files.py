@@ -13,9 +13,10 @@ large values in the footer. The footer's metadata says where the file comes from
 from __future__ import annotations
 
 import resource
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, groupby
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import orjson
@@ -49,7 +50,7 @@ _MESSAGE_BYTES: Final = 400
 # waits for.
 _OPEN_FILES: Final = 768
 _FOLDERS: Final = 4096
-# Stretches of one period that are shorter than this, on the mean, are not worth columns of their own.
+# Fewer messages of a period, on the mean of a batch, are not worth columns of their own.
 _SHORT: Final = 32
 
 
@@ -158,16 +159,19 @@ class TaskFiles:
             self._late.add(period, len(messages))
             return ((period, messages),)
         periods = [self._calendar.period(None if time < 0 else time) for time in times]
-        starts = [0, *(place for place, (one, next_) in enumerate(pairwise(periods), 1) if one != next_)]
-        stretches = [*pairwise(starts), (starts[-1], len(messages))]
-        for start, end in stretches:
-            self._late.add(periods[start], end - start)
-        if len(stretches) * _SHORT <= len(messages):
-            return [(periods[start], messages[start:end]) for start, end in stretches]
-        dealt: dict[Period, list[Message]] = {}
-        for period, message in zip(periods, messages, strict=True):
-            dealt.setdefault(period, []).append(message)
-        return dealt.items()
+        for period, some in groupby(periods):
+            self._late.add(period, len(list(some)))
+        counts = Counter(periods)  # in the order of their first messages
+        ranks = {period: rank for rank, period in enumerate(counts)}
+        order = sorted(range(len(periods)), key=lambda place: ranks[periods[place]])
+        if isinstance(messages, NativeMessages):
+            messages.reorder(order)
+        else:
+            messages = [messages[place] for place in order]
+        if len(counts) * _SHORT > len(messages):
+            messages = list(messages)
+        ends = zip(counts, accumulate(counts.values()), strict=True)
+        return [(period, messages[end - counts[period] : end]) for period, end in ends]
 
     def _add(self, folder: _Folder, messages: _Messages) -> None:
         assert self._piece is not None
