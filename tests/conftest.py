@@ -57,7 +57,7 @@ def compile_product() -> None:
     """Compile zkgroup once: each of the thousand processes of the tests would take a second of a processor for it. None
     of them writes bytecode, as those do that have a limit of file sizes: Python would leave a cut file behind."""
     for package in (zkgroup, zkgroup.commands):
-        compileall.compile_dir(Path(package.__file__).parent, quiet=1)
+        compileall.compile_dir(Path(package.__file__).parent, quiet=1, force=True)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
 
