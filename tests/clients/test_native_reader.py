@@ -29,9 +29,10 @@ if native_module() is None:
     pytest.skip("there is no native reader: no compiler was here", allow_module_level=True)
 
 
-def native_reader(kafka: KafkaSettings, topic: str) -> Any:
+def native_reader(kafka: KafkaSettings, topic: str, **options: str) -> Any:
     module: Any = native_module()
-    reader = module.Reader({"bootstrap.servers": kafka.bootstrap, "group.id": "x", "enable.auto.commit": "false"})
+    options |= {"bootstrap.servers": kafka.bootstrap, "group.id": "x", "enable.auto.commit": "false"}
+    reader = module.Reader(options)
     reader.assign([(topic, 0, 0)])
     return reader
 
@@ -324,10 +325,8 @@ def test_close_ends_a_wait_for_a_broker_that_fails(
     if child == 0:
         code = 1
         try:
-            options = {"queued.max.messages.kbytes": "1024", "fetch.message.max.bytes": "100000", "group.id": "x"}
-            module: Any = native_module()
-            reader = module.Reader({"bootstrap.servers": kafka.bootstrap, **options})
-            reader.assign([(topic, 0, 0)])
+            options = {"queued.max.messages.kbytes": "1024", "fetch.message.max.bytes": "100000"}
+            reader = native_reader(kafka, topic, **options)
             batch = some(reader)
             os.write(reads, b"1")
             closer = threading.Timer(3.0, reader.close)
