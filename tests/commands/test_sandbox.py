@@ -182,7 +182,7 @@ def test_an_id_may_serve_in_a_second_group(running: str, unique: Callable[[str],
     mine = [row for row in status(running) if row["process"] in (f"{first}_b_a", f"{second}_b_a")]
     assert [row["state"] for row in mine] == ["running"] * 3
     assert len({row["log"] for row in mine}) == 3
-    shown = run(*join, "--group", unique("group"), "--id", "b_a", "-X", "consumer.timeout.ms=1500")
+    shown = run(*join, "--group", unique("group"), "--id", "b_a", "-X", "consumer.timeout.ms=6000")
     assert (shown.returncode, len(shown.stdout.splitlines())) == (0, 20), shown.stderr
     assert all(Path(row["log"]).exists() for row in mine)  # what one in the foreground removes is its own
 
