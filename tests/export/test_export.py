@@ -308,7 +308,8 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     files = FileOptions(out, "work", ("zstd", 1), 1 << 20, {})
     settings = TaskSettings(KafkaSettings(cluster.bootstrap), files, 0.2)
     done = subprocess.run(
-        [sys.executable, "-c", _ELSEWHERE, str(code), topic, reader],
+        [sys.executable, "-c", _ELSEWHERE, f"./{code.name}", topic, reader],  # so executors name it
+        cwd=tmp_path,
         input=pickle.dumps((run_task, settings)),
         capture_output=True,
         timeout=60,

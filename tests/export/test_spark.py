@@ -76,11 +76,12 @@ def jvms_of(word: str) -> list[int]:
     return found
 
 
-def has_mapped(group: int, library: str) -> bool:
-    """Whether a process of a process group has loaded a library from a file that is gone, as those from zips are."""
+def has_mapped(session: int, library: str) -> bool:
+    """Whether a process of a session has loaded a library from a file that is gone, as those from zips are. pyspark's
+    daemon leaves the process group."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            if os.getpgid(int(entry.name)) == group and f"{library} (deleted)" in (entry / "maps").read_text():
+            if os.getsid(int(entry.name)) == session and f"{library} (deleted)" in (entry / "maps").read_text():
                 return True
     return False
 

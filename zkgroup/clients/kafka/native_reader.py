@@ -12,7 +12,6 @@ import os
 import select
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
 from zipimport import zipimporter
@@ -73,14 +72,14 @@ def _import_extension() -> ModuleType:
         return importlib.import_module(EXTENSION)
     import tempfile  # takes 5 ms, and is for executors alone
 
-    file = str(Path(__file__).with_name(EXTENSION_FILE))
+    file = f"{EXTENSION.rpartition('.')[0].replace('.', '/')}/{EXTENSION_FILE}"  # in the zip, however that is named
     with tempfile.NamedTemporaryFile(suffix=EXTENSION_FILE) as copy:
         copy.write(packed.get_data(file))
         copy.flush()
         spec = importlib.util.spec_from_file_location(EXTENSION, copy.name)
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
-    module.__file__ = file
+    module.__file__ = f"{packed.archive}/{file}"
     sys.modules[EXTENSION] = module
     return module
 
