@@ -97,7 +97,7 @@ def run_examples(page: Path, folder: Path) -> int:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=120,
+                timeout=240,
                 check=False,
             )
             assert done.returncode == example.code, (example.source, done.returncode, done.stdout)
