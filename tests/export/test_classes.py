@@ -74,6 +74,7 @@ def start(folder: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip()
 
 
+@pytest.mark.long  # three starts of Spark
 def test_the_second_spark_makes_the_archive_and_the_third_has_it(cache: Path, tmp_path: Path) -> None:
     """The first only leaves its mark, so that a machine that runs but one keeps no 70 MB. One that is interrupted makes
     nothing, and does not wait for it; the next does, and what it has made is mapped by all that follow."""

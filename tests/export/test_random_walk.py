@@ -14,7 +14,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
 
 STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "40"))
-SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get("ZKGROUP_WALK_LAST", "4")))
+SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get("ZKGROUP_WALK_LAST", "2")))
 
 
 @pytest.mark.timeout(3600)

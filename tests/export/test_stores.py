@@ -184,6 +184,7 @@ def test_an_export_sees_what_those_before_it_wrote(
     assert any("part-7.parquet is in no record" in str(row.problem) for row in verify(Destination(store)))
 
 
+@pytest.mark.long  # test_objects has it for S3
 def test_killed_at_its_points_there_and_run_again(
     other: Uri, in_process: Callable[..., Any], filled: str, unique: Callable[[str], str], short: ZooKeeperSettings,
     kafka: KafkaSettings,

@@ -27,7 +27,7 @@ from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.protocol.znodes import Registration, decode_registration, encode_registration
 from zkgroup.sandbox.local_cluster import Sandbox
 
-RELEASES = ("0.8.2.2", "0.10.2.2", "1.1.1")
+RELEASES = ("0.8.2.2", pytest.param("0.10.2.2", marks=pytest.mark.long), "1.1.1")
 WORLDS = 10
 GROUPS_IN_A_WORLD = 20
 
