@@ -34,6 +34,7 @@ FILES = "Files and folders"
 OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 FieldFormat: TypeAlias = Literal["bytes", "text", "json"]
+TableKind: TypeAlias = Literal["parquet", "delta"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -141,6 +142,10 @@ def export(
             "--log", metavar="FILE", help="Append Spark's log to this file; without it Spark is quiet.", panel=SPARK
         ),
     ] = None,
+    table_format: Annotated[
+        TableKind | None,
+        option("--format", metavar="FORMAT", help="parquet, or delta: a Delta table a topic.", panel=FILES),
+    ] = None,
     partition_by: Annotated[
         str | None,
         option(
@@ -193,7 +198,8 @@ def export(
 
     parse_compression(compression)
     parts = None if partition_by is None else parse_parts(partition_by)
-    layout = LayoutWish(parts, None if time_zone is None else parse_zone(time_zone), key_format, value_format)
+    zone = None if time_zone is None else parse_zone(time_zone)
+    layout = LayoutWish(parts, zone, key_format, value_format, table_format)
     if history or verify:
         show_destination(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -214,6 +220,8 @@ def export(
     from zkgroup.protocol.topic_filter import TopicFilter
 
     require("pyspark", "pyarrow")  # before any server is asked
+    if table_format == "delta":
+        require("deltalake", extra="delta")
     validate_group_id(group)
     if whitelist is not None and not whitelist.strip():
         raise UsageError("--whitelist is empty, and matches no topic", "leave it out for all that the group has")

@@ -22,6 +22,7 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import parse_address
+from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
@@ -36,9 +37,9 @@ def driven(short: ZooKeeperSettings, kafka: KafkaSettings, **wish: Any) -> tuple
     """Run an export without Spark to its end, in a process of its own: its exit code, and the points that it has
     passed; behind them the text of its error.
 
-    ``wish``: ``group``, ``topics``, ``out`` and ``on_mismatch``, as ``ExportRequest`` has them. ``kill_at``: the point
-    at which it sends itself SIGKILL. ``fsize``: no file may become larger, as on a disk that is full. ``join``: as a
-    member.
+    ``wish``: ``group``, ``topics``, ``out`` and ``on_mismatch``, as ``ExportRequest`` has them; ``format``, as
+    ``LayoutWish``. ``kill_at``: the point at which it sends itself SIGKILL. ``fsize``: no file may become larger, as on
+    a disk that is full. ``join``: as a member.
     """
     passed, theirs = PROCESSES.Pipe(duplex=False)
     with tempfile.NamedTemporaryFile() as errors:
@@ -84,6 +85,7 @@ def _drive(
         range_messages=10,
         on_mismatch=wish.get("on_mismatch", "fail"),
         join=joining(wish["group"]) if wish.get("join") else None,
+        layout=LayoutWish(format=wish.get("format")),
     )
     try:
         with Registry(ZooKeeperSettings(connect, session_timeout=2.0), 10.0) as registry:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.dataset as ds
 from cli import run
+from deltalake import DeltaTable
 from support import wait_until
 from topics import delete_topic
 
@@ -56,6 +57,17 @@ def messages_in(folder: Path) -> list[dict[str, Any]]:
     """All messages of an export, by topic, partition and offset."""
     rows = ds.dataset(folder, partitioning=FOLDERS).to_table().to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def table_in(folder: Path, topic: str) -> DeltaTable:
+    """A topic's table in a destination."""
+    return DeltaTable(folder / topic)
+
+
+def rows_of(table: DeltaTable) -> list[dict[str, Any]]:
+    """All messages of a table, by partition and offset."""
+    rows = table.to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
 def root_of(destination: Destination) -> Path:

@@ -65,6 +65,7 @@ AT_HOME = {
     "confluent_kafka": ("zkgroup/clients/kafka/client.py",),
     "pyspark": ("zkgroup/export/spark/", "zkgroup/export/tasks/task_results.py"),
     "pyarrow": ("zkgroup/export/", "zkgroup/clients/kafka/arrow_columns.py", "zkgroup/clients/kafka/native_columns.py"),
+    "deltalake": ("zkgroup/export/destination/delta_tables.py",),
     "typer": ("commands/",),
     "rich": ("commands/",),
     "click": ("commands/",),

@@ -6,6 +6,7 @@ import doctest
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -316,7 +317,9 @@ def test_the_examples_of_the_page_are_right(
     create_topic(registry, topic, 2)
     orders = [Record(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
     produce(kafka, topic, [*orders, Record(b"no json", b"k", 0, at(2024, 10, 28, 1))])
-    in_process("archive", topic, root=tmp_path / "lake", layout=LayoutWish(("date", "hour"), BERLIN, None, "json"))
+    layout = LayoutWish(("date", "hour"), BERLIN, None, "json")
+    in_process("archive", topic, root=tmp_path / "lake", layout=layout)
+    in_process("tables", topic, root=tmp_path / "tables", layout=replace(layout, format="delta"))
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "reference" / "export-files.md"
     text = page.read_text(encoding="utf-8").replace('read.parquet("lake")', f'read.parquet("{tmp_path}/lake")')

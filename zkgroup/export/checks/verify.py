@@ -1,7 +1,8 @@
 """Is everything there, once? Compares the records of the log with the files of a destination.
 
 Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
-and times of each row group. Of one with several also the offsets of its rows. Values are not read. Nothing is changed.
+and times of each row group. Of one with several also the offsets of its rows, and of those that others have put into a
+table in place of the export's. Values are not read. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from typing import Final, Literal, NamedTuple
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
-from zkgroup.export.destination.file_check import FileContent, check_file, check_times, read_file
+from zkgroup.export.destination.file_check import FileContent, check_file, check_times, compare_rewritten, read_file
 from zkgroup.export.destination.parquet_destination import LAYOUT, TOPICS, Destination
+from zkgroup.export.destination.table_format import (
+    TableFormat,
+    lost_partitions,
+    open_format,
+    read_coverage,
+    without_rolled_back,
+)
 from zkgroup.export.destination.topic_owners import Owner, read_owners
 from zkgroup.export.model.documents import DamagedDocumentError, damaged
 from zkgroup.export.model.intervals import Interval, gaps_between, overlaps, subtract, union
 from zkgroup.export.model.layout import Calendar, Layout, is_read
+from zkgroup.export.model.plan_types import LostRange
 from zkgroup.export.model.run_record import RunRecord, TopicIdentity
 from zkgroup.export.planning import group_state
 from zkgroup.export.planning.group_state import GroupState
@@ -84,21 +93,22 @@ def verify(
     expected = ExpectedFiles()
     newest: dict[str, RunRecord] = {}
     layouts: dict[str, Layout] = {}
+    layout = None
     try:
-        if destination.layout() is None and destination.groups():
+        layout = destination.layout()
+        if layout is None and destination.groups():
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
     except ZkgroupError as error:
         rows.append(VerifyRow(*NO_PLACE, problem=str(error), mend="person"))
+    tables = open_format(destination, layout)
     unfinished: set[str] = set()
     for group in destination.groups():
-        for found in _records(destination, group):
-            if isinstance(found, VerifyRow):
-                rows.append(found)
-                continue
-            newest[group] = found
-            layouts[found.run] = found.layout
-            expected.add(found)
-            _enter(accounts, found)
+        records = _records(destination, group, rows)
+        for record in without_rolled_back(list(records)) if tables.is_rewritten else records:
+            newest[group] = record
+            layouts[record.run] = record.layout
+            expected.add(record)
+            _enter(accounts, record)
         for run in destination.left_runs(group):
             if destination.is_logged(group, run):
                 unfinished.add(run)
@@ -113,7 +123,9 @@ def verify(
     if any(row.group is not None for row in rows):
         unnamed = "is in no record that can be read: restore the damaged one first"
     tags = _newest_tags(newest.values())
-    rows += _check_files(destination, expected, layouts, unfinished, accounts, tags, unnamed, note)
+    finished = [record for record in newest.values() if record.run not in unfinished]
+    _drop_rolled_back(destination, tables, finished, expected, accounts, rows)
+    rows += _check_files(destination, tables, expected, layouts, unfinished, accounts, tags, unnamed, note)
     for group, offsets in (committed or {}).items():
         if group in newest:
             _compare_offsets(accounts, newest[group], offsets, note)
@@ -150,16 +162,17 @@ def read_committed(
     return {one: found[one].offset if one in found else None for one in partitions}
 
 
-def _records(destination: Destination, group: str) -> Iterator[RunRecord | VerifyRow]:
+def _records(destination: Destination, group: str, rows: list[VerifyRow]) -> Iterator[RunRecord]:
+    """The records of a group that can be read; ``rows`` gets what is wrong with the others."""
     try:
         destination.entries(group)
     except (DamagedDocumentError, RefusedError) as error:
-        yield VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person")
+        rows.append(VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person"))
     for entry in destination.entries(group, is_checked=False):
         try:
             yield destination.record(group, entry)
         except DamagedDocumentError as error:
-            yield VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person")
+            rows.append(VerifyRow(*NO_PLACE, problem=str(error), group=group, mend="person"))
 
 
 def _newest_tags(records: Iterable[RunRecord]) -> dict[str, str | None]:
@@ -195,8 +208,35 @@ def _enter(accounts: dict[_Log, _Account], record: RunRecord) -> None:
             account.problems.append(VerifyRow(*part.partition, part.start, part.end, problem=why, mend=None))
 
 
+def _drop_rolled_back(
+    destination: Destination,
+    tables: TableFormat,
+    newest: Iterable[RunRecord],
+    expected: ExpectedFiles,
+    accounts: dict[_Log, _Account],
+    rows: list[VerifyRow],
+) -> None:
+    """Find tables that have less than the records say: their partitions have a problem, and their files none."""
+    for record in newest if tables.is_rewritten else ():
+        for topic, known in record.coverage.items():
+            try:
+                now, _ = read_coverage(destination, tables, record, topic)
+            except (DamagedDocumentError, RefusedError) as error:
+                rows.append(VerifyRow(*NO_PLACE, problem=str(error), group=record.group, mend="person"))
+                continue
+            for partition in lost_partitions(topic, known, now):
+                low, high = (one.ends.get(partition.partition, 0) for one in (now, known))
+                account = accounts.setdefault(_Log(*partition, known.identity.tag or ""), _Account(record.group))
+                why = "the table was rolled back, and does not have all of these"
+                account.problems.append(
+                    VerifyRow(*partition, low, high, problem=why, group=record.group, mend="mismatch")
+                )
+                expected.files = {name: one for name, one in expected.files.items() if one.file.topic != topic}
+
+
 def _check_files(
     destination: Destination,
+    tables: TableFormat,
     expected: ExpectedFiles,
     layouts: Mapping[str, Layout],
     unfinished: Collection[str],
@@ -210,7 +250,8 @@ def _check_files(
     there: set[str] = set()
     calendars: dict[Layout, Calendar] = {}
     unlisted: list[str] = []
-    files = list(destination.data_files(unlisted=unlisted.append))
+    topics = sorted({one.file.topic for one in expected.files.values()}) if tables.is_rewritten else None
+    files = list(tables.files(topics, unlisted.append))
     for why in unlisted:
         note(f"{why}: its files are not verified")
     known = [file for file in files if file.name in expected.files]
@@ -219,20 +260,33 @@ def _check_files(
         there.add(file.name)
         one = expected.files[file.name]
         _account_file(accounts, one, _problems_of(file.name, file.size, content, one, layouts[one.run], calendars))
-    unrecorded += [
-        VerifyRow(*NO_PLACE, problem=f"{file.name} {unnamed}", mend="person")
-        for file in files
-        if file.name not in expected.files and is_read(file.name)
-    ]
+    others = [file.name for file in files if file.name not in expected.files and is_read(file.name)]
+    if not tables.is_rewritten:
+        unrecorded += [VerifyRow(*NO_PLACE, problem=f"{name} {unnamed}", mend="person") for name in others]
+    replaced: dict[TopicPartition, list[LostRange]] = {}
     for one, partition, lost in expected.missing(there):
         account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
         mend: Mend | None = "backfill"
         why = f"{lost.file} of run {one.run} is missing"
+        if tables.is_rewritten and one.run not in unfinished:
+            replaced.setdefault(partition, []).append(lost)
+            continue
         if one.run in unfinished:
             why, mend = f"{why}: the run is not finished, run the export again", None
         elif tags.get(one.file.topic) != one.tag:
             why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
         account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
+    for topic in topics or ():
+        names = {name for name in others if name.startswith(f"{topic}/")}
+        found = tables.offsets(topic, names) if names else {}
+        for number in sorted({*found, *(one.partition for one in replaced if one.topic == topic)}):
+            partition = TopicPartition(topic, number)
+            ranges = replaced.get(partition, ())
+            wrong = compare_rewritten(ranges, found.get(number), is_recreated=tags.get(topic) is not None)
+            if wrong is not None:
+                account = accounts.setdefault(_Log(*partition, tags.get(topic) or ""), _Account(""))
+                ends = [edge for one in ranges for edge in (one.start, one.end)] or [0]
+                account.problems.append(VerifyRow(*partition, min(ends), max(ends), problem=wrong, mend="person"))
     return unrecorded
 
 

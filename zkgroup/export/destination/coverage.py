@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from zkgroup.export.model.intervals import union
+from zkgroup.export.model.intervals import Interval, union
 from zkgroup.export.model.layout import Period
 from zkgroup.export.model.run_record import RecordPart, TopicCoverage, TopicIdentity
 from zkgroup.protocol.names import TopicPartition
@@ -61,6 +61,19 @@ def merge_coverage(one: TopicCoverage, other: TopicCoverage) -> TopicCoverage:
         _larger(one.ends, other.ends),
         _larger(one.newest, other.newest),
     )
+
+
+def roll_back(known: TopicCoverage, then: TopicCoverage | None) -> TopicCoverage:
+    """What is accounted for once a table was rolled back to where it accounted for ``then``, None for nothing. Exports
+    of a partition that it had nothing of go on where they began."""
+    kept = then if then is not None and then.identity.is_same(known.identity) else TopicCoverage(known.identity)
+    partitions: dict[int, tuple[Interval, ...]] = {}
+    ends: dict[int, int] = {}
+    for number in sorted({*known.partitions, *known.ends}):
+        first = min([low for low, _ in known.partitions.get(number, ())], default=known.ends.get(number, 0))
+        partitions[number] = kept.partitions.get(number, ((first, first),))
+        ends[number] = kept.ends.get(number, first)
+    return TopicCoverage(known.identity, partitions, ends, kept.newest)
 
 
 def _larger(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from zkgroup.export.destination.expected_files import ExpectedFile
 from zkgroup.export.destination.footer import Footer, UnreadableFileError, count_rows, read_footer
 from zkgroup.export.destination.parquet_destination import Destination
-from zkgroup.export.model.intervals import Interval
+from zkgroup.export.model.intervals import Interval, union
 from zkgroup.export.model.layout import Calendar, Layout
+from zkgroup.export.model.plan_types import LostRange
+from zkgroup.text import counted
 
 
 class FileContent(NamedTuple):
@@ -78,6 +82,21 @@ def _check_row_groups(metadata: Any, interval: Interval) -> Iterator[str]:
         if ends[0] < position or ends[1] >= interval[1] or ends[1] - ends[0] + 1 < rows:
             yield f"row group {number} has {rows} rows, offsets {ends[0]} to {ends[1]}, behind {position}"
         position = ends[1] + 1
+
+
+def compare_rewritten(ranges: Sequence[LostRange], offsets: Any, *, is_recreated: bool) -> str | None:
+    """What is wrong with the rows that others have put into a table in place of these ``ranges``, all of one partition.
+    ``offsets``: a column of theirs, None without any. ``is_recreated``: each offset may be there once for each log."""
+    wanted, there = sum(one.rows for one in ranges), 0 if offsets is None else len(offsets)
+    if wanted != there:
+        return f"others have put {counted(there, 'row')} in the place of {wanted}"
+    inside = [
+        pc.sum(pc.and_(pc.greater_equal(offsets, low), pc.less(offsets, high))).as_py()
+        for low, high in union((one.start, one.end) for one in ranges)
+    ]
+    if sum(inside) != there or (pc.count_distinct(offsets).as_py() != there and not is_recreated):
+        return f"others have put {counted(there, 'row')} in the place of {wanted}, with other offsets"
+    return None
 
 
 def check_times(footer: Footer, layout: Layout, calendar: Calendar, name: str) -> list[str]:

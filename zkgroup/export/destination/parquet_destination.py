@@ -181,13 +181,11 @@ class Destination:
         meanwhile: written first and then listed, of two at once at most one goes on."""
         data = msgspec.json.encode(layout, order="sorted")
         name = f"{digest(data)[:_HASH]}.json"
-        there = self.store.names(LAYOUT)
-        if there == [name]:
-            return
+        there = self._layouts()
         if not there:
             self.store.write(f"{LAYOUT}/{name}", data)
-            there = self.store.names(LAYOUT)
-        if there != [name]:
+            there = self._layouts()
+        if list(there.values()) != [layout]:
             self.store.remove_file(f"{LAYOUT}/{name}")
             raise RefusedError(f"another export has begun in {self} with another layout", "run it again")
 

@@ -7,7 +7,7 @@ another one has taken the topic over from is ``GROUP@CLUSTER.former``: its recor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -118,9 +118,13 @@ def known_coverage(
     owners: Mapping[str, Sequence[Owner]],
     group: str,
     clusters: Collection[str],
+    read_coverage: Callable[[RunRecord, str], TopicCoverage] = lambda record, topic: record.coverage[topic],
 ) -> dict[str, TopicCoverage]:
-    """The exported offsets of each topic, by the newest records of the group and of all owners."""
+    """The exported offsets of each topic, by the newest records of the group and of all owners. ``read_coverage``: what
+    is there of a record's topic, which is one of these ``owners``."""
     found = dict(own.coverage) if own is not None else {}
+    if own is not None:
+        found |= {topic: read_coverage(own, topic) for topic in owners if topic in own.coverage}
     others = {
         owner.group for some in owners.values() for owner in some if owner.cluster in clusters and owner.group != group
     }
@@ -130,7 +134,7 @@ def known_coverage(
             record = newest.get(owner.group)
             if record is None or record.cluster not in clusters or topic not in record.coverage:
                 continue
-            theirs = record.coverage[topic]
+            theirs = read_coverage(record, topic)
             found[topic] = merge_coverage(found[topic], theirs) if topic in found else theirs
     return found
 

@@ -1,4 +1,4 @@
-"""How a destination is laid out: folders, time zone, columns. A destination has one layout, from its first
+"""How a destination is laid out: format, folders, time zone, columns. A destination has one layout, from its first
 run on.
 
 Folders are Hive's: ``topic=T``, then as chosen ``partition=P``, ``date=YYYY-MM-DD``, ``hour=H``. Date and hour are
@@ -13,6 +13,9 @@ A file's name has its offsets: ``START-END.parquet``, with the partition before 
 folder. Where a file has more than one range, ``+N.RUN`` follows: so many more, which the run's record and the
 file's footer list. ``.gTAG`` marks a later incarnation of a topic. Offsets of a name are those of the range, or, in
 folders of times, from the first row on to behind the last one.
+
+Tables (``--format delta``) have a folder a topic, and in it the same folders; their columns are the table's partition
+columns. ``+N.RUN`` is in each name there: a table that was rolled back gets the same ranges again.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ PARTS: Final[tuple[Part, ...]] = ("partition", "date", "hour")
 #: Date and hour of messages without a usable time.
 NO_DATE: Final = "0001-01-01"
 NO_HOUR: Final = "-1"
+#: Plain Parquet, or a table a topic.
+TableKind = Literal["parquet", "delta"]
 #: Days or hours since 1970 on the zone's clock; None: no usable timestamp.
 Period: TypeAlias = int | None
 
@@ -56,6 +61,12 @@ class Layout:
     zone: str = "UTC"
     key: Format = "bytes"
     value: Format = "bytes"
+    format: TableKind = "parquet"
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether each topic is a table of its own."""
+        return self.format != "parquet"
 
     @property
     def timed(self) -> bool:
@@ -68,7 +79,7 @@ class Layout:
 
     def folder(self, topic: str, partition: int, period: Period) -> str:
         """Where a message goes."""
-        parts = [f"topic={topic}"]
+        parts = [*([topic] if self.has_tables else []), f"topic={topic}"]
         if "partition" in self.by:
             parts.append(f"partition={partition}")
         if self.timed:
@@ -84,7 +95,7 @@ class Layout:
         head = f"{first.start}-{first.end}"
         if "partition" not in self.by:
             head = f"{first.partition}.{head}"
-        more = f"+{len(slices) - 1}.{run}" if len(slices) > 1 else ""
+        more = f"+{len(slices) - 1}.{run}" if len(slices) > 1 or self.has_tables else ""
         return f"{head}{more}{f'.g{tag}' if tag else ''}.parquet"
 
     def period_of_folder(self, name: str) -> Period:
@@ -97,7 +108,8 @@ class Layout:
 
     def options(self) -> str:
         """The command's options for it."""
-        words = [f"--partition-by {','.join(self.by) or 'none'}"]
+        words = [f"--format {self.format}"] if self.has_tables else []
+        words.append(f"--partition-by {','.join(self.by) or 'none'}")
         words += [f"--time-zone {self.zone}"] if self.timed else []
         return " ".join([*words, f"--key-format {self.key} --value-format {self.value}"])
 
@@ -141,6 +153,7 @@ class LayoutWish:
     zone: str | None = None
     key: Format | None = None
     value: Format | None = None
+    format: TableKind | None = None
 
     def resolve(self, found: Layout | None, where: str) -> Layout:
         """The layout to write in. Raises ``RefusedError`` where the destination has another one, ``UsageError`` for

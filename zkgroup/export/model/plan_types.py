@@ -25,7 +25,7 @@ class PartitionFacts:
 
     ``ended``: where the destination's exports of this log end, None without one. ``coverage``: the offsets that its
     records account for. ``is_new``: the destination knows the topic's log, and not this partition. ``is_recreated``:
-    the log is not the one that was committed or exported.
+    the log is not the one that was committed or exported. ``is_rolled_back``: the table had more before.
     """
 
     partition: TopicPartition
@@ -40,6 +40,7 @@ class PartitionFacts:
     coverage: tuple[Interval, ...] = ()
     is_new: bool = False
     is_recreated: bool = False
+    is_rolled_back: bool = False
 
     @property
     def exported_end(self) -> int | None:
@@ -70,6 +71,16 @@ class Slice(NamedTuple):
     start: int
     end: int
     rows: int
+
+
+class ColumnStatistics(NamedTuple):
+    """Of a file's ``column``: the least and the largest value, as Parquet stores them, and the number of nulls. Times
+    are milliseconds since 1970. Without ``low`` and ``high`` all are null."""
+
+    column: str
+    low: int | None
+    high: int | None
+    nulls: int
 
 
 class SkippedRange(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Literal
 
 from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.plan_types import PartitionPlan, Slice
+from zkgroup.export.model.plan_types import ColumnStatistics, PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
 
 Kind = Literal["export", "backfill"]
@@ -53,7 +53,7 @@ class RunPlan:
     ``clusters``: what its cluster is and was called. ``max_bytes``: of keys and values that a run may take, None for no
     limit. ``compression``: ``CODEC`` or ``CODEC:LEVEL``. ``records_gaps``: what retention deletes while it is read, and
     what nothing explains, is a recorded gap instead of a failure. ``newest``: the newest period of each partition so
-    far, for late messages.
+    far, for late messages. ``bases``: see ``RunRecord``.
     """
 
     run: str
@@ -74,11 +74,13 @@ class RunPlan:
     previous: str | None = None
     joined_before: bool = False
     newest: Mapping[TopicPartition, int] = field(default_factory=dict)
+    bases: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """A file: ``work`` below the run's folder, ``name`` below the destination; its ranges."""
+    """A file: ``work`` below the run's folder, ``name`` below the destination; its ranges. ``statistics``: of the
+    columns of a table's file, see ``FileAnswer``."""
 
     work: str
     name: str
@@ -86,6 +88,7 @@ class RecordFile:
     rows: int
     bytes: int
     ranges: tuple[Slice, ...]
+    statistics: tuple[ColumnStatistics, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,8 @@ class TopicCoverage:
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A decided run, as the destination's log keeps it. ``coverage``: what all the group's records up to this one
-    account for. ``joined``: its export was a member of its group; of a backfill: the export before it was."""
+    account for. ``joined``: its export was a member of its group; of a backfill: the export before it was. ``bases``:
+    the number of the group's run that each topic's table had before this one; what came after it was rolled back."""
 
     run: str
     group: str
@@ -144,6 +148,7 @@ class RunRecord:
     topics: Mapping[str, TopicIdentity]
     coverage: Mapping[str, TopicCoverage]
     previous: str | None = None
+    bases: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.table_format import TableFormat
 from zkgroup.export.destination.topic_owners import Owner
 from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import ExportPlan, LostRange, PartitionFacts
@@ -24,6 +25,7 @@ ISOLATION: Final = "isolation.level"
 
 def plan_backfill(
     destination: Destination,
+    tables: TableFormat,
     request: ExportRequest,
     facts: Sequence[PartitionFacts],
     identities: Mapping[str, TopicIdentity],
@@ -51,11 +53,11 @@ def plan_backfill(
         for record in destination.records(group):
             expected.add(record)
     topics = sorted({fact.partition.topic for fact in facts})
-    there = {file.name: file.size for file in destination.data_files(topics)}
+    there = {file.name: file.size for file in tables.files(topics)}
     lost: dict[TopicPartition, list[LostRange]] = {}
     earlier: set[str] = set()
     sources: dict[str, ExpectedFile] = {}
-    for known, partition, one in expected.missing(there):
+    for known, partition, one in () if tables.is_rewritten else expected.missing(there):
         if known.file.topic not in identities:
             continue
         if known.tag != identities[known.file.topic].tag:

@@ -9,6 +9,8 @@ kind              what was found                                       ``lake`` 
 ``expired``       messages that come next were deleted from the log    the log's start (gap)  the log's start (gap)
 ``recreated``     the topic was deleted and created again              the new log's start    the group's offset
 ``beyond``        the group is behind the end of its log               the exports' end       (it cannot be read)
+``rolled back``   somebody has rolled the topic's table back           the end of what is     the group's offset (gap)
+                                                                       in the table
 ================  ===================================================  =====================  =========================
 
 ``skip`` leaves the partition out. A member (``--join``) that is ahead goes on: other members have read what lies
@@ -26,7 +28,7 @@ from zkgroup.export.model.plan_types import PartitionFacts, SkippedRange
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
-MismatchKind = Literal["ahead", "behind", "no offset", "expired", "recreated", "beyond"]
+MismatchKind = Literal["ahead", "behind", "no offset", "expired", "recreated", "beyond", "rolled back"]
 
 
 class Start(NamedTuple):
@@ -88,6 +90,7 @@ _WHY: Final = {
     "expired": "messages that come next were deleted from the log",
     "recreated": "the topic was deleted and created again",
     "beyond": "the log does not reach so far: it lost messages",
+    "rolled back": "the table was rolled back, and does not have what follows",
 }
 _EFFECTS: Final = {
     "lake": "continue where the exports end, or where the log now starts; messages that it has no more become a gap",
@@ -103,6 +106,10 @@ def find_start(fact: PartitionFacts, *, joins: bool = False) -> Start | Mismatch
     if fact.is_recreated:
         at_group = None if committed is None else _from(fact, committed)
         return _mismatch(fact, "recreated", _from(fact, 0), at_group)
+    if fact.is_rolled_back and end is not None and committed != end:
+        passed = None if committed is None or committed < end else SkippedRange("moved", end, committed)
+        at_group = None if passed is None else _from(fact, passed.end, passed)
+        return _mismatch(fact, "rolled back", _from(fact, end), at_group)
     if committed is None:
         return _start_without_offset(fact)
     if committed > fact.log_end:

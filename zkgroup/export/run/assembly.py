@@ -70,7 +70,7 @@ def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
 def _named(plan: RunPlan, file: FileAnswer) -> RecordFile:
     work = PurePath(file.work).name
     name = f"{file.folder}/{plan.layout.name(file.slices, plan.run, plan.topics[file.topic].tag)}"
-    return RecordFile(work, name, file.topic, file.rows, file.bytes, file.slices)
+    return RecordFile(work, name, file.topic, file.rows, file.bytes, file.slices, file.statistics)
 
 
 def _assembled(

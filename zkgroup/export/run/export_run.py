@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
-from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import extend_coverage
 from zkgroup.export.destination.parquet_destination import RECORD, Destination
+from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.destination.topic_owners import claim_topics
 from zkgroup.export.model.documents import damaged, decode_record, digest, encode_record
 from zkgroup.export.model.plan_types import OffsetRange
@@ -126,7 +126,9 @@ class PlannedRun:
         self._claim.persist(self._refuse_changes)
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in written.parts if not part.again]
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
-        refuse_conflicting_files(self._destination, fresh, tags, known=self._known_files)
+        tables = open_format(self._destination, plan.layout)
+        tables.refuse_conflicts(fresh, tags, self._known_files)
+        tables.refuse_changed(plan.group, plan.bases)
         for name in sorted({lost.file for part in written.parts for lost in part.again}):
             if store.size(name) is not None:
                 raise RefusedError(
@@ -196,6 +198,7 @@ class PlannedRun:
             topics,
             extend_coverage(plan.coverage, topics, parts, written.times),
             plan.previous,
+            {topic: base for topic, base in plan.bases.items() if topic in topics},
         )
         data = encode_record(record)
         work = self._destination.work(plan.group, plan.run)

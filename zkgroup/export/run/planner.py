@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
-from zkgroup.export.destination.parquet_destination import LAYOUT, LOG, TOPICS, Destination, refuse_other_cluster
+from zkgroup.errors import RefusedError
+from zkgroup.export.destination.parquet_destination import LAYOUT, TOPICS, Destination, refuse_other_cluster
+from zkgroup.export.destination.table_format import lost_partitions, open_format, read_coverage
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
 from zkgroup.export.model.documents import damaged
-from zkgroup.export.model.layout import is_read
+from zkgroup.export.model.layout import Layout, is_read
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, now_ms
 from zkgroup.export.planning.backfill_plan import ISOLATION, as_exported, plan_backfill
@@ -23,6 +25,7 @@ from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.notices import first_run_notices
 from zkgroup.export.planning.open_transactions import open_transaction_notices
+from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.export.run.transaction_size import first_that_fit
 from zkgroup.groups.changes.backup import read_cluster
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class _Findings:
     """The state of ZooKeeper, the brokers and the destination. ``newest``: the group's newest record; ``coverage``:
-    what was exported of each topic; ``clusters``: what this cluster is and was called; ``to_take_over``: topics that
-    another group owns."""
+    what was exported of each topic, as its table has it; ``clusters``: what this cluster is and was called;
+    ``to_take_over``: topics that another group owns."""
 
     state: GroupState
     kafka: KafkaSettings
@@ -46,6 +49,7 @@ class _Findings:
     newest: RunRecord | None
     owners: Mapping[str, Sequence[Owner]]
     to_take_over: Sequence[str]
+    tables: Tables
     coverage: Mapping[str, TopicCoverage]
     identities: Mapping[str, TopicIdentity]
     facts: Sequence[PartitionFacts]
@@ -62,6 +66,46 @@ class Planned:
     plan: ExportPlan
     run: RunPlan | None = None
     known_files: frozenset[str] = frozenset()
+
+
+class Tables:
+    """The tables of an export, with what others have done to them. ``bases``: the newest run that each has;
+    ``rolled_back``: the partitions that were in one and are not."""
+
+    def __init__(self, destination: Destination, layout: Layout, group: str) -> None:
+        self._destination = destination
+        self._layout = layout
+        self._group = group
+        self._recorded: dict[str, TopicCoverage] = {}
+        self.format = open_format(destination, layout)
+        self.bases: dict[str, int] = {}
+        self.rolled_back: set[TopicPartition] = set()
+
+    def read_coverage(self, record: RunRecord, topic: str) -> TopicCoverage:
+        """What a topic's table has of what ``record``, the newest of its group, accounts for. Raises ``RefusedError``
+        where it has less of what another group has exported."""
+        coverage, run = read_coverage(self._destination, self.format, record, topic)
+        lost = lost_partitions(topic, record.coverage[topic], coverage)
+        if record.group != self._group:
+            if lost:
+                raise RefusedError(
+                    f"the table of topic {topic} was rolled back to before group {self._group} took over from group "
+                    f"{record.group}",
+                    "restore it to a later version, or choose another --to",
+                )
+        elif run is not None:
+            self.bases[topic] = run
+            self.rolled_back.update(lost)
+            self._recorded[topic] = record.coverage[topic]
+        return coverage
+
+    def as_recorded(self, topics: Iterable[str]) -> dict[str, TopicCoverage]:
+        """The coverage of these topics as the group's newest record has it, as far as tables differ."""
+        return {topic: self._recorded[topic] for topic in topics if topic in self._recorded}
+
+    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
+        """As ``TableFormat.refuse_foreign``."""
+        self.format.refuse_foreign(topic, partial(schema_of, self._layout), is_recorded=is_recorded)
 
 
 class Planner:
@@ -93,15 +137,15 @@ class Planner:
         """What there is to do now; as ``member``: of its share alone. Raises as ``run_export`` does."""
         request, destination = self._request, self._destination
         destination.refuse_unknown_layout()
-        found = self._read_state(registry, member)
+        known = destination.layout()
+        found = self._read_state(registry, member, known)
         plan, known_files = self._decide(found)
         plan = replace(plan, notes=tuple(self._notes(found, plan, registry.timeout)))
         tags = {topic: identity.tag for topic, identity in found.identities.items()}
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in plan.partitions if not part.again]
         if not request.backfill:  # nor may a gap name the offsets of a file
             fresh += [OffsetRange(part.partition, *gap[1:]) for part in plan.partitions for gap in part.skipped]
-        refuse_conflicting_files(destination, fresh, tags, known=known_files)
-        known = destination.layout()
+        found.tables.format.refuse_conflicts(fresh, tags, known_files)
         if known is None and destination.groups():
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
         layout = request.layout.resolve(known, destination.store.uri)
@@ -110,7 +154,7 @@ class Planner:
         has_gaps = any(part.skipped for part in plan.partitions)
         has_work = plan.moves or (has_gaps and request.join is None) or bool(found.to_take_over)
         if found.newest is None:
-            self._warn_of_destination(found, plan)
+            self._warn_of_destination(found, plan, layout)
         if not has_work:
             return Planned(plan)
         moved = [part for part in plan.partitions if part.moves]
@@ -138,15 +182,16 @@ class Planner:
             records_gaps=request.records_gaps,
             topics={topic: replace(found.identities[topic], cleanup=cleanup.get(topic)) for topic in sorted(topics)},
             partitions=parts,
-            coverage=found.coverage,
+            coverage={**found.coverage, **found.tables.as_recorded(found.coverage.keys() - topics)},
             layout=layout,
             previous=None if newest is None else newest.run,
             joined_before=newest is not None and newest.joined,
             newest=_newest_periods(found),
+            bases={topic: run for topic, run in found.tables.bases.items() if topic in topics},
         )
         return Planned(plan, run, known_files)
 
-    def _read_state(self, registry: Registry, member: ExportMember | None) -> _Findings:
+    def _read_state(self, registry: Registry, member: ExportMember | None, layout: Layout | None) -> _Findings:
         request, destination, kafka = self._request, self._destination, self._kafka()
         state = GroupState(registry, request.group, self.warn_once)
         topics = state.select_topics(request.topics, request.whitelist)
@@ -166,11 +211,12 @@ class Planner:
         for topic in own.keys() & topics.keys():
             if all(owner.is_former for owner in owners[topic]):
                 raise damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more")
-        coverage = known_coverage(destination, newest, owners, request.group, clusters)
+        layout = request.layout.resolve(None, destination.store.uri) if layout is None else layout
+        tables = Tables(destination, layout, request.group)
+        coverage = known_coverage(destination, newest, owners, request.group, clusters, tables.read_coverage)
         for topic in topics:
             foreign = any(owner.cluster not in clusters for owner in owners[topic])
-            if topic not in coverage and not foreign and any(destination.published(topic)):
-                raise damaged(f"the record of exports of topic {topic} in {destination}/{LOG}", "is missing")
+            tables.refuse_foreign(topic, is_recorded=topic in coverage or foreign)
         if request.backfill:
             kafka = as_exported(kafka, newest, self.warn_once)
         identities = {
@@ -186,6 +232,7 @@ class Planner:
             identities=identities,
             coverage=coverage,
         )
+        facts = [replace(fact, is_rolled_back=fact.partition in tables.rolled_back) for fact in facts]
         # Of a topic that was taken over exports continue where the other group's end.
         facts = [
             replace(fact, begin=fact.exported_end, is_exact=True)
@@ -193,7 +240,7 @@ class Planner:
             else fact
             for fact in facts
         ]
-        return _Findings(state, kafka, clusters, newest, owners, to_take_over, coverage, identities, facts)
+        return _Findings(state, kafka, clusters, newest, owners, to_take_over, tables, coverage, identities, facts)
 
     def _share(
         self, member: ExportMember, registry: Registry, topics: Mapping[str, tuple[int, ...]]
@@ -219,8 +266,9 @@ class Planner:
         request, destination = self._request, self._destination
         if request.backfill:
             return plan_backfill(
-                destination, request, found.facts, found.identities, found.owners, found.isolation, self.warn_once
-            )
+                destination, found.tables.format, request, found.facts, found.identities, found.owners,
+                found.isolation, self.warn_once,
+            )  # fmt: skip
         plan = make_plan(
             request.group,
             destination.store.uri,
@@ -240,11 +288,11 @@ class Planner:
             notes += open_transaction_notices(found.kafka, found.facts, timeout, now_ms())
         return notes
 
-    def _warn_of_destination(self, found: _Findings, plan: ExportPlan) -> None:
+    def _warn_of_destination(self, found: _Findings, plan: ExportPlan, layout: Layout) -> None:
         """Warn about a destination to which the group has exported nothing so far."""
         store = self._destination.store
         names = (name for name in store.names("") if not name.startswith(("topic=", "_", ".")))
-        if strangers := [name for name in names if is_read(name)]:
+        if not layout.has_tables and (strangers := [name for name in names if is_read(name)]):
             self.warn_once(
                 f"{store.uri} has {listed(strangers)}, which no export has written: readers may take that for data, "
                 "and --verify names it"

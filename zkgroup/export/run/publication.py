@@ -1,16 +1,22 @@
-"""A decided run's files get their final names."""
+"""A decided run's files get their final names, and become parts of the tables."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.table_format import open_format
+from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.export.stores.store import MissingWorkError
 from zkgroup.text import are, counted, listed
+
+_RESTORE: Final = "restore the destination, then run the same command again"
 
 
 def missing_files(destination: Destination, record: RunRecord) -> list[str]:
@@ -34,9 +40,27 @@ def publish_what_is_there(destination: Destination, record: RunRecord, context: 
 
 
 def publish(destination: Destination, record: RunRecord, context: RunContext) -> None:
-    """Give a run's files their final names, over nothing; may be repeated, also without the run's folder."""
+    """Give a run's files their final names, over nothing, and commit them to the tables; may be repeated, also without
+    the run's folder."""
+    tables = open_format(destination, record.layout)
+    topics = {topic: record.topics[topic] for topic in tables.uncommitted(record)}
+    record = replace(record, files=tuple(file for file in record.files if file.topic in topics), topics=topics)
+    _name_files(destination, record, context)
+    tables.commit(record, partial(schema_of, record.layout), context.passed)
+
+
+def schema_of(layout: Layout) -> Any:
+    """pyarrow's schema of a destination's files."""
+    from zkgroup.export.tasks.parquet_files import columns_of  # imports pyarrow
+
+    return columns_of(layout).schema
+
+
+def _name_files(destination: Destination, record: RunRecord, context: RunContext) -> None:
     work, store = destination.work(record.group, record.run), destination.store
     if not record.files or not store.names(work):
+        if record.layout.has_tables and (missing := missing_files(destination, record)):
+            raise RefusedError(f"{destination}/{missing[0]} is gone, and its table does not have it yet", _RESTORE)
         return
     works = [(f"{work}/{file.work}", file.name, file.bytes) for file in record.files]
     try:

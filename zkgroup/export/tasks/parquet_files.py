@@ -29,7 +29,7 @@ from zkgroup.clients.kafka.message_formats import END_OF_TIME, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.range_reader import Batch, bounds, memory_size
 from zkgroup.export.model.layout import Layout, Period
-from zkgroup.export.model.plan_types import OffsetRange, Slice
+from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, Slice
 from zkgroup.export.tasks.late_messages import LateCounter
 from zkgroup.export.tasks.staging import Staging, WorkFile
 from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
@@ -50,6 +50,7 @@ _MESSAGE_BYTES: Final = 400
 # waits for.
 _OPEN_FILES: Final = 768
 _FOLDERS: Final = 4096
+_WITH_STATISTICS: Final = ["partition", "offset", "timestamp"]
 # Fewer messages of a period, on the mean of a batch, are not worth columns of their own.
 _SHORT: Final = 32
 
@@ -239,6 +240,21 @@ def _times(messages: _Messages) -> Sequence[int]:
     return [ms if kind > 0 and 0 <= ms < END_OF_TIME else -1 for kind, ms in map(Message.timestamp, messages)]
 
 
+def column_statistics(metadata: Any) -> tuple[ColumnStatistics, ...]:
+    """What a closed file's footer says of the columns that have statistics, of all row groups together."""
+    found: dict[str, ColumnStatistics] = {}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name, one = column.path_in_schema, column.statistics
+            if name in _WITH_STATISTICS and one is not None:
+                low, high, nulls = found.get(name, (name, None, None, 0))[1:]
+                if one.has_min_max:
+                    low = one.min_raw if low is None else min(low, one.min_raw)
+                    high = one.max_raw if high is None else max(high, one.max_raw)
+                found[name] = ColumnStatistics(name, low, high, nulls + one.null_count)
+    return tuple(found.values())
+
+
 class _File:
     """One file: what waits for it, and what it holds."""
 
@@ -364,7 +380,7 @@ class _File:
             compression=codec,
             compression_level=level,
             use_dictionary=["timestamp_type"],
-            write_statistics=["partition", "offset", "timestamp"],
+            write_statistics=_WITH_STATISTICS,
             # Without it readers see plain strings where a dictionary was used to write them.
             store_schema=False,
         )
@@ -387,9 +403,10 @@ class _File:
             dict(self._options.metadata) | {f"zkgroup.{name}": value for name, value in origin.items()}
         )
         self._parquet.close()
+        statistics = column_statistics(self._parquet.writer.metadata) if layout.has_tables else ()
         work, size = self._work.finish()
         self._forget()
-        return FileAnswer(work, topic, folder, self._written, size, tuple(slices))
+        return FileAnswer(work, topic, folder, self._written, size, tuple(slices), statistics)
 
     def abandon(self) -> None:
         """Remove it."""

@@ -15,7 +15,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.plan_types import Slice
+from zkgroup.export.model.plan_types import ColumnStatistics, Slice
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -74,7 +74,8 @@ class RangeAnswer(NamedTuple):
 
 
 class FileAnswer(NamedTuple):
-    """A finished file. ``work``: its name in the destination as yet; ``folder``: where it is to go."""
+    """A finished file. ``work``: its name in the destination as yet; ``folder``: where it is to go. ``statistics``: of
+    the columns that have some, if the file is a table's."""
 
     work: str
     topic: str
@@ -82,6 +83,7 @@ class FileAnswer(NamedTuple):
     rows: int
     bytes: int
     slices: tuple[Slice, ...]
+    statistics: tuple[ColumnStatistics, ...] = ()
 
 
 class FailedAnswer(NamedTuple):

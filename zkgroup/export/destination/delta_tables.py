@@ -1,0 +1,403 @@
+"""Delta tables, by the package ``deltalake``: a table a topic, in the folder ``TOPIC`` of the destination.
+
+A run is one commit of each of its tables, which adds its files by their metadata alone, and three kinds of facts:
+
+- ``txn`` of ``zkgroup/GROUP``: the number of the run. So a run is committed once, and a second exporter that commits
+  the same run is refused by the table.
+- ``txn`` of ``zkgroup/GROUP/TOPIC@LOG-PARTITION``: the offset where the run ends. ``LOG``: the topic's ``czxid``, in
+  hexadecimal.
+- ``zkgroup.run`` in the commit's information: ``GROUP@RUN``.
+
+A ``RESTORE`` takes rows away and leaves every ``txn``. So the newest run of a table is that of the version to which it
+was restored last, unless a run came after that. A restore is seen as long as the table's log keeps it: 30 days, if
+nothing else is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from zkgroup import __version__
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.export.destination.parquet_destination import ROOT, Destination, number_of
+from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.plan_types import OffsetRange, StoredFile
+from zkgroup.export.model.run_record import RecordFile, RunRecord
+from zkgroup.export.stores.optional_packages import require
+from zkgroup.text import counted
+
+_RUN: Final = "zkgroup.run"
+#: Commits of others may come between opening a table and committing to it.
+_TRIES: Final = 20
+#: Entries of a table's history that are read first; all of it where none of them is ours.
+_NEWEST: Final = 20
+#: Of writers: what adding files has to heed nothing of.
+_HARMLESS: Final = frozenset(
+    {"appendOnly", "invariants", "timestampNtz", "changeDataFeed", "vacuumProtocolCheck", "v2Checkpoint"}
+)
+_LINE: Final = 400  # characters of an error
+_PARTITIONS: Final = {"topic": pa.string(), "partition": pa.int32(), "date": pa.date32(), "hour": pa.int32()}
+
+
+class DeltaTables:
+    """The tables of one destination, as ``TableFormat``. One that was opened stays as it was then, until a commit."""
+
+    is_rewritten = True
+
+    def __init__(self, destination: Destination, layout: Layout) -> None:
+        self._destination = destination
+        self._layout = layout
+        self._store = destination.store
+        address = self._store.address
+        self._options: dict[str, str] | None = None
+        if isinstance(address, Path):
+            self._root = str(address)
+        elif address.scheme == "s3":
+            self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
+            self._options = _storage_options(address)
+        else:
+            raise UsageError(
+                f"Delta tables are not written to {address.scheme}: destinations",
+                "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
+            )
+        require("deltalake", "pyarrow", extra="delta")
+        self._opened: dict[str, Any] = {}
+
+    # --- what a table has -------------------------------------------------------------------------------------------
+
+    def newest_run(self, group: str, topic: str) -> int | None:
+        table = self._open(topic)
+        return 0 if table is None else self._run_of(table, group, topic)
+
+    def _run_of(self, table: Any, group: str, topic: str) -> int:
+        """The newest run whose rows a table has."""
+        with self._translated("read", topic):
+            version = newest = table.version()
+            for commit in _history(table):
+                if commit["version"] > version:
+                    continue
+                if _RUN in commit:
+                    break
+                if commit.get("operation") == "RESTORE":
+                    version = self._restored(topic, commit)
+            if version != newest:
+                table = self._load(topic, version)
+            return table.transaction_version(_application(group)) or 0
+
+    def _restored(self, topic: str, commit: Mapping[str, Any]) -> int:
+        """The version to which a table was restored."""
+        wanted = commit.get("operationParameters") or {}
+        if (version := wanted.get("version")) not in (None, "null", ""):
+            return int(version)
+        if (millis := wanted.get("datetime")) not in (None, "null", ""):
+            table = self._load(topic)
+            table.load_as_version(datetime.fromtimestamp(int(millis) / 1000, UTC))
+            return int(table.version())
+        raise RefusedError(
+            f"the table {self._uri(topic)} was restored to a time that its log does not name as a version "
+            f"(version {commit['version']})",
+            "restore it to a version, then run it again",
+        )
+
+    def refuse_foreign(self, topic: str, schema: Callable[[], Any], *, is_recorded: bool) -> None:
+        if topic == ROOT:
+            raise RefusedError(f"topic {topic} has the name of the folder that has the log of exports", "leave it out")
+        table = self._open(topic)
+        if table is None:
+            return
+        if not is_recorded:
+            with self._translated("read", topic):
+                files = table.file_uris()
+            if files:
+                raise RefusedError(
+                    f"{self._uri(topic)} is a table with {counted(len(files), 'file')}, and no record of an export has "
+                    "it",
+                    "choose another --to, or restore _zkgroup from a copy",
+                )
+        if why := self._difference(topic, table, schema()):
+            raise RefusedError(f"the table {self._uri(topic)} {why}", "undo that change, or choose another --to")
+
+    def _difference(self, topic: str, table: Any, schema: Any) -> str:
+        """Why a table does not take the files of an export; nothing where it does."""
+        with self._translated("read", topic):
+            protocol, metadata = table.protocol(), table.metadata()
+            theirs = {one["name"]: one for one in orjson.loads(table.schema().to_json())["fields"]}
+        ours = orjson.loads(self._schema(schema).to_json())["fields"]
+        features = set(protocol.writer_features or ())
+        if 2 < protocol.min_writer_version < 7 or features - _HARMLESS:
+            unknown = ", ".join(sorted(features - _HARMLESS)) or f"writer version {protocol.min_writer_version}"
+            return f"has features that an export cannot heed ({unknown})"
+        if metadata.partition_columns != self._partitions:
+            return f"is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}"
+        for field in ours:
+            their = theirs.pop(field["name"], None)
+            if their is None:
+                return f"has no column {field['name']} any more"
+            if their["type"] != field["type"]:
+                return f"has another type in column {field['name']}: {their['type']}"
+        needed = [name for name, their in theirs.items() if not their["nullable"]]
+        return f"has a column {needed[0]} that may not be null" if needed else ""
+
+    def refuse_conflicts(
+        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
+    ) -> None:
+        pass  # only files of commits count, and names have the run
+
+    def refuse_changed(self, group: str, bases: Mapping[str, int]) -> None:
+        self._opened.clear()
+        for topic, base in bases.items():
+            if self.newest_run(group, topic) != base:
+                raise self._changed(topic)
+
+    def _changed(self, topic: str) -> RefusedError:
+        return RefusedError(
+            f"the table {self._uri(topic)} was rolled back, dropped or replaced while it was exported",
+            "restore it to the version that it had, then run the same command again",
+        )
+
+    # --- a commit ---------------------------------------------------------------------------------------------------
+
+    def uncommitted(self, record: RunRecord) -> list[str]:
+        self._opened.clear()
+        return [topic for topic in record.topics if not self._has(record, topic)]
+
+    def _has(self, record: RunRecord, topic: str) -> bool:
+        table = self._open(topic)
+        if table is None:
+            return False
+        with self._translated("read", topic):
+            return (table.transaction_version(_application(record.group)) or 0) >= number_of(record.run)
+
+    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
+        for number, topic in enumerate(record.topics, 1):
+            made = self._schema(schema())
+            if self._open(topic) is None:
+                if record.bases.get(topic):
+                    raise self._changed(topic)
+                self._create(topic, made)
+                self._opened.clear()
+                passed(f"table {number} of {len(record.topics)} made")
+            self._commit(record, topic, made)
+            passed(f"table {number} of {len(record.topics)} committed")
+
+    def _create(self, topic: str, schema: Any) -> None:
+        from deltalake import DeltaTable
+
+        with self._translated("make", topic):
+            DeltaTable.create(
+                self._path(topic),
+                schema,
+                mode="ignore",  # another process may make it at this moment
+                partition_by=self._partitions,
+                name=topic,
+                storage_options=self._options,
+            )
+
+    def _commit(self, record: RunRecord, topic: str, schema: Any) -> None:
+        """Commit to a table as it is now, or not at all: the library's own retries would commit on top of a restore."""
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, CommitProperties
+
+        made, cut = record.decided, len(topic) + 1
+        actions = [
+            AddAction(file.name[cut:], file.bytes, _folders(file), made, True, _stats(file))
+            for file in record.files
+            if file.topic == topic
+        ]
+        properties = CommitProperties(
+            custom_metadata={_RUN: f"{record.group}@{record.run}", "zkgroup.version": __version__},
+            max_commit_retries=0,
+            app_transactions=_transactions(record, topic),
+        )
+        for left in reversed(range(_TRIES)):
+            if self._has(record, topic):
+                return
+            table = self._open(topic)
+            if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
+                raise self._changed(topic)
+            try:
+                table.create_write_transaction(
+                    actions, "append", schema, self._partitions, commit_properties=properties
+                )
+            except Exception as error:  # noqa: BLE001  # whatever it is, the commit may be there
+                self._opened.clear()
+                if not self._has(record, topic) and not (left and isinstance(error, CommitFailedError)):
+                    raise self._failure("write", topic, error) from None
+            else:
+                self._opened.clear()
+                return
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def files(
+        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
+    ) -> Iterator[StoredFile]:
+        names = [name for name in self._store.names("") if name != ROOT] if topics is None else topics
+        for topic in names:
+            if (table := self._open(topic)) is not None:
+                with self._translated("read", topic):
+                    added = pa.table(table.get_add_actions())
+                paths, sizes = added["path"].to_pylist(), added["size_bytes"].to_pylist()
+                yield from (StoredFile(f"{topic}/{path}", size) for path, size in zip(paths, sizes, strict=True))
+
+    def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
+        table = self._open(topic)
+        found: dict[int, list[Any]] = defaultdict(list)
+        with self._translated("read", topic):
+            added = pa.table(table.get_add_actions(flatten=True))
+            known = "partition.partition" in added.column_names
+            numbers = added["partition.partition"].to_pylist() if known else [None] * added.num_rows
+            for path, number in zip(added["path"].to_pylist(), numbers, strict=True):
+                if f"{topic}/{path}" not in names:
+                    continue
+                with self._store.open(f"{topic}/{path}") as file:
+                    rows = pq.ParquetFile(file).read(columns=["offset"] if known else ["partition", "offset"])
+                for one in [number] if known else pc.unique(rows["partition"]).to_pylist():
+                    own = rows if known else rows.filter(pc.equal(rows["partition"], one))
+                    found[one] += own["offset"].chunks
+        return {number: pa.chunked_array(chunks, pa.int64()) for number, chunks in found.items()}
+
+    # --- deltalake --------------------------------------------------------------------------------------------------
+
+    @property
+    def _partitions(self) -> list[str]:
+        return ["topic", *self._layout.by]
+
+    def _schema(self, schema: Any) -> Any:
+        """A table's schema: the columns that are folders, and those of its files."""
+        from deltalake import Schema
+
+        fields = [pa.field(name, _PARTITIONS[name]) for name in self._partitions]
+        return Schema.from_arrow(pa.schema([*fields, *(_table_field(field) for field in schema)]))
+
+    def _path(self, topic: str) -> str:
+        return f"{self._root}/{topic}"
+
+    def _uri(self, topic: str) -> str:
+        """For people."""
+        return f"{self._destination}/{topic}"
+
+    def _open(self, topic: str) -> Any:
+        """A table; None where there is none."""
+        from deltalake.exceptions import TableNotFoundError
+
+        if topic not in self._opened:
+            with self._translated("read", topic):
+                try:
+                    self._opened[topic] = self._load(topic)
+                except TableNotFoundError:
+                    self._opened[topic] = None
+        return self._opened[topic]
+
+    def _load(self, topic: str, version: int | None = None) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self._path(topic), version, self._options)
+
+    @contextlib.contextmanager
+    def _translated(self, what: str, topic: str) -> Iterator[None]:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (DeltaError, OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+            raise self._failure(what, topic, error) from None
+
+    def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
+        """The error for what ``deltalake`` could not do."""
+        address = self._store.address
+        if isinstance(address, Path):
+            text = " ".join(str(error).split())[:_LINE] or type(error).__name__
+            where = self._uri(topic)
+            return ZkgroupError(f"cannot {what} the table {where}: {text}", f"see to {where}, then run it again")
+        from zkgroup.export.stores.filesystems import store_failure
+
+        return store_failure(address, f"cannot {what} the table", error, self._uri(topic))
+
+
+def _storage_options(address: Any) -> dict[str, str]:
+    """deltalake's options for a place in S3. What is not in the address it finds in the environment."""
+    options = dict(address.options)
+    found = {
+        "aws_region": options.get("region"),
+        "aws_access_key_id": address.key,
+        "aws_secret_access_key": address.secret,
+    }
+    if endpoint := options.get("endpoint_override"):
+        scheme = options.get("scheme") or "https"
+        found["aws_endpoint_url"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        found["aws_allow_http"] = str(scheme == "http").lower()
+    return {name: value for name, value in found.items() if value}
+
+
+def _application(group: str) -> str:
+    return f"zkgroup/{group}"
+
+
+def _history(table: Any) -> Iterator[Mapping[str, Any]]:
+    """The commits of a table, the newest first."""
+    first = table.history(_NEWEST)
+    yield from first
+    if len(first) == _NEWEST:
+        yield from table.history()[_NEWEST:]
+
+
+def _transactions(record: RunRecord, topic: str) -> list[Any]:
+    from deltalake.transaction import Transaction
+
+    application = _application(record.group)
+    ends = {
+        f"{application}/{topic}@{record.topics[topic].czxid:x}-{part.partition.partition}": part.end
+        for part in record.partitions
+        if part.partition.topic == topic and part.commits
+    }
+    now = record.decided
+    return [Transaction(application, number_of(record.run), now)] + [Transaction(*end, now) for end in ends.items()]
+
+
+def _folders(file: RecordFile) -> dict[str, str | None]:
+    """The values of a file's folders, by their names."""
+    folders = (folder.partition("=") for folder in file.name.split("/")[1:-1])
+    return {name: value for name, _, value in folders}
+
+
+def _stats(file: RecordFile) -> str:
+    """A file's statistics, as Delta's protocol has them."""
+    limits = {
+        side: {one.column: _value(one.column, getattr(one, side)) for one in file.statistics if one.low is not None}
+        for side in ("low", "high")
+    }
+    found = {
+        "numRecords": file.rows,
+        "minValues": limits["low"],
+        "maxValues": limits["high"],
+        "nullCount": {one.column: one.nulls for one in file.statistics},
+    }
+    return orjson.dumps(found).decode()
+
+
+def _value(column: str, value: int) -> int | str:
+    if column != "timestamp":
+        return value
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _table_field(field: Any) -> Any:
+    """A file's column as one of the table: Delta's times are microseconds, and it has no dictionaries."""
+    kind = field.type
+    if pa.types.is_timestamp(kind):
+        kind = pa.timestamp("us", kind.tz)
+    elif pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.field(field.name, kind, field.nullable)
