@@ -7,12 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from cli import run
-from deltalake import DeltaTable
 from support import wait_until
 from topics import delete_topic
 
@@ -33,6 +32,9 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 #: What a reader is reported where topics look like numbers: see ``zkgroup.export.destination.parquet_destination``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")
@@ -61,6 +63,8 @@ def messages_in(folder: Path) -> list[dict[str, Any]]:
 
 def table_in(folder: Path, topic: str) -> DeltaTable:
     """A topic's table in a destination."""
+    from deltalake import DeltaTable  # 129 MB: not for all that imports this
+
     return DeltaTable(folder / topic)
 
 
