@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from both_readers import Sent, send
@@ -26,7 +27,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
 
 if native_module() is None:
-    pytest.skip("there is no native reader: no compiler was here", allow_module_level=True)
+    pytest.skip("there is no native reader", allow_module_level=True)
 
 
 def native_reader(kafka: KafkaSettings, topic: str, **options: str) -> Any:
@@ -382,7 +383,29 @@ def test_the_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(open_reader(KafkaSettings("127.0.0.1:1"), native=True)).__name__ == "Fetcher"
 
 
-def test_an_extension_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_of_another_source_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A checkout that was updated keeps the extension that was built before."""
     monkeypatch.setattr(native_module(), "interface", 0)
     assert reader_in_use() == "Python"
+    assert [(record.levelname, record.args) for record in caplog.records] == [("WARNING", ("it is of another source",))]
+
+
+def test_an_extension_that_does_not_load_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader that is slower without a word would never be found out."""
+    error = ImportError("undefined symbol: rd_kafka_new")
+    monkeypatch.setattr("zkgroup.clients.kafka.native_reader._import_extension", Mock(side_effect=error))
+    assert reader_in_use() == "Python"
+    assert [(record.levelname, record.args) for record in caplog.records] == [("WARNING", (error,))]
+
+
+def test_an_extension_that_is_absent_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No compiler was there: the Python reader is what was installed."""
+    error = ModuleNotFoundError("No module named 'zkgroup.clients.kafka._native'")
+    monkeypatch.setattr("zkgroup.clients.kafka.native_reader._import_extension", Mock(side_effect=error))
+    assert (reader_in_use(), caplog.records) == ("Python", [])

@@ -27,7 +27,7 @@ Reader = Callable[..., list[tuple[int, bytes | None]]]
 def open_source(request: pytest.FixtureRequest) -> Callable[[KafkaSettings], Any]:
     """Both kinds of sources."""
     if request.param is range_source and native_module() is None:
-        pytest.skip("there is no native reader: no compiler was here")
+        pytest.skip("there is no native reader")
     return request.param  # type: ignore[no-any-return]
 
 

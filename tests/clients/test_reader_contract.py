@@ -29,7 +29,7 @@ from zkgroup.sandbox.sandbox_security import USER
 from zkgroup.sandbox.topic_admin import create_topic
 
 if native_module() is None:
-    pytest.skip("there is no native reader: no compiler was here", allow_module_level=True)
+    pytest.skip("there is no native reader", allow_module_level=True)
 
 Version = tuple[int, ...]
 BROKERS = ("0.8.2.2", "0.10.2.2", "1.1.1", "3.9.1", "1.1.1 TLS+SASL")

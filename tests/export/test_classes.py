@@ -32,6 +32,7 @@ with SparkJobs("local[1]", {}) as spark:
             if (entry / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
                 mapped += (entry / "maps").read_text()
     print("classes/spark-" in mapped)
+    assert spark.context.getConf().get("spark.python.daemon.module") == "zkgroup.export.spark.python_daemon"
 """
 
 

@@ -297,7 +297,7 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     if reader == "Python":
         monkeypatch.setenv(VARIABLE, "0")
     elif (native := native_module()) is None:
-        pytest.skip("there is no native reader: no compiler was here")
+        pytest.skip("there is no native reader")
     elif reader == "foreign":
         foreign = tmp_path / EXTENSION_FILE
         foreign.write_bytes(b"\x7fELF of another machine")

@@ -30,7 +30,7 @@ MESSAGES = 6000
 CONTENTS = [None, b"", b'{"a": 1}', b'{"a": 1', b"text", "ü".encode(), b"\xff", b'"\\ud800"', b"[1, 2]", b"x" * 300]
 
 if native_module() is None:
-    pytest.skip("there is no native reader: no compiler was here", allow_module_level=True)
+    pytest.skip("there is no native reader", allow_module_level=True)
 
 
 @pytest.fixture

@@ -50,18 +50,21 @@ MAX_MESSAGES: Final = 4000
 
 
 def native_module() -> ModuleType | None:
-    """The C extension; None where it is turned off, absent, or does not go with the librdkafka that is here."""
+    """The C extension; None where it is turned off or absent, and, with a warning, where it does not load or is of
+    another source."""
     if os.environ.get(VARIABLE) == "0":
         return None
     try:
         found = _import_extension()
+        problem: object = None if getattr(found, "interface", 0) == INTERFACE else "it is of another source"
+    except ModuleNotFoundError:
+        return None
     except (ImportError, OSError) as error:
-        log.debug("no native reader: %s", error)
-        return None
-    if getattr(found, "interface", 0) != INTERFACE:
-        log.debug("no native reader: the extension is of another source; install again to build it")
-        return None
-    return found
+        problem = error
+    if problem is None:
+        return found
+    log.warning("the native reader cannot be used, messages are read in Python: %s: install zkgroup again", problem)
+    return None
 
 
 def _import_extension() -> ModuleType:
@@ -73,8 +76,12 @@ def _import_extension() -> ModuleType:
     import tempfile  # takes 5 ms, and is for executors alone
 
     file = f"{EXTENSION.rpartition('.')[0].replace('.', '/')}/{EXTENSION_FILE}"  # in the zip, however that is named
+    try:
+        library = packed.get_data(file)
+    except OSError as error:
+        raise ModuleNotFoundError(str(error)) from error
     with tempfile.NamedTemporaryFile(suffix=EXTENSION_FILE) as copy:
-        copy.write(packed.get_data(file))
+        copy.write(library)
         copy.flush()
         spec = importlib.util.spec_from_file_location(EXTENSION, copy.name)
         assert spec is not None

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.conf import SparkConf
 from pyspark.find_spark_home import _find_spark_home
@@ -204,6 +205,11 @@ def _spare_numpy(gateway: Any) -> None:
     client = getattr(gateway, "_gateway_client", None)
     if client is not None and client.converters:
         client.converters = [one for one in client.converters if "Numpy" not in type(one).__name__]
+
+
+def is_spark_of_pyspark() -> bool:
+    """Whether Spark is the one that the installed pyspark brings, not another one that SPARK_HOME names."""
+    return Path(_find_spark_home()) == Path(pyspark.__file__).parent
 
 
 @contextlib.contextmanager

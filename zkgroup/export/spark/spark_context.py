@@ -30,8 +30,8 @@ import zkgroup
 from zkgroup.clients.kafka.native_reader import EXTENSION_FILE, native_module
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
-from zkgroup.export.spark import spark_failures
-from zkgroup.export.spark.jvm_gateway import SparkJvm, environment_variables
+from zkgroup.export.spark import python_daemon, spark_failures
+from zkgroup.export.spark.jvm_gateway import SparkJvm, environment_variables, is_spark_of_pyspark
 from zkgroup.export.spark.scratch import ScratchFolder
 from zkgroup.export.spark.spark_job import STOP, Idleness, Job
 from zkgroup.export.spark.spark_master import PORT, choose_master, is_cluster
@@ -140,13 +140,15 @@ class SparkJobs:
 
     def _start_context(self, folder: Path, jvm: SparkJvm) -> None:
         try:
+            python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
             defaults = default_properties(self._master, folder)
+            if self._master.startswith("local") and python == sys.executable and is_spark_of_pyspark():
+                defaults["spark.python.daemon.module"] = python_daemon.__name__
             if PORT in os.environ:  # spark-submit's JVM runs already, with its own settings for logs
                 wanted = self._conf | ({"spark.master": self._master} if self._named else {})
             else:
                 java = jvm.options({**defaults, **self._conf})
                 wanted = own_properties(self._master, self._conf, folder, quiet=self._log is None, java=java)
-            python = self._conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
             with environment_variables({"PYSPARK_PYTHON": python}):
                 gateway = jvm.start({**defaults, **wanted}, {"PYSPARK_PYTHON": python})
                 # All that spark-submit and the installation's defaults have set is in it.

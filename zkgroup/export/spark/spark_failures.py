@@ -142,7 +142,7 @@ def job_failure(text: str, log: str, keep: Callable[[], str]) -> ZkgroupError:
         return UsageError(
             f"Spark's executors have no Python at {match[1]}", "name theirs with --conf spark.pyspark.python=PATH"
         )
-    if "pyspark.daemon's stdout" in text:
+    if "daemon's stdout" in text:
         return UsageError(
             "the Python that Spark's executors run is none, or does not start",
             f"name one with --conf spark.pyspark.python=PATH, or PYSPARK_PYTHON; Spark's log: {keep()}",
