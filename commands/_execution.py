@@ -6,14 +6,15 @@ to stderr.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, fields
+from functools import partial, wraps
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -46,35 +47,72 @@ if TYPE_CHECKING:
 
 CHANGE: Final = "The change"
 SCOPE: Final = "Which partitions"
-
-ExecuteOption: TypeAlias = Annotated[
-    bool, option("--execute", help="Do it. Without this, the plan is shown and nothing is changed.", panel=CHANGE)
-]
-DryRunOption: TypeAlias = Annotated[bool, option("--dry-run", help="Only show the plan, as by default.", panel=CHANGE)]
-BackupOption: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--backup",
-        metavar="FILE",
-        dir_okay=False,
-        help="Where to write the backup; a new file in the state folder by default.",
-        panel=CHANGE,
-    ),
-]
-_CONFIRM = "For a profile that is protected: the name of the group that is changed, instead of being asked for it"
+_option = partial(option, panel=CHANGE)
 
 
-_confirm_option = partial(option, "--confirm", metavar="GROUP", panel=CHANGE, complete=complete_group)
-ConfirmOption: TypeAlias = Annotated[str | None, _confirm_option(help=f"{_CONFIRM}.")]
-ConfirmManyOption: TypeAlias = Annotated[str | None, _confirm_option(help=f"{_CONFIRM}; with --pattern, the pattern.")]
-NoMembersOption: TypeAlias = Annotated[
-    bool,
-    option(
-        "--no-zookeeper-members",
-        help="Where only brokers are named: vouch that no member is registered in ZooKeeper, which they cannot tell.",
-        panel=CHANGE,
-    ),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """The options of a command that changes something, as they are given. ``with_change`` adds them to a command."""
+
+    backup: Annotated[
+        Path | None,
+        _option(
+            "--backup",
+            metavar="FILE",
+            dir_okay=False,
+            help="Where to write the backup; a new file in the state folder by default.",
+        ),
+    ] = None
+    no_zookeeper_members: Annotated[
+        bool,
+        _option(
+            "--no-zookeeper-members",
+            help="Where only brokers are named: vouch that no member is registered in ZooKeeper, which they cannot"
+            " tell.",
+        ),
+    ] = False
+    execute: Annotated[
+        bool, _option("--execute", help="Do it. Without this, the plan is shown and nothing is changed.")
+    ] = False
+    dry_run: Annotated[bool, _option("--dry-run", help="Only show the plan, as by default.")] = False
+    confirm: Annotated[
+        str | None,
+        _option(
+            "--confirm",
+            metavar="GROUP",
+            help="For a profile that is protected: the name of the group that is changed, instead of being asked for"
+            " it.",
+            complete=complete_group,
+        ),
+    ] = None
+
+
+def with_change(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a change, but for the fields in ``without``. Its parameter ``options`` gets
+    them as ``ChangeOptions``."""
+    hints = get_type_hints(ChangeOptions, include_extras=True)
+    added = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in fields(ChangeOptions)
+        if one.name not in without
+    ]
+
+    def declare(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            options = ChangeOptions(**{one.name: values.pop(one.name) for one in added})
+            command(**values, options=options)
+
+        # Typer reads a function's signature.
+        parameters = [*(one for one in own.values() if one.name != "options"), *added]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return declare
+
+
 #: What remains open where Kafka is changed; ``{done}`` and ``{lost}`` say in which way.
 KAFKA_WINDOW = (
     "Kafka has no compare-and-set: offsets there are read again just before they are {done}, but a commit in the "
@@ -84,15 +122,12 @@ KAFKA_WINDOW = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How far a command that changes something is to go, as its command line says."""
+    """A change, and how far it is to go. ``name``: of the changed group, which a confirmation repeats."""
 
     ctx: typer.Context
     settings: ConnectionSettings
-    execute: bool
-    confirm: str | None = None
-    backup: Path | None = None
-    vouched: bool = False
-    name: str = ""  # of the changed thing, which a confirmation repeats
+    options: ChangeOptions
+    name: str
 
     def is_wanted(self, changes: object) -> bool:
         """Whether to change anything now that the plan is shown; ``changes``: whether there is anything to do.
@@ -103,24 +138,24 @@ class Change:
         if not changes:
             self.done("there is nothing to do")
             return False
-        if not self.execute:
+        if not self.options.execute:
             self.done("nothing was changed: this is the plan, --execute does it")
             return False
         if self.settings.protected:
             labels = f" ({', '.join(self.settings.labels)})" if self.settings.labels else ""
-            _confirm(f"{self.settings.cluster or ''}{labels}", self.name, self.confirm)
+            _confirm(f"{self.settings.cluster or ''}{labels}", self.name, self.options.confirm)
         return True
 
     def check_vouched(self, registry: object) -> None:
         """Where there is no ``registry`` to ask, nobody sees the members that keep their offsets in Kafka and register
         in ZooKeeper: that is refused, unless the operator has vouched that there are none."""
-        if registry is None and not self.vouched:
+        if registry is None and not self.options.no_zookeeper_members:
             why = "members may be registered in ZooKeeper, which was not named: brokers do not know them"
             self.refuse(RefusedError(why, "give --zookeeper, or --no-zookeeper-members if there are surely none"))
 
     def refuse(self, error: RefusedError) -> None:
         """Raise ``error``; with a plan only say that it would be raised."""
-        if self.execute:
+        if self.options.execute:
             raise error
         self.warn([notice_of("--execute would be refused", error)])
 
@@ -135,25 +170,25 @@ class Change:
     def forewarn(self, registry: Registry | None, group: str, needs: Sequence[Need]) -> None:
         """With a plan say which permissions are missing, in ZooKeeper; what ``--execute`` lacks ZooKeeper
         itself refuses."""
-        if registry is not None and needs and not self.execute:
+        if registry is not None and needs and not self.options.execute:
             from zkgroup.groups.changes.missing_permissions import refusal
 
             if missing := refusal(registry, group, needs):
                 self.refuse(missing)
 
-    def forewarn_commits(self, registry: Registry | None, group: str) -> float:
-        """Say that a consumer commits to the group that is registered nowhere, and for how many seconds to wait for its
-        next commit."""
+    def warn_of_commits(self, registry: Registry | None, group: str) -> float:
+        """Say that a consumer commits to the group that is registered nowhere. Returns for how many seconds to wait for
+        its next commit."""
         if registry is None:
             return 0.0
         from zkgroup.groups.changes.unregistered_committers import read_unregistered_commits
 
         found = read_unregistered_commits(registry, group)
-        return 0.0 if found is None else self.tell_commits(group, found)
+        return 0.0 if found is None else self.warn_of_found_commits(group, found)
 
-    def tell_commits(self, group: str, found: UnregisteredCommits) -> float:
+    def warn_of_found_commits(self, group: str, found: UnregisteredCommits) -> float:
         """The same of commits that were found."""
-        waiting = f": waiting {found.wait:.0f} s for the next commit" if self.execute else ""
+        waiting = f": waiting {found.wait:.0f} s for the next commit" if self.options.execute else ""
         self.warn([f"group {group}: {found.text}{waiting}"])
         return found.wait
 
@@ -184,16 +219,22 @@ class Change:
         if any(plan.changes_kafka for plan in plans):
             self.check_vouched(applier.registry)
 
-    def carry_out(self, applier: Applier, plan: Plan, *, may_be_active: bool = False) -> bool:
-        """Apply a plan, if that is wanted; whether it was. A backup is written first, and, unless the group
-        ``may_be_active``, the next commit of a consumer that is not registered is waited for."""
-        wait = 0.0 if may_be_active else self.forewarn_commits(applier.registry, plan.group)
+    def apply(self, applier: Applier, plan: Plan, done: str, *, may_be_active: bool = False) -> bool:
+        """Examine a plan whose rows are shown, and carry it out. Returns whether it was carried out."""
+        self.examine(applier, plan)
+        return self.carry_out(applier, plan, done, may_be_active=may_be_active)
+
+    def carry_out(self, applier: Applier, plan: Plan, done: str, *, may_be_active: bool = False) -> bool:
+        """Back up, write and verify an examined plan, if that is wanted, and say ``done``. Returns whether it was
+        wanted. Unless the group ``may_be_active``, the next commit of a consumer that is not registered is awaited."""
+        wait = 0.0 if may_be_active else self.warn_of_commits(applier.registry, plan.group)
         if not self.is_wanted(not plan.is_empty):
             return False
         self.wait_for_commits(applier.registry, [plan.group], wait)
         with self.backed_up(applier.backup(plan)):
             applier.write(plan)
             self.warn(applier.verify(plan))
+        self.done(done)
         return True
 
     @contextmanager
@@ -202,7 +243,7 @@ class Change:
         so that the state is unknown, the backup is named again."""
         from zkgroup.groups.changes import backup as backups
 
-        path = backups.write(backup, self.backup)
+        path = backups.write(backup, self.options.backup)
         say(f"backup: {path}")
         try:
             yield path
@@ -220,28 +261,20 @@ class Change:
         done(self.ctx, what)
 
 
-def change_of(
-    ctx: typer.Context,
-    name: str | None,
-    *,
-    execute: bool,
-    dry_run: bool,
-    confirm: str | None,
-    backup: Path | None = None,
-    vouched: bool = False,
-) -> Change:
-    """What the command line says; ``name``: of the group that is changed, if one is named. Opens nothing.
+def change_of(ctx: typer.Context, name: str | None, options: ChangeOptions) -> Change:
+    """The change that the command line means; ``name``: of the group that is changed, if one is named. Opens nothing.
 
     Raises ``UsageError`` for options that contradict each other, and ``RefusedError`` where the backup's file exists.
     """
-    if execute and dry_run:
+    backup = options.backup
+    if options.execute and options.dry_run:
         raise UsageError("--execute and --dry-run contradict each other", "give one")
     if backup is not None and str(backup) == "-":
         raise UsageError("--backup takes a file: what was there before must outlive this command", "name one")
     if backup is not None and (backup.exists() or backup.is_symlink()):
         raise RefusedError(f"--backup {backup} exists: it may be the only copy of something", "choose another file")
     settings = connection(ctx)
-    return Change(ctx, settings, execute, confirm, backup, vouched, name or settings.cluster or "")
+    return Change(ctx, settings, options, name or settings.cluster or "")
 
 
 def _confirm(cluster: str, name: str, given: str | None) -> None:

@@ -31,8 +31,6 @@ OtherGroupArgument: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="TO", help="The other group.", show_default=False, autocompletion=complete_group),
 ]
-COPY_COLUMNS = ("topic", "partition", "current", "target", "change", "note")
-COPY_BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
 DELETE_COLUMNS = (
     "topic", "partition", "store", Column("committed", attribute="current"), time_column("committed_at"), "note",
 )  # fmt: skip
@@ -50,10 +48,11 @@ def open_applier(
         yield Applier(registry, brokers_of(settings, registry), settings.timeout), store
 
 
-def show_copy(rows: Sequence[OffsetChange], output: Output) -> None:
-    """The rows of a copy; with the store, where there is more than one."""
-    several = len({row.store for row in rows}) > 1
-    print_rows(rows, COPY_BOTH_COLUMNS if several else COPY_COLUMNS, output)
+def show_offsets(rows: Sequence[OffsetChange], output: Output, *, with_store: bool | None = None) -> None:
+    """The offsets that change; with their store, by default where there is more than one."""
+    several = len({row.store for row in rows}) > 1 if with_store is None else with_store
+    store = ("store",) if several else ()
+    print_rows(rows, ("topic", "partition", *store, "current", "target", "change", "note"), output)
 
 
 def show_removal(plan: Plan, output: Output) -> None:
@@ -85,10 +84,8 @@ def remove_topics(
         assert applier.registry is not None, "ZooKeeper is meant"
         plan = plan_topic_removal(command, applier.registry, whole, scope, guard)
         show_removal(plan, output)
-        change.examine(applier, plan)
-        if change.carry_out(applier, plan):
-            empty = " and the empty group" if plan.removal is not None and plan.removal.roots is None else ""
-            change.done(f"{counted(len(plan.rows), 'offset')} of group {group}{empty} {done} in ZooKeeper")
+        empty = " and the empty group" if plan.removal is not None and plan.removal.roots is None else ""
+        change.apply(applier, plan, f"{counted(len(plan.rows), 'offset')} of group {group}{empty} {done} in ZooKeeper")
 
 
 def add_acls(change: Change, registry: Registry | None, source: WholeGroup, target: WholeGroup, plan: Plan) -> Plan:

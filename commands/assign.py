@@ -14,7 +14,7 @@ from zkgroup.text import listed
 from ._assignment_view import View, show
 from ._completion_values import complete_member
 from ._context import open_registry
-from ._execution import CHANGE, ConfirmOption, DryRunOption, change_of
+from ._execution import CHANGE, ChangeOptions, change_of, with_change
 from ._group_views import brokers_of
 from ._output import Output
 from ._shared_options import GroupArgument, OutputOption, option
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 WHAT_IF = "What if (all of these may be repeated)"
 
 
+@with_change("backup", "no_zookeeper_members")
 def assign(
     ctx: typer.Context,
     group: GroupArgument,
@@ -88,17 +89,6 @@ def assign(
             "--outcomes", metavar="N", min=1, max=10_000, help="With --mix: compute at most N outcomes.", panel=WHAT_IF
         ),
     ] = 50,
-    execute: Annotated[
-        bool,
-        option(
-            "--execute",
-            help="Trigger a rebalance, which does not change the assignment, and check that the live owners are "
-            "the plan; exit with 6 if they are not.",
-            panel=CHANGE,
-        ),
-    ] = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
     timeout: Annotated[
         float,
         option(
@@ -111,9 +101,12 @@ def assign(
         ),
     ] = 30.0,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Predict the partition assignment, or trigger a rebalance.
 
+    --execute triggers a rebalance of the group as it is, and exits with 6 unless the live owners are then the plan.
     change: move (to another member), stream (to another stream of the same member), claim (no owner now), release (no
     owner in the plan), tied (equal hash codes, swapped), or nothing. Every option may be repeated. With --member the
     group need not exist. Members with mixed strategies (--mix) each own their whole share or nothing: zkgroup computes
@@ -127,8 +120,8 @@ def assign(
     """
     kafka_version = kafka_version or compat
     changes = parse_changes(member or (), without or (), streams or (), partitions or (), mix or ())
-    if execute and (changes or dry_run):
-        what = "--dry-run" if dry_run else "an option that says what would be"
+    if options.execute and (changes or options.dry_run):
+        what = "--dry-run" if options.dry_run else "an option that says what would be"
         raise UsageError(f"--execute and {what} exclude each other", "a group can only be made to rebalance as it is")
     from zkgroup.groups.assignment.assignment_plan import (  # these bring kazoo
         choice_of,
@@ -140,12 +133,12 @@ def assign(
     from zkgroup.groups.findings.inspection import judge
 
     choice_of(strategy or "range", kafka_version)  # raises before anything is opened
-    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm)
+    change = change_of(ctx, group, options)
     with open_registry(change.settings) as registry:
         kafka = brokers_of(change.settings, registry)
         start = read_plan_start(registry, group, must_exist=not changes.members, kafka=kafka)
         base = choose(start.inference, strategy, kafka_version)
-        if execute:
+        if options.execute:
             assert start.snapshot is not None
             findings = judge(start.snapshot, start.inference)
             change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")

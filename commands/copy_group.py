@@ -9,21 +9,8 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._execution import (
-    BackupOption,
-    ConfirmOption,
-    DryRunOption,
-    ExecuteOption,
-    NoMembersOption,
-    change_of,
-)
-from ._group_changes import (
-    OtherGroupArgument,
-    StoreOption,
-    add_acls,
-    open_applier,
-    show_copy,
-)
+from ._execution import ChangeOptions, change_of, with_change
+from ._group_changes import OtherGroupArgument, StoreOption, add_acls, open_applier, show_offsets
 from ._group_views import PartitionsOption
 from ._shared_options import GroupArgument, OutputOption, option
 
@@ -31,6 +18,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.changes.whole_group import WholeGroup
 
 
+@with_change()
 def copy_group(
     ctx: typer.Context,
     group: GroupArgument,
@@ -40,12 +28,9 @@ def copy_group(
     overwrite: Annotated[
         bool, option("--overwrite", help="Also replace offsets that the other group has, and that differ.")
     ] = False,
-    backup: BackupOption = None,
-    no_zookeeper_members: NoMembersOption = False,
-    execute: ExecuteOption = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Copy a group's offsets to another group.
 
@@ -62,9 +47,7 @@ def copy_group(
     """
     if group == to:
         raise UsageError(f"group {group} cannot be copied to itself", "name another group")
-    change = change_of(
-        ctx, to, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
-    )
+    change = change_of(ctx, to, options)
     from zkgroup.groups.changes.group_plans import plan_group_copy
     from zkgroup.groups.changes.whole_group import find_group, read_whole_group
     from zkgroup.groups.partition_scope import parse_scope
@@ -77,14 +60,12 @@ def copy_group(
         plan = plan_group_copy(source, target, scope, overwrite=overwrite)
         if not plan.exists:
             validate_group_id(to)  # members could not join it
-        show_copy(plan.rows, output)
+        show_offsets(plan.rows, output)
         left = foreign_note(source.tree.foreign if source.tree is not None else (), "not copied")
-        change.warn([*source.warnings, *target.warnings, *_of_life(source), *left])
+        change.warn([*_of_life(source), *left])
         plan = add_acls(change, applier.registry, source, target, plan)
-        change.examine(applier, plan)
-        change.forewarn_commits(applier.registry, group)
-        if change.carry_out(applier, plan):
-            change.done(f"{counted(plan.changes, 'offset')} of group {group} copied to {to} and verified")
+        change.warn_of_commits(applier.registry, group)
+        change.apply(applier, plan, f"{counted(plan.changes, 'offset')} of group {group} copied to {to} and verified")
 
 
 def _of_life(source: WholeGroup) -> list[str]:

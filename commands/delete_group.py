@@ -14,21 +14,8 @@ from zkgroup.errors import Notice, RefusedError, UnreachableError, UsageError, Z
 from zkgroup.text import are, counted, listed
 
 from ._context import open_registry
-from ._execution import (
-    BackupOption,
-    Change,
-    ConfirmManyOption,
-    DryRunOption,
-    ExecuteOption,
-    NoMembersOption,
-    change_of,
-)
-from ._group_changes import (
-    StoreOption,
-    open_applier,
-    remove_topics,
-    show_removal,
-)
+from ._execution import Change, ChangeOptions, change_of, with_change
+from ._group_changes import StoreOption, open_applier, remove_topics, show_removal
 from ._group_views import PartitionsOption, StoreChoice, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OptionalGroupArgument, OutputOption, option
@@ -44,6 +31,7 @@ SHOWN = 5
 DELETED = "deleted in ZooKeeper"
 
 
+@with_change()
 def delete_group(
     ctx: typer.Context,
     group: OptionalGroupArgument = None,
@@ -54,7 +42,7 @@ def delete_group(
             "--pattern",
             metavar="GLOB",
             help="Instead of a group: all in ZooKeeper whose name matches and that have no members anywhere;"
-            " repeatable.",
+            " repeatable. --confirm takes the pattern.",
         ),
     ] = None,
     older_than: Annotated[
@@ -81,12 +69,9 @@ def delete_group(
         ),
     ] = None,
     store: StoreOption = None,
-    backup: BackupOption = None,
-    no_zookeeper_members: NoMembersOption = False,
-    execute: ExecuteOption = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmManyOption = None,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Delete a group, topics of it, or groups that have been inactive for long.
 
@@ -111,7 +96,7 @@ def delete_group(
     zkgroup delete-group --pattern 'console-*' --older-than 30d --execute
     zkgroup delete-group --undo BACKUP --execute
     """
-    if undo is not None and (topic or pattern or store in ("kafka", "both") or older_than or backup):
+    if undo is not None and (topic or pattern or store in ("kafka", "both") or older_than or options.backup):
         raise UsageError("--undo goes with a group and --store zookeeper at most", "leave the other options out")
     if undo is None and (group is None) == (not pattern):
         raise UsageError("give a group or --pattern, not both" if group else "no group is given", "see --help")
@@ -121,15 +106,7 @@ def delete_group(
         raise UsageError("--pattern deletes whole groups, in ZooKeeper alone", "leave --topic and --store out")
     if topic and store in ("kafka", "both"):
         raise UsageError("Kafka deletes groups as a whole only", "leave --topic out, or give --store zookeeper")
-    change = change_of(
-        ctx,
-        group or ",".join(pattern or ()),
-        execute=execute,
-        dry_run=dry_run,
-        confirm=confirm,
-        backup=backup,
-        vouched=no_zookeeper_members,
-    )
+    change = change_of(ctx, group or ",".join(pattern or ()), options)
     if undo is not None:
         _undo(change, group, undo, store, output)
     elif pattern:
@@ -148,10 +125,8 @@ def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, 
         found = find_group(applier, group, store)
         plan = plan_group_deletion(found, foreign=foreign)
         show_removal(plan, output)
-        change.warn(found.warnings)
-        change.examine(applier, plan)
-        if change.carry_out(applier, plan):
-            change.done(f"group {group} deleted {_where(found)}: {counted(len(plan.rows), 'offset')}{_nodes(found)}")
+        done = f"group {group} deleted {_where(found)}: {counted(len(plan.rows), 'offset')}{_nodes(found)}"
+        change.apply(applier, plan, done)
 
 
 def _delete_debris(
@@ -179,14 +154,14 @@ def _delete_debris(
         print_rows(rows, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         left = {row.group: expected[row.group] for row in rows if row.barred}
-        if expected and not change.execute:
+        if expected and not change.options.execute:
             worst = _worst(expected)
             message = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
             change.warn([Notice(f"--execute would leave {message}", worst.remedy)])
-        if left and not doomed and change.execute:
+        if left and not doomed and change.options.execute:
             raise _of_many(left, len(left), DELETED)
         commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}
-        waits = [change.tell_commits(group, found) for group, found in commits.items()]
+        waits = [change.warn_of_found_commits(group, found) for group, found in commits.items()]
         if not change.is_wanted(len(doomed)):
             return
         change.wait_for_commits(registry, commits, max(waits, default=0.0))

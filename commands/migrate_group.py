@@ -9,7 +9,7 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._execution import ChangeOptions, change_of, with_change
 from ._group_changes import open_applier
 from ._group_views import PartitionsOption, keep_everything
 from ._output import SPARE, print_rows
@@ -18,6 +18,7 @@ from ._shared_options import GroupArgument, OutputOption, option
 COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
 
 
+@with_change("no_zookeeper_members")
 def migrate_group(
     ctx: typer.Context,
     group: GroupArgument,
@@ -35,11 +36,9 @@ def migrate_group(
     verify: Annotated[
         bool, option("--verify", help="Only compare the two stores; exit with 6 where they do not say the same.")
     ] = False,
-    backup: BackupOption = None,
-    execute: ExecuteOption = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Move a group's offsets from ZooKeeper to Kafka, or back, verified.
 
@@ -59,9 +58,9 @@ def migrate_group(
     zkgroup migrate-group billing --to kafka --execute
     zkgroup migrate-group billing --to kafka --verify
     """
-    if verify and (execute or take is not None or backup is not None):
+    if verify and (options.execute or take is not None or options.backup is not None):
         raise UsageError("--verify only compares", "leave out --execute, --prefer and --backup")
-    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
+    change = change_of(ctx, group, options)
     keep_everything()
     from zkgroup.groups.changes.migration import describe_retention, plan_migration
     from zkgroup.groups.group_model import STORE_NAMES
@@ -77,8 +76,7 @@ def migrate_group(
             return
         if not migration.plan.is_empty:
             change.examine(applier, migration.plan)
-        if change.carry_out(applier, migration.plan):
-            moved = counted(migration.plan.changes, "offset")
-            change.done(f"{moved} of group {group} moved to {STORE_NAMES[to]} and verified")
-            if to == "kafka":
-                change.warn([describe_retention(applier.brokers(), applier.timeout)])
+        moved = counted(migration.plan.changes, "offset")
+        done = f"{moved} of group {group} moved to {STORE_NAMES[to]} and verified"
+        if change.carry_out(applier, migration.plan, done) and to == "kafka":
+            change.warn([describe_retention(applier.brokers(), applier.timeout)])

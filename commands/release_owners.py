@@ -10,7 +10,7 @@ from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
 from ._completion_values import complete_member
-from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._execution import ChangeOptions, change_of, with_change
 from ._group_changes import open_applier
 from ._group_views import partitions_option
 from ._output import SPARE, print_rows, time_column
@@ -19,6 +19,7 @@ from ._shared_options import GroupArgument, OutputOption, option
 COLUMNS = ("topic", "partition", "owner", "member", time_column("since"), "note")
 
 
+@with_change("no_zookeeper_members")
 def release_owners(
     ctx: typer.Context,
     group: GroupArgument,
@@ -32,11 +33,9 @@ def release_owners(
             "--member", metavar="MEMBER", help="The registration of this member; repeatable.", complete=complete_member
         ),
     ] = None,
-    backup: BackupOption = None,
-    execute: ExecuteOption = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Remove owner nodes and registrations that no session owns.
 
@@ -53,7 +52,7 @@ def release_owners(
     """
     if not topic and not member:
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
-    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
+    change = change_of(ctx, group, options)
     from zkgroup.groups.changes.persistent_nodes import plan_release
     from zkgroup.groups.changes.whole_group import find_group
     from zkgroup.groups.partition_scope import parse_scope
@@ -64,7 +63,6 @@ def release_owners(
         assert applier.registry is not None, "ZooKeeper is meant"
         rows, plan = plan_release(applier.registry, group, scope, members)
         print_rows(rows, COLUMNS, output, spare=("member", *SPARE))
-        change.examine(applier, plan)
-        if change.carry_out(applier, plan, may_be_active=True):
-            assert plan.removal is not None, "it removes nodes"
-            change.done(f"{counted(len(plan.removal.tree.nodes), 'node')} of group {group} removed")
+        assert plan.removal is not None, "it removes nodes"
+        done = f"{counted(len(plan.removal.tree.nodes), 'node')} of group {group} removed"
+        change.apply(applier, plan, done, may_be_active=True)

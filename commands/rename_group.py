@@ -12,21 +12,8 @@ from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError
 from zkgroup.shell_commands import Command
 from zkgroup.text import counted
 
-from ._execution import (
-    BackupOption,
-    ConfirmOption,
-    DryRunOption,
-    ExecuteOption,
-    NoMembersOption,
-    change_of,
-)
-from ._group_changes import (
-    OtherGroupArgument,
-    StoreOption,
-    add_acls,
-    open_applier,
-    show_copy,
-)
+from ._execution import ChangeOptions, change_of, with_change
+from ._group_changes import OtherGroupArgument, StoreOption, add_acls, open_applier, show_offsets
 from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
@@ -36,17 +23,15 @@ if TYPE_CHECKING:
 SHOWN = 5
 
 
+@with_change()
 def rename_group(
     ctx: typer.Context,
     group: GroupArgument,
     to: OtherGroupArgument,
     store: StoreOption = None,
-    backup: BackupOption = None,
-    no_zookeeper_members: NoMembersOption = False,
-    execute: ExecuteOption = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Rename a group.
 
@@ -65,9 +50,7 @@ def rename_group(
     """
     if group == to:
         raise UsageError(f"group {group} has that name already", "name another")
-    change = change_of(
-        ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
-    )
+    change = change_of(ctx, group, options)
     from zkgroup.groups.changes.change_reports import after
     from zkgroup.groups.changes.group_plans import plan_group_copy, plan_group_deletion
     from zkgroup.groups.changes.plan import GO_ON
@@ -86,11 +69,10 @@ def rename_group(
         deletion = plan_group_deletion(source, "rename-group", note="deleted, and not copied")
         if not copy.exists:
             validate_group_id(to)  # members could not join it
-        show_copy(copy.rows, output)
-        change.warn([*source.warnings, *target.warnings])
+        show_offsets(copy.rows, output)
         copy = add_acls(change, applier.registry, source, target, copy)
         change.examine(applier, deletion, copy)
-        wait = change.forewarn_commits(applier.registry, group)
+        wait = change.warn_of_commits(applier.registry, group)
         if not change.is_wanted(1):
             return
         change.wait_for_commits(applier.registry, [group], wait)

@@ -17,19 +17,10 @@ from zkgroup.shell_commands import group_command
 from zkgroup.text import counted
 
 from ._completion_values import complete_group
-from ._execution import (
-    SCOPE,
-    BackupOption,
-    Change,
-    ConfirmOption,
-    DryRunOption,
-    ExecuteOption,
-    NoMembersOption,
-    change_of,
-)
-from ._group_changes import open_applier
+from ._execution import SCOPE, Change, ChangeOptions, change_of, with_change
+from ._group_changes import open_applier, show_offsets
 from ._group_views import StoreChoice, keep_everything, partitions_option
-from ._output import Output, has_objects, print_rows
+from ._output import Output, has_objects
 from ._shared_options import GroupArgument, OutputOption, option
 from ._spinner import working
 
@@ -39,8 +30,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.changes.reset_plan import Target
     from zkgroup.groups.partition_scope import Scope
 
-COLUMNS = ("topic", "partition", "current", "target", "change", "note")
-BOTH_COLUMNS = ("topic", "partition", "store", "current", "target", "change", "note")
 TARGETS = "Where to (one of these)"
 FILES = "For --from-file"
 
@@ -48,6 +37,7 @@ FILES = "For --from-file"
 _target = partial(option, panel=TARGETS)
 
 
+@with_change()
 def reset_offsets(
     ctx: typer.Context,
     group: GroupArgument,
@@ -135,12 +125,9 @@ def reset_offsets(
     export: Annotated[
         bool, option("--export", help="Print the plan as Kafka's tools read it: topic,partition,offset.")
     ] = False,
-    backup: BackupOption = None,
-    no_zookeeper_members: NoMembersOption = False,
-    execute: ExecuteOption = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Move a group's offsets: by time, by place, by a file, or back again.
 
@@ -174,13 +161,11 @@ def reset_offsets(
     _check_scope(bool(topic), all_topics, files=kind in ("--from-file", "--undo"))
     if from_file is None and (file_format is not None or from_group is not None or same_logs):
         raise UsageError("--file-format, --from-group and --same-logs are about --from-file", "leave them out")
-    if export and execute:
+    if export and options.execute:
         raise UsageError("--export and --execute contradict each other", "export first, then --from-file")
     if export and has_objects(output):
         raise UsageError("--export prints CSV, which is what Kafka's tools read", "leave --output out")
-    change = change_of(
-        ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup, vouched=no_zookeeper_members
-    )
+    change = change_of(ctx, group, options)
     keep_everything()
     from zkgroup.groups.offset_files.offset_file import read_offsets
     from zkgroup.groups.partition_scope import parse_scope
@@ -202,11 +187,10 @@ def reset_offsets(
             check_origin(applier, file)
         plan = _plan(applier, group, wanted, scope, store, undo)
         _show(plan, output, export=export)
-        change.examine(applier, plan)
         if export:
+            change.examine(applier, plan)
             return
-        if change.carry_out(applier, plan):
-            change.done(f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
+        change.apply(applier, plan, f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
         if left := describe_left(plan.group, plan.rows):
             _tell_left(change, plan, left)
 
@@ -267,7 +251,7 @@ def _plan(
 
 def _show(plan: Plan, output: Output, *, export: bool) -> None:
     if not export:
-        print_rows(plan.rows, BOTH_COLUMNS if plan.store == "both" else COLUMNS, output)
+        show_offsets(plan.rows, output, with_store=plan.store == "both")
         return
     from zkgroup.groups.offset_files.offset_file import format_offsets
 
@@ -279,7 +263,7 @@ def _tell_left(change: Change, plan: Plan, left: str) -> None:
     """What an undo has not put back, in the end."""
     from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 
-    if not change.execute:
+    if not change.options.execute:
         change.warn([f"this leaves something: {left}"])
         return
     remedy = Remedy(

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ._execution import BackupOption, ConfirmOption, DryRunOption, ExecuteOption, change_of
+from ._execution import ChangeOptions, change_of, with_change
 from ._group_changes import remove_topics
 from ._group_views import partitions_option
 from ._shared_options import GroupArgument, OutputOption
 
 
+@with_change("no_zookeeper_members")
 def unsubscribe(
     ctx: typer.Context,
     group: GroupArgument,
@@ -19,11 +20,9 @@ def unsubscribe(
         list[str],
         partitions_option("This topic, or these partitions of it; repeatable."),
     ],
-    backup: BackupOption = None,
-    execute: ExecuteOption = False,
-    dry_run: DryRunOption = False,
-    confirm: ConfirmOption = None,
     output: OutputOption = "table",
+    *,
+    options: ChangeOptions,
 ) -> None:
     """Remove a group's offsets of topics that it reads no more.
 
@@ -38,5 +37,5 @@ def unsubscribe(
     zkgroup unsubscribe billing --topic old-orders
     zkgroup unsubscribe billing --topic old-orders --topic orders:7 --execute
     """
-    change = change_of(ctx, group, execute=execute, dry_run=dry_run, confirm=confirm, backup=backup)
+    change = change_of(ctx, group, options)
     remove_topics(change, "unsubscribe", group, topic, output)
