@@ -234,7 +234,6 @@ PARSERS: dict[str, Parser] = {
         "/state",
         b'{"controller_epoch":1,"leader":2,"leader_epoch":0,"isr":[2,1]}'
     ),
-    "controller": znode(broker_znodes.decode_controller, "/controller", b'{"version":1,"brokerid":3,"timestamp":"1"}'),
     "offset": Parser(lambda data: znodes.decode_offset("/o", data), (b"17", b" -1\n")),
     "stored": Parser(lambda data: stored_offset("/o", Node(data, STAT)), (b"17", "١٢".encode())),
     "pointer": Parser(

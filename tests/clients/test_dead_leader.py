@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -11,7 +12,6 @@ from support import numbered
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
 from zkgroup.errors import UnreachableError
-from zkgroup.protocol.broker_znodes import decode_controller
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -33,7 +33,7 @@ def crippled(request: pytest.FixtureRequest) -> Iterator[tuple[KafkaSettings, se
         ranges = log_offsets(settings, [TopicPartition("t", number) for number in range(6)], 20)
         leaders = {key.partition: found.leader for key, found in ranges.items() if isinstance(found, LogRange)}
         assert isinstance(controller, Node)
-        first = decode_controller("/controller", controller.data)
+        first = json.loads(controller.data)["brokerid"]
         victim = first if request.param == "the controller" else 3 - first
         sandbox.broker(victim).kill()
         dead = {number for number, leader in leaders.items() if leader == victim}

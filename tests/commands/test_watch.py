@@ -24,7 +24,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Delete, SetData
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -302,7 +302,7 @@ def test_zookeeper_goes_and_comes(make_sandbox: Callable[..., Sandbox]) -> None:
         piped.until_event("watching")
         sandbox.zookeeper.kill()
         piped.until_event("zookeeper-away")
-        sandbox.start_zookeeper()
+        sandbox.zookeeper.start(START_TIMEOUT)
         piped.until_event("zookeeper-back")
         with sandbox.registry(timeout=30.0) as registry:
             registry.read([Delete(znodes.ids("g")), Delete(znodes.group("g"))])

@@ -17,7 +17,7 @@ from tcp_proxy import TcpProxy
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.topic_admin import Record, produce
 
 Make = Callable[..., str]
@@ -348,7 +348,7 @@ def test_servers_that_restart_are_survived(make_sandbox: Callable[..., Sandbox],
         sandbox.zookeeper.kill()
         produce(settings, topic, numbered(10, 2, 10))
         member.wait_for(values(numbered(20)))
-        sandbox.start_zookeeper()
+        sandbox.zookeeper.start(START_TIMEOUT)
         wait_until(lambda: member.connector.commit() is None, 20, "a commit")
         assert member.connector.statistics().counters.sessions == 1
         sandbox.broker().kill()

@@ -22,7 +22,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import decode_partition_state
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 # More than librdkafka fetches ahead: what is left must come from whoever leads the partition then.
@@ -177,7 +177,7 @@ def test_a_zookeeper_that_is_restarted_is_waited_for(
 
     def restart() -> None:
         three.zookeeper.stop()
-        three.start_zookeeper()
+        three.zookeeper.start(START_TIMEOUT)
 
     harms = [at(point, restart) for point in ("planned", "record written", "decided")]
     rows = export(group, topic, passed=lambda point: [harm(point) for harm in harms] and None)

@@ -25,7 +25,7 @@ from faults.judge import Unnotified, Verdict, judge
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Get, Node
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
 
 #: Seconds of a member's session with ZooKeeper; a tick of the server is half a second.
@@ -339,7 +339,7 @@ class Run:
                 if kind.endswith("killed"):
                     target.kill()
                     time.sleep(pause)  # how long it is away, not a wait for anything
-                    (sandbox.start_zookeeper if server == "ZooKeeper" else sandbox.start_broker)()
+                    sandbox.zookeeper.start(START_TIMEOUT) if server == "ZooKeeper" else sandbox.start_broker()
                 else:
                     target.pause()
                     time.sleep(pause)

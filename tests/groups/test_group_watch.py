@@ -22,7 +22,7 @@ from zkgroup.groups.watch.timeline import Event, WatchedGroup
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Delete, Ensure, SetData
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.server_probe import free_port
 
 
@@ -197,7 +197,7 @@ def test_zookeeper_goes_away_and_comes_back(make_sandbox: Callable[..., Sandbox]
         seen.until("watching")
         sandbox.zookeeper.kill()
         assert [e.kind for e in seen.until("zookeeper-away")] == ["zookeeper-away"]
-        sandbox.start_zookeeper()
+        sandbox.zookeeper.start(START_TIMEOUT)
         seen.until("zookeeper-back")
         with sandbox.registry(timeout=30.0) as registry:
             registry.read([Delete(znodes.ids("g")), Delete(znodes.group("g"))])

@@ -13,7 +13,6 @@ from zkgroup.protocol.broker_znodes import (
     PartitionState,
     TopicRegistration,
     decode_broker,
-    decode_controller,
     decode_partition_state,
     decode_topic,
     parse_endpoints,
@@ -148,14 +147,3 @@ def test_malformed_partition_states(data: bytes) -> None:
     """A state without leader, epoch or replicas is malformed."""
     with pytest.raises(MalformedZnodeError):
         decode_partition_state("/s", data)
-
-
-def test_controllers() -> None:
-    """The controller's id, from JSON of either version, or as a bare number."""
-    assert decode_controller("/controller", b'{"version":1,"brokerid":3,"timestamp":"1"}') == 3
-    assert (
-        decode_controller("/controller", b'{"version":2,"brokerid":4,"timestamp":"1","kraftControllerEpoch":-1}') == 4
-    )
-    assert decode_controller("/controller", b"5") == 5
-    with pytest.raises(MalformedZnodeError):
-        decode_controller("/controller", b'{"version":1}')

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.errors import MalformedZnodeError
-from zkgroup.protocol.broker_znodes import decode_broker, decode_controller, decode_partition_state, decode_topic
+from zkgroup.protocol.broker_znodes import decode_broker, decode_partition_state, decode_topic
 from zkgroup.protocol.znodes import decode_offset, decode_registration, registration_defects
 
 DECODERS: list[Callable[[str, bytes | None], object]] = [
@@ -20,7 +20,6 @@ DECODERS: list[Callable[[str, bytes | None], object]] = [
     decode_topic,
     decode_partition_state,
     decode_offset,
-    decode_controller,
 ]
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -30,7 +29,7 @@ JSON_VALUES = st.recursive(
 KEYS = st.one_of(
     st.sampled_from(["version", "subscription", "pattern", "timestamp"]),
     st.sampled_from(["host", "port", "endpoints", "listener_security_protocol_map", "rack"]),
-    st.sampled_from(["partitions", "topic_id", "leader", "leader_epoch", "isr", "controller_epoch", "brokerid"]),
+    st.sampled_from(["partitions", "topic_id", "leader", "leader_epoch", "isr", "controller_epoch"]),
 )
 
 

@@ -27,7 +27,7 @@ from zkgroup.protocol.operations import Children, Exists
 from zkgroup.sandbox import server_process
 from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.owned_processes import ProcessId
 from zkgroup.sandbox.sandbox_paths import sandbox_folder
 from zkgroup.sandbox.sandbox_state import all_states, find, lock_file, read_state, write_state
@@ -38,7 +38,7 @@ from zkgroup.sandbox.topic_admin import create_topic, produce
 
 OWNER = """
 import sys, time
-from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 Sandbox(sys.argv[1], brokers=int(sys.argv[2])).start()
 print("up", flush=True)
 time.sleep(600)
@@ -77,7 +77,7 @@ def test_a_cluster_of_three_survives_each_kind_of_fault(make_sandbox: Callable[.
         produce(settings, "t", numbered(5, 5))
     sandbox.zookeeper.kill()
     assert not zookeeper_serves(sandbox.zookeeper.port)
-    sandbox.start_zookeeper()
+    sandbox.zookeeper.start(START_TIMEOUT)
     sandbox.zookeeper.pause()
     assert not zookeeper_serves(sandbox.zookeeper.port, timeout=0.3)
     sandbox.zookeeper.resume()

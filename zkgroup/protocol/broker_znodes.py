@@ -214,16 +214,6 @@ def decode_partition_state(path: str, data: bytes | None) -> PartitionState:
     return PartitionState(leader, leader_epoch, isr, as_int(parsed.get("controller_epoch")) or 0)
 
 
-def decode_controller(path: str, data: bytes | None) -> int:
-    """Read ``/controller``: the controller's broker id (a bare number before 0.8.0's release)."""
-    if data is not None and re.fullmatch(rb"[0-9]{1,10}", data.strip()):
-        return int(data)
-    broker_id = as_int(parse_object(path, data).get("brokerid"))
-    if broker_id is None:
-        raise MalformedZnodeError(path, "has no brokerid")
-    return broker_id
-
-
 def _broker_list(path: str, value: object, what: str) -> tuple[int, ...]:
     ids = [as_int(entry, low=0) for entry in value] if isinstance(value, list) else [None]
     if any(entry is None for entry in ids):

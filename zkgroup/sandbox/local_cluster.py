@@ -336,11 +336,6 @@ class Sandbox:
         broker.start(START_TIMEOUT)
         self._record()
 
-    def start_zookeeper(self) -> None:
-        """Start the ZooKeeper that was stopped or killed, on its port and data."""
-        self.zookeeper.start(START_TIMEOUT)
-        self._record()
-
     def stop(self) -> None:
         """End every process and remove the folder. May be called again, and after a failed start."""
         if self._started:
