@@ -182,7 +182,7 @@ def _headline(view: View) -> list[str]:
     ]
     if view.snapshot is not None:
         hidden = view.snapshot.owners_hidden
-        lines.append(f"live  {'who owns what cannot be read' if hidden else _explained(view.inference)}")
+        lines.append(f"live  {'the owners cannot be read' if hidden else _explained(view.inference)}")
     if stopping := [each.members[0] for each in view.conflicts if each.kind == "registration"]:
         lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")
     if view.rebalanced is not None:

@@ -1,7 +1,6 @@
-"""What all commands share that change a group: the plan first, then ``--execute``, a backup, and what was done.
+"""Every change of a group: its options, the plan, ``--execute``, a backup, and a report.
 
-A command shows its plan as rows on stdout and asks its ``Change`` whether to go on. What is said besides the rows goes
-to stderr.
+A command shows its plan as rows on stdout, and lets its ``Change`` apply it. All other lines go to stderr.
 """
 
 from __future__ import annotations
@@ -67,8 +66,8 @@ class ChangeOptions:
         bool,
         _option(
             "--no-zookeeper-members",
-            help="Where only brokers are named: vouch that no member is registered in ZooKeeper, which they cannot"
-            " tell.",
+            help="Where only brokers are named: vouch that no member is registered in ZooKeeper. Brokers do not"
+            " know such members.",
         ),
     ] = False
     execute: Annotated[
@@ -113,7 +112,7 @@ def with_change(*without: str) -> Callable[[Callable[..., None]], Callable[..., 
     return declare
 
 
-#: What remains open where Kafka is changed; ``{done}`` and ``{lost}`` say in which way.
+#: The warning where Kafka is changed; ``{done}`` and ``{lost}``: in which way.
 KAFKA_WINDOW = (
     "Kafka has no compare-and-set: offsets there are read again just before they are {done}, but a commit in the "
     "milliseconds between would be {lost}"
@@ -147,8 +146,8 @@ class Change:
         return True
 
     def check_vouched(self, registry: object) -> None:
-        """Where there is no ``registry`` to ask, nobody sees the members that keep their offsets in Kafka and register
-        in ZooKeeper: that is refused, unless the operator has vouched that there are none."""
+        """Refuse a change without a ``registry``, unless the operator has vouched that no member is registered in
+        ZooKeeper: brokers do not know members that register there and keep their offsets in Kafka."""
         if registry is None and not self.options.no_zookeeper_members:
             why = "members may be registered in ZooKeeper, which was not named: brokers do not know them"
             self.refuse(RefusedError(why, "give --zookeeper, or --no-zookeeper-members if there are surely none"))
@@ -161,15 +160,14 @@ class Change:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """What is refused in here is refused by this command."""
+        """Refuse the change where the block raises ``RefusedError``."""
         try:
             yield
         except RefusedError as refused:
             self.refuse(refused)
 
-    def forewarn(self, registry: Registry | None, group: str, needs: Sequence[Need]) -> None:
-        """With a plan say which permissions are missing, in ZooKeeper; what ``--execute`` lacks ZooKeeper
-        itself refuses."""
+    def warn_of_permissions(self, registry: Registry | None, group: str, needs: Sequence[Need]) -> None:
+        """With a plan, warn of missing permissions in ZooKeeper; with ``--execute`` ZooKeeper itself refuses."""
         if registry is not None and needs and not self.options.execute:
             from zkgroup.groups.changes.missing_permissions import refusal
 
@@ -200,11 +198,11 @@ class Change:
             wait_for_commits(registry, groups, seconds)
 
     def warn(self, warnings: Iterable[Message]) -> None:
-        """Say what should be known besides the rows."""
+        """Print warnings."""
         warn(self.ctx, warnings)
 
     def examine(self, applier: Applier, *plans: Plan) -> None:
-        """Warn of what should be known of these plans besides their rows, and refuse what may not be done now."""
+        """Print the warnings of these plans, and check their preconditions."""
         for plan in plans:
             self.warn(plan.warnings)
             if plan.changes_kafka:
@@ -215,7 +213,7 @@ class Change:
             for check in applier.preconditions():
                 with self.refusing():
                     check(plan)
-            self.forewarn(applier.registry, plan.group, applier.needs(plan))
+            self.warn_of_permissions(applier.registry, plan.group, applier.needs(plan))
         if any(plan.changes_kafka for plan in plans):
             self.check_vouched(applier.registry)
 
@@ -239,8 +237,8 @@ class Change:
 
     @contextmanager
     def backed_up(self, backup: Backup) -> Iterator[Path]:
-        """Write a backup, say where it is, which ``--quiet`` does not hide, and let the change be done. Where that ends
-        so that the state is unknown, the backup is named again."""
+        """Write a backup, say where it is, which ``--quiet`` does not hide, and let the change be done. Where an
+        error leaves the state unknown, the backup is named again."""
         from zkgroup.groups.changes import backup as backups
 
         path = backups.write(backup, self.options.backup)
@@ -249,15 +247,15 @@ class Change:
             yield path
         except ZkgroupError as error:
             if error.exit_code == UnreachableError.exit_code:
-                error.add_remedy(f"what was there before is in {path}")
+                error.add_remedy(f"the state before is in {path}")
             raise
         except BaseException as stop:
             if notices_of(stop):
-                add_notice(stop, Notice(f"what was there before is in {path}"))
+                add_notice(stop, Notice(f"the state before is in {path}"))
             raise
 
     def done(self, what: str) -> None:
-        """Say what was done, unless ``--quiet``."""
+        """Print what was done, unless ``--quiet``."""
         done(self.ctx, what)
 
 
@@ -270,7 +268,7 @@ def change_of(ctx: typer.Context, name: str | None, options: ChangeOptions) -> C
     if options.execute and options.dry_run:
         raise UsageError("--execute and --dry-run contradict each other", "give one")
     if backup is not None and str(backup) == "-":
-        raise UsageError("--backup takes a file: what was there before must outlive this command", "name one")
+        raise UsageError("--backup takes a file: the backup must outlive this command", "name one")
     if backup is not None and (backup.exists() or backup.is_symlink()):
         raise RefusedError(f"--backup {backup} exists: it may be the only copy of something", "choose another file")
     settings = connection(ctx)

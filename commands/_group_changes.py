@@ -1,4 +1,4 @@
-"""What the commands share that change whole groups."""
+"""The pieces that commands share that change whole groups."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def remove_topics(
     output: Output,
     store: StoreChoice = None,
 ) -> None:
-    """Remove what the group has of these topics in ZooKeeper; ``unsubscribe`` does it beside members that read others.
+    """Remove the group's nodes of these topics in ZooKeeper; ``unsubscribe`` does so while members read other topics.
     ``store``: where the group has to be."""
     from zkgroup.groups.changes.topic_znodes import plan_topic_removal
     from zkgroup.groups.changes.unsubscription import unsubscribe_guard

@@ -270,7 +270,7 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
         )
         if unmended:
             return VerificationError(what, f"mend the registration of {listed(unmended)} first")
-        return VerificationError(what, "do the clients run whose registrations these are? read their logs")
+        return VerificationError(what, "check that the clients of these registrations run, and read their logs")
     if result.defects:
         what = f"group {group} did not come to the plan of {wanted}: {listed(result.defects, '; ')}"
         if unmended:

@@ -77,7 +77,7 @@ def delete_group(
 
     Without --execute only what would be done is shown. The group must have no members, in any store. All its nodes
     go at one go, those of other clients too, which the plan names; a member that registers meanwhile wins, and so
-    does whoever writes an offset. Kafka deletes without comparing: offsets there are read again just before, and a
+    does a client that writes an offset. Kafka deletes without comparing: offsets there are read again just before, and a
     commit in the milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper
     ('unsubscribe' does that while members read other topics); with the last of them the empty group goes,
     too. A backup is written before; --undo restores all of it, nodes and offsets in Kafka (--store

@@ -87,7 +87,7 @@ def rename_group(
             except RefusedError as error:
                 error.message += ", it is not deleted"
                 error.remedy = Remedy(
-                    f"find out who works for {group}; once it rests, rename it again after what has moved is copied",
+                    f"stop the clients of group {group}, copy the moved offsets, then rename it again",
                     _copy_again(group, to),
                 )
                 raise
@@ -97,13 +97,13 @@ def rename_group(
 
 
 def _copy_again(group: str, to: str) -> Command:
-    """The command that copies once more what has moved since."""
+    """The command that copies offsets that have moved since."""
     ends = ("--",) if group.startswith("-") or to.startswith("-") else ()
     return "copy-group", "--overwrite", "--execute", *ends, group, to
 
 
 def _copied(rows: Sequence[OffsetChange]) -> str:
-    """What this run has copied, and what it has found copied."""
+    """How many offsets this run has copied, and how many it has found copied."""
     copied = sum(row.moves for row in rows)
     there = sum(row.target is not None for row in rows) - copied
     if not there:
@@ -112,7 +112,7 @@ def _copied(rows: Sequence[OffsetChange]) -> str:
 
 
 def _of_earlier(command: str, group: str, backup_file: Path) -> str:
-    """Where the backups of earlier runs are, which were interrupted: what they had removed is in them alone."""
+    """Where the backups of earlier, interrupted runs are: they alone have the nodes that these removed."""
     from zkgroup.groups.changes.backup import earlier
 
     found = [str(path) for path in earlier(command, group) if path.resolve() != backup_file.resolve()]

@@ -173,7 +173,7 @@ def reset_offsets(
     scope = parse_scope(topic) if topic else None
     file = None
     if from_file is not None:
-        # What is typed needs no word; a pipe may be waited for.
+        # Typed input needs no spinner; a pipe may be waited for.
         typed = from_file == "-" and sys.stdin.isatty()
         with nullcontext() if typed else working(ctx, f"reading {from_file}"):
             file = read_offsets(from_file, file_format)
@@ -260,15 +260,15 @@ def _show(plan: Plan, output: Output, *, export: bool) -> None:
 
 
 def _tell_left(change: Change, plan: Plan, left: str) -> None:
-    """What an undo has not put back, in the end."""
+    """Report the offsets that an undo has not restored."""
     from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 
     if not change.options.execute:
         change.warn([f"this leaves something: {left}"])
         return
     remedy = Remedy(
-        f"members that keep offsets in Kafka start there; they {OFFSETS_IN_KAFKA}; see what deleting the group there"
-        " would take",
+        f"{OFFSETS_IN_KAFKA}, since members that keep offsets in Kafka start there; see what deleting the group there"
+        " would remove",
         group_command("delete-group", plan.group, "--store", "kafka"),
     )
     raise VerificationError(left, remedy)

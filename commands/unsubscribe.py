@@ -29,7 +29,7 @@ def unsubscribe(
     Without --execute only what would be done is shown. The group may be active, as long as none of its members
     subscribes to these topics or owns any of them; 'delete-group --topic' does the same, but wants no members at all.
     Only ZooKeeper is changed: offsets in Kafka stay, which a warning says, and where there are no others that is
-    refused (exit 5). With the last topic of a group without members the empty group goes, too. If somebody subscribes
+    refused (exit 5). With the last topic of a group without members the empty group goes, too. If a member subscribes
     meanwhile, the offsets stay, or are put back. A backup is written before; 'reset-offsets GROUP --undo BACKUP' makes
     the offsets again, but only once all members are stopped, those of other topics, too (exit 5).
 

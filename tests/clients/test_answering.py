@@ -63,8 +63,8 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
             unknown: "the name is not known",
             closed: "nothing listens there",
             silent[0]: "it takes connections, and is silent",
-            web: "what listens there is no Kafka broker",
-            ending: "what listens there is no Kafka broker",
+            web: "the server there is no Kafka broker",
+            ending: "the server there is no Kafka broker",
         }
         failures, others = legacy_brokers.troubles([living, *expected], plain=True)
         assert (failures, others) == (expected, [])
@@ -78,8 +78,8 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
 def test_a_zookeeper_is_no_broker(cluster: Sandbox) -> None:
     """It ends the connection at the first request, as a broker does that wants a user: the error says that."""
     zookeeper = endpoint(int(cluster.address.rpartition(":")[2]))
-    assert legacy_brokers.troubles([zookeeper], plain=True)[0] == {zookeeper: "what listens there is no Kafka broker"}
-    with pytest.raises(UnreachableError, match=r"what listens there is no Kafka broker: .*--zookeeper"):
+    assert legacy_brokers.troubles([zookeeper], plain=True)[0] == {zookeeper: "the server there is no Kafka broker"}
+    with pytest.raises(UnreachableError, match=r"the server there is no Kafka broker: .*--zookeeper"):
         topics(KafkaSettings(str(zookeeper)), 2.0)
 
 

@@ -65,8 +65,8 @@ def test_a_copy_in_pieces_that_is_interrupted(
     assert 0 < count < len(MANY)
     assert message.splitlines()[-1] == (
         f"zkgroup: interrupted: {count} offsets are written (t-0..{count - 1}), {len(MANY) - count} are not "
-        f"(t-{count}..{len(MANY) - 1}): run it again to go on: what is in place stays; "
-        f"what was there before is in {file}"
+        f"(t-{count}..{len(MANY) - 1}): run it again to go on: offsets in place stay; "
+        f"the state before is in {file}"
     )
 
 
@@ -135,7 +135,7 @@ def test_a_member_whose_node_stays(cluster: Sandbox, registry: Registry, make_gr
     assert refused.returncode == 5
     assert f"the node /consumers/{group}/ids/{group}_x is not ephemeral" in refused.stderr
     assert f"release-owners {group} --member {group}_x --execute" in refused.stderr
-    assert "stop whoever works for it" not in refused.stderr
+    assert "stop its clients" not in refused.stderr
 
 
 def test_an_export_that_is_only_planned_binds_nothing(

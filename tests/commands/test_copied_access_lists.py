@@ -159,7 +159,7 @@ def test_what_opens_a_part_of_a_protected_group_is_reported(
     for path in (znodes.group(other), znodes.ids(other)):
         assert not isinstance(owner.write(Create(path, acl=CLOSED)), Failure)
     done = run(command, group, other, *credentials, "--execute")
-    message = f"{znodes.offsets(other)} will be open to everybody, as in group {group}, unlike what is above"
+    message = f"{znodes.offsets(other)} will be open to all clients, as in group {group}, unlike the nodes above"
     assert (done.returncode, message in done.stderr) == (0, True), done.stderr
     assert {acl for path, acl in lists_of(owner, other).items() if path.startswith("/offsets")} == {OPEN}
 

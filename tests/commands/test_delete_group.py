@@ -79,7 +79,7 @@ def test_a_group_that_is_at_work(cluster: Sandbox, registry: Registry, second: R
     assert (plan.returncode, result.returncode) == (0, 5)
     why = f"group {group} is active: member {group}_host-1411294187842-ab12cd34 on host"
     assert f"zkgroup: warning: --execute would be refused: {why}" in plan.stderr
-    assert result.stderr == f"zkgroup: {why}: stop whoever works for it, then try again\n"
+    assert result.stderr == f"zkgroup: {why}: stop its clients, then try again\n"
     assert values(registry, group, P("t", 0)) == [5]
 
 
@@ -316,7 +316,7 @@ def test_inactive_groups_without_brokers(make_sandbox: Callable[..., Sandbox], u
         refused = run(*args)
         assert refused.returncode in (1, 3), refused.stderr
         assert "which groups have members in Kafka is not known" in refused.stderr
-        assert "--store zookeeper does not ask for them" in refused.stderr
+        assert "give --store zookeeper to skip that check" in refused.stderr
         assert exists(registry, group)
         assert run(*args, *ZOOKEEPER).returncode == 0
         assert not exists(registry, group)
@@ -347,7 +347,7 @@ def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_
     after = read_tree(registry, make_group()).nodes[0].stat.ctime  # the first: the next may be much later
     rows, _ = read_inactive_groups(registry, [group], after + 10, 20)
     assert [(row.action, row.note) for row in rows] == [
-        ("keep", "somebody may have left it too recently: when is not known")
+        ("keep", "a member may have left too recently: the time is unknown")
     ]
     assert written < (rows[0].last_change or 0) <= after
     rows, _ = read_inactive_groups(registry, [group], after + 20, 20)

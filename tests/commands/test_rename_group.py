@@ -92,7 +92,7 @@ def test_what_would_be_lost_is_refused(cluster: Sandbox, registry: Registry, mak
     registry.write(SetData(znodes.offset(group, P("t", 0)), b"malformed"))
     result = run("rename-group", group, f"{group}-new", *args, "--execute")
     assert (result.returncode, exists(registry, group), exists(registry, f"{group}-new")) == (5, True, False)
-    assert f"offsets of group {group} that nobody can read would be lost: t-0 in zookeeper" in result.stderr
+    assert f"unreadable offsets of group {group} would be lost: t-0 in zookeeper" in result.stderr
 
 
 def test_neither_group_may_be_at_work(

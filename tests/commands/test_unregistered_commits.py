@@ -104,7 +104,7 @@ def test_no_change_is_made_while_it_commits(
     seen = f"group {group}: offsets of 2 partitions changed 0."
     assert (plan.returncode, seen in plan.stderr) == (0, True), plan
     assert (done.returncode, seen in done.stderr) == (5, True), done
-    assert "somebody who is not registered commits: " in done.stderr
+    assert "an unregistered consumer commits: " in done.stderr
     assert tree(registry, znodes.group(group)).keys() == before
 
 

@@ -116,7 +116,7 @@ def test_brokers_that_are_away(
     unknown = f"whether group {group} has offsets in Kafka is not known"
     with pytest.raises(UnreachableError, match=unknown) as refused:
         manager.find(group, None)
-    assert str(refused.value.remedy).endswith("--store zookeeper leaves Kafka alone")
+    assert str(refused.value.remedy).endswith("give --store zookeeper to leave Kafka alone")
     found = manager.find(group, None, partly=True)
     assert found.stores == ("zookeeper",)
     assert unknown in found.warnings[0]

@@ -137,7 +137,7 @@ def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
     """Taken for the cluster at the same address, which is said; refused at any other."""
     nameless = replace(SAVED, cluster=Cluster(HERE.connect))
     (message,) = backup.check_fits(nameless, HERE, "g", tmp_path)
-    assert "does not tell which cluster" in message
+    assert "names no cluster" in message
     with pytest.raises(RefusedError, match="another cluster"):
         backup.check_fits(nameless, Cluster("other:1", "abc"), "g", tmp_path)
 

@@ -25,7 +25,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 UNKNOWN = "has offsets in Kafka is not known"
-REMEDY = "--store zookeeper leaves Kafka alone"
+REMEDY = "give --store zookeeper to leave Kafka alone"
 
 
 class Cluster(NamedTuple):

@@ -196,7 +196,7 @@ def test_an_interrupted_removal(registry: Registry, make_group: Build, before: b
     left = len(read_tree(registry, group).nodes)
     (reported,) = notices_of(caught.value)
     assert reported.message == f"{len(tree.nodes) - left} nodes are removed, {left} are not"
-    assert reported.remedy.text.startswith("the backup has them; ")
+    assert reported.remedy.text.startswith("run it again to go on, ")
     assert remove_nodes(registry, ZnodeRemoval(read_tree(registry, group))) == left
 
 
@@ -237,7 +237,7 @@ def test_an_interrupted_removal_of_many_groups(
     trees = [read_tree(registry, make_group({P("t", 0): 5})) for _ in range(6)]
     with Signalled(registry.settings, 30.0) as signalled, pytest.raises(KeyboardInterrupt) as caught:
         remove_groups(signalled, trees)
-    go_on = Remedy("the backup has them all; run it again to go on")
+    go_on = Remedy("run it again to go on; the backup has them all")
     assert notices_of(caught.value) == [Notice("4 of 6 groups are deleted", go_on)]
     assert [is_there(registry, tree.group) for tree in trees] == [False] * 4 + [True] * 2
 

@@ -167,7 +167,7 @@ def test_members_that_came_and_left_count() -> None:
     earlier, later = Stat(60, 65, 1, NOW - 9 * DAY, NOW - 8 * DAY, 0), Stat(75, 90, 1, NOW - 5 * DAY, NOW, 0)
     (row,) = find_inactive_groups([group], NOW, 6 * DAY, [earlier, later])
     assert (row.action, row.last_change) == ("keep", NOW - 5 * DAY)
-    assert row.note == "somebody may have left it too recently: when is not known"
+    assert row.note == "a member may have left too recently: the time is unknown"
     assert find_inactive_groups([group], NOW, 5 * DAY, [earlier, later])[0].action == "delete"
     assert find_inactive_groups([group], NOW, 1, [earlier])[0].action == "keep"
     assert find_inactive_groups([group], NOW, 0, [earlier])[0].action == "delete"

@@ -128,7 +128,7 @@ def test_a_group_without_offsets_in_the_store_that_is_named(
         with pytest.raises(NotFoundError, match=f"^{nothing}: there is nothing to save, or to move"):
             resetter.plan(Target("latest"), Selection(), store)
         kept.put({P(topic, 0): 3})
-        with pytest.raises(NotFoundError, match=f"^{nothing}: it has some in {names[1]}: see --store$"):
+        with pytest.raises(NotFoundError, match=f"^{nothing}: give --store {names[1]}: it has some there$"):
             resetter.plan(Target("latest"), Selection(), store)
 
 

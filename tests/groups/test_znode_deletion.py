@@ -183,7 +183,7 @@ def test_pieces_are_put_back_when_a_member_comes(registry: Registry, second: Reg
 
     with (
         Meddler(registry.settings, come) as meddler,
-        pytest.raises(GroupActiveError, match=r"what had been removed before, \d+ nodes, was put back"),
+        pytest.raises(GroupActiveError, match=r"\d+ nodes that were removed before are restored"),
     ):
         remove_nodes(meddler, ZnodeRemoval(tree), piece_bytes=2 << 10)
     assert values(registry, group, *many(100)) == [1000, *range(1, 100)]
@@ -363,7 +363,7 @@ def test_who_subscribes_unnoticed_gets_the_offsets_back(
     reader(group, "live", "other")
     with (
         Meddler(registry.settings, lambda n: reader(group, "old")) as meddler,
-        pytest.raises(RefusedError, match=r"is subscribed: .*; what had been removed before, 3 nodes, was put back"),
+        pytest.raises(RefusedError, match=r"is subscribed: .*; 3 nodes that were removed before are restored"),
     ):
         unsubscribe(registry, meddler, group, "old")
     assert values(registry, group, P("old", 0), P("old", 1)) == [5, 6]

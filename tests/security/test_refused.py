@@ -151,7 +151,7 @@ def test_whichever_way_a_refusal_is_reported(secured: Secured, said: str, kind: 
         ("PLAINTEXT", "SSL", "does not speak TLS at this port"),
         ("CLIENTS", "SASL_SSL", "does not speak TLS at this port"),
         ("PLAINTEXT", "SASL_PLAINTEXT", "has no SASL at this port"),
-        ("CLIENTS", "PLAINTEXT", "ends the connection at the first request: does it want a user?"),
+        ("CLIENTS", "PLAINTEXT", "ends the connection at the first request: choose another --security-protocol"),
     ],
 )
 def test_the_wrong_protocol(secured: Secured, listener: str, protocol: str, why: str) -> None:

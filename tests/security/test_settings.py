@@ -123,7 +123,7 @@ def test_tls_is_a_floor(tmp_path: Path, secret: str, layer: str, protocol: str, 
             else:
                 why = f"CLIENTS speaks {registered}, not {protocol}: .*--security-protocol {registered} permits"
                 if registered not in PROTOCOLS:
-                    why = "what the listener CLIENTS speaks is not known: .* none of PLAINTEXT, .*another listener"
+                    why = "the protocol of listener CLIENTS is unknown: .* none of PLAINTEXT, .*another listener"
                 with pytest.raises(UsageError, match=why) as refused:
                     settings_from_brokers(order, kafka, listener)
                 assert ("permits" in str(refused.value)) == (registered in PROTOCOLS)

@@ -331,7 +331,7 @@ class Sandbox:
         with self.registry() as registry:
             while isinstance(registry.read([Exists(znodes.broker(broker_id))])[0], Stat):
                 if time.monotonic() > deadline:
-                    raise ZkgroupError(f"{broker.name} is still registered", "is it started elsewhere?")
+                    raise ZkgroupError(f"{broker.name} is still registered", "check whether it runs elsewhere")
                 time.sleep(POLL)
         broker.start(START_TIMEOUT)
         self._record()

@@ -418,7 +418,7 @@ def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     most."""
     plain = settings.protocol == "PLAINTEXT"
     failures, others = legacy_brokers.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
-    why = legacy_brokers.in_words(failures) or ("" if plain else "connections are taken, and no request is answered")
+    why = legacy_brokers.in_words(failures) or ("" if plain else "connections are accepted, and no request is answered")
     remedy = "check that they run and that this host may reach them"
     if failures and set(failures.values()) == {NOT_KAFKA}:
         remedy = "give the address of a broker; that of ZooKeeper goes with --zookeeper"

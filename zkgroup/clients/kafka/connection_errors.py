@@ -44,7 +44,7 @@ def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | N
         return UnreachableError(f"{what} speaks TLS at this port, not {protocol}", "choose another --security-protocol")
     if protocol == "PLAINTEXT" and "Disconnected" in text and "state UP" in failure:
         return UnreachableError(
-            f"{what} ends the connection at the first request", "does it want a user? choose with --security-protocol"
+            f"{what} ends the connection at the first request", "choose another --security-protocol: it may want a user"
         )
     return None
 
@@ -89,10 +89,10 @@ def _of_handshake(what: str, host: str, port: int, text: str, properties: Mappin
     elif "ALERT" in reason or "alert" in text or unasked:
         return UnreachableError(
             f"{what} refuses the client certificate {shown} ({tls.alert(reason)})",
-            "it may be of an authority that the broker does not know",
+            "check its authority, which the broker may not know",
         )
     if "certificate verify failed" in text:
-        return UnreachableError(f"{what}: its certificate is not taken", "name its authority with --ssl-ca-file")
+        return UnreachableError(f"{what}: its certificate is not trusted", "name its authority with --ssl-ca-file")
     return UnreachableError(f"{what}: the TLS hand-shake failed ({text})", "check its TLS settings")
 
 

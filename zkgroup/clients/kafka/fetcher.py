@@ -35,7 +35,7 @@ offset_of = cast("Callable[[Message], int]", Message.offset)
 
 #: Messages asked for at once. confluent-kafka is fastest at 500 to 1000.
 BATCH: Final = 500
-#: What a batch may hold, and what librdkafka may queue, for all streams of a process together.
+#: Bytes of a batch, and of librdkafka's queue, for all streams of a process together.
 BATCH_BYTES: Final = 8 * 1024 * 1024
 QUEUE_BYTES: Final = 48 * 1024 * 1024
 #: How large messages are taken to be before any was seen: the first batches are small.
@@ -113,9 +113,9 @@ class Fetcher:
         self._consumer.incremental_assign([KafkaTopicPartition(*partition, offset)])
 
     def fetch(self, timeout: float) -> Fetched:
-        """What has come in, waiting at most ``timeout`` seconds for the batch to fill.
+        """The next batch, waiting at most ``timeout`` seconds for it to fill.
 
-        Raises nothing: what goes wrong with a partition, or with all of them, is in ``errors``.
+        Raises nothing: faults of a partition, or of all of them, are in ``errors``.
         """
         assert self._consumer is not None
         wanted = BATCH if self._size * BATCH <= self._budget else max(1, int(self._budget / self._size))
@@ -137,7 +137,7 @@ class Fetcher:
                 return fetched
         fetched.messages = messages
         fetched.runs = runs_of(messages, single_topic=self._single_topic)
-        # Two lengths tell enough of a batch to bound the next one; a sudden giant costs one batch.
+        # Two lengths of a batch suffice to bound the next one; a sudden giant costs one batch.
         size = sum(lengths((messages[0], messages[-1]))) / 2
         self._size = max(size, self._size * 0.8 + size * 0.2)
         return fetched

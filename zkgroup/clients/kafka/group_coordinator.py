@@ -105,7 +105,7 @@ class Coordinators:
         try:
             answer = self.client().list_consumer_groups(request_timeout=self.timeout).result(self.timeout + 1)
         except KafkaException as error:
-            raise self._failed("brokers do not tell their groups", error.args[0]) from None
+            raise self._failed("brokers do not list their groups", error.args[0]) from None
         except TimeoutError:
             raise no_answer(self.settings, self.timeout) from None
         errors = [_kafka_error(error) for error in answer.errors or ()]
@@ -116,7 +116,7 @@ class Coordinators:
         if lost := [number for number, leader in homes.items() if leader is None]:
             missing.add(
                 f"{_NOT_ALL}: no broker leads {len(lost)} of the {len(homes)} partitions of"
-                f" {OFFSETS_TOPIC}, and could tell of theirs"
+                f" {OFFSETS_TOPIC}, and their groups are unknown"
             )
         names = sorted(group.group_id for group in answer.valid or ())
         return GroupNames(tuple(names), is_unlisted, tuple(sorted(missing)))
@@ -150,7 +150,7 @@ class Coordinators:
         if puzzled and not by_partition:
             self._client = None  # one whose connection was dropped asks nothing for seconds (librdkafka 2.16)
             deadline = self._deadline()
-            # What else was asked over that connection went with it.
+            # Other requests on that connection are lost, too.
             dropped = [group for group, answer in described.items() if _is_dropped(answer)]
             describing = (
                 self.client().describe_consumer_groups(dropped, request_timeout=self.timeout) if dropped else {}
@@ -230,7 +230,7 @@ class Coordinators:
         if found is not None and failures:
             found = replace(found, error="; ".join(words_of(f"group {group}", failures)))
         if found is not None and found.state == "Dead" and not offsets:
-            found = None  # Kafka's word for a group it has never heard of
+            found = None  # Kafka's word for an unknown group
         members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
         return KafkaSide(found, offsets, failures, members_known, not isinstance(committed, Exception))
 
@@ -245,14 +245,14 @@ class Coordinators:
         if not deletes_groups(self.settings, group, self.timeout):
             raise RefusedError(
                 f"group {group} cannot be deleted in Kafka: brokers before 1.1 delete no groups",
-                "its offsets there expire by themselves; --store zookeeper leaves them",
+                "give --store zookeeper: its offsets in Kafka expire by themselves",
             )
 
     def delete(self, group: str) -> None:
         """Delete a group, its offsets with it; the coordinator itself refuses that while there are members.
 
         Raises ``RefusedError`` for an active group, and where brokers cannot do it (``check_deletes``: they are not
-        even asked). A group that is gone already is no matter.
+        even asked). A group that is gone already is no error.
         """
         self.check_deletes(group)
         answer = self.client().delete_consumer_groups([group], request_timeout=self.timeout)[group]
@@ -266,7 +266,7 @@ class Coordinators:
                 return
             if code == KafkaError.NON_EMPTY_GROUP:
                 raise RefusedError(
-                    f"group {group} is active in Kafka: it has members", "stop whoever works for it, then try again"
+                    f"group {group} is active in Kafka: it has members", "stop its clients, then try again"
                 ) from None
             raise self._failed(f"group {group} cannot be deleted in Kafka", error.args[0]) from None
 
@@ -291,7 +291,7 @@ def _is_name(group: str) -> bool:
 
 
 def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T | Exception:
-    """What was answered, as ``read`` makes it; a ``KafkaException`` or a ``TimeoutError`` where nothing was."""
+    """The answer, converted by ``read``; a ``KafkaException`` or a ``TimeoutError`` without one."""
     try:
         return read(future.result(max(0.1, deadline - time.monotonic())))
     except (KafkaException, TimeoutError) as error:
@@ -304,7 +304,7 @@ def _is_dropped(answer: object) -> bool:
 
 
 def _is_beyond(error: Exception) -> bool:
-    """Whether the brokers are too old to have what was asked for."""
+    """Whether the brokers are too old for the request."""
     return isinstance(error, KafkaException) and error.args[0].code() in _NOT_THERE_YET
 
 

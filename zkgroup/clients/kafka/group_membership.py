@@ -129,7 +129,7 @@ class GroupMembership:
         code = error.code()
         if code in _FORBIDDEN:
             what = f"group {self.group}" if code == KafkaError.GROUP_AUTHORIZATION_FAILED else "its topics"
-            raise ZkgroupError(f"not authorised to read {what}: {error.str()}", "ask for the right to read")
+            raise ZkgroupError(f"not authorised to read {what}: {error.str()}", "give its user the right to read")
         if code == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             raise RefusedError(
                 f"group {self.group} has members in Kafka with another assignor",

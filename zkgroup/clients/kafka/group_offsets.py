@@ -73,7 +73,7 @@ class GroupOffsets:
         timeout: float,
         metadata: Mapping[TopicPartition, str] | None = None,
     ) -> None:
-        """Commit all of ``offsets``, with what of ``metadata`` belongs to them, and wait for the answer.
+        """Commit all of ``offsets``, with their ``metadata``, and wait for the answer.
 
         Raises ``ZkgroupError`` if any was not taken.
         """

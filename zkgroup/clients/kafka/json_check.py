@@ -1,8 +1,8 @@
 """Is it JSON? Asked of each value that is to be JSON; the value itself stays as it was written.
 
 By the standard (RFC 8259): UTF-8, no NaN, nothing behind the value; and no lone surrogates as escapes and at most 1,024
-levels, which most readers do not take. orjson is quick, but builds what it reads, at up to 24 times the size of the
-text, and refuses numbers beyond its range (``1e400``): large values, and what it refuses, are walked through instead.
+levels, which most readers do not take. orjson is quick, but builds the value, at up to 24 times the size of the
+text, and refuses numbers beyond its range (``1e400``): a scanner checks large values, and those that orjson refuses.
 """
 
 from __future__ import annotations

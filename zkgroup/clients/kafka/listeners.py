@@ -35,7 +35,7 @@ def choose(brokers: Sequence[BrokerRegistration], protocol: str | None, listener
         for spoken in (endpoint.protocol for endpoint in named):
             if spoken not in PROTOCOLS and not has_tls(spoken):
                 raise UsageError(
-                    f"what the listener {listener[:80]} speaks is not known: the registration of a broker names none "
+                    f"the protocol of listener {listener[:80]} is unknown: the registration of a broker names none "
                     f"of {', '.join(PROTOCOLS)} for it",
                     "name another listener",
                 )

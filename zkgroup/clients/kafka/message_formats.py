@@ -1,4 +1,4 @@
-"""What keys, values and times of messages are to be. Pure, and without pyarrow."""
+"""The types of keys, values and times of exported messages. Pure, and without pyarrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of ``arrow_columns``, put together from what the native reader gives: no Python object for a message."""
+"""The columns of ``arrow_columns``, made from the native reader's buffers: no Python object for a message."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class NativeMessages(Sequence[Message]):
         return memoryview(self.batch.offsets(self.start, self.stop)).cast("q")
 
     def sizes(self, *, headers: bool = False) -> memoryview[int]:
-        """The bytes of each message's key and value, and of what librdkafka keeps for its ``headers``."""
+        """The bytes of each message's key and value, and of librdkafka's ``headers``."""
         return memoryview(self.batch.sizes(self.start, self.stop, headers)).cast("q")
 
     def times(self, end: int) -> memoryview[int]:
@@ -258,7 +258,7 @@ class NativeFetcher:
     def fetch(self, timeout: float) -> Fetched:
         """The messages that have come in, waiting at most ``timeout`` seconds for the first.
 
-        What is wrong with a partition, or with all of them, is in ``errors``.
+        Faults of a partition, or of all of them, are in ``errors``.
         """
         batch: Batch = self._reader.consume(MAX_MESSAGES, self._budget, timeout)
         fetched = Fetched()
@@ -381,7 +381,7 @@ def _text(value: Any) -> str:
 
 
 def kafka_exception(error: Exception) -> KafkaException:
-    """What confluent-kafka raises in the place of a ``NativeError``."""
+    """The exception that confluent-kafka raises in place of a ``NativeError``."""
     return KafkaException(error_of(*error.args))
 
 
@@ -391,7 +391,7 @@ def error_of(code: int, text: str) -> KafkaError:
 
 
 def heed_notes(reader: Any, client_log: ClientLog) -> list[KafkaError]:
-    """Log what librdkafka has logged; the errors of the client as a whole."""
+    """Log librdkafka's lines; returns the errors of the client as a whole."""
     errors = []
     for is_error, code, facility, text in reader.notes():
         if is_error:

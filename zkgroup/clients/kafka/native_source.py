@@ -1,4 +1,4 @@
-"""A ``Source`` for ``RangeReader`` on the native reader: what ``range_consumer`` is in Python."""
+"""A ``Source`` for ``RangeReader`` on the native reader, like ``range_consumer`` in Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEADER_TIMEOUT: Final = 10.0
 
 
 class NativeSource:
-    """A consumer that only assigns, whose messages stay in librdkafka's memory. ``max_bytes``: what ``fetch`` takes at
+    """A consumer that only assigns, whose messages stay in librdkafka's memory. ``max_bytes``: how much ``fetch`` takes at
     once, about. Close it."""
 
     def __init__(self, module: ModuleType, settings: KafkaSettings, options: Mapping[str, Any], max_bytes: int) -> None:
@@ -48,7 +48,7 @@ class NativeSource:
         for one in new if asks else ():
             try:
                 self._reader.watermarks(one.topic, one.partition, LEADER_TIMEOUT)
-            except self._module.NativeError as error:  # whoever reads on finds out what is wrong
+            except self._module.NativeError as error:  # the next read raises the error
                 log.debug("the leader of %s: %s", one.topic, error)
 
     def _call(self, call: Any, *arguments: Any) -> Any:
@@ -65,7 +65,7 @@ class NativeSource:
             for topic, number, offset, code, text in batch.events
         ]
         for error in heed_notes(self._reader, self._log):
-            self._log.log(logging.ERROR, "", "ERROR", "", error.str())  # as librdkafka does where nobody hears of it
+            self._log.log(logging.ERROR, "", "ERROR", "", error.str())  # as librdkafka does without an error callback
         return NativeMessages(batch, 0, len(batch)), events
 
     def consume(self, num_messages: int, timeout: float) -> list[Message]:
@@ -81,7 +81,7 @@ class NativeSource:
         return found
 
     def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
-        """What the brokers know of a topic."""
+        """The brokers' metadata of a topic."""
         with closing(consumer(self._settings)) as asked:
             found: ClusterMetadata = asked.list_topics(topic, timeout)
             return found

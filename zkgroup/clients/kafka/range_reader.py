@@ -41,8 +41,8 @@ from zkgroup.protocol.names import TopicPartition
 # 2,000 small messages a call are as cheap as 500 in the call itself, and what is done once a batch is done less often.
 _BATCH_MESSAGES = 2000
 _BATCH_BYTES = 8 << 20
-# What librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB. It counts values
-# alone: what keys and headers hold is bounded by the number of messages. Messages of 100 bytes come some 900 at a
+# How much librdkafka may fetch ahead. With it, a batch and a row group, a task stays below 250 MB. It counts values
+# alone: the bytes of keys and headers are bounded by the number of messages. Messages of 100 bytes come some 900 at a
 # time (``_PARTITION_BYTES``): below twice that, and below two batches, readers wait for brokers for a quarter of their
 # time. Where keys and headers are large, next to nothing is fetched ahead.
 _QUEUE_KBYTES = 8 << 10
@@ -53,17 +53,17 @@ _LARGE = 8 << 10
 _LAST = 4
 # For how long a full queue is left alone; the number of messages makes it full at every batch.
 _FULL_MS = 1
-# What Python keeps of a header besides its name and value.
+# Python's memory for a header, without its name and value.
 _HEADER_BYTES = 100
 _FETCH_BYTES = 8 << 20
-# What is fetched of a partition at one go, as it lies in the log: all of it is unpacked at once, and gzip makes up to a
-# thousand times as much of what repeats itself. A batch that is larger comes whole.
+# Bytes of a partition in one fetch, as in the log: librdkafka unpacks all of it at once, and gzip packs repetitions
+# to a thousandth. A batch that is larger comes whole.
 _PARTITION_BYTES = 96 << 10
 # The largest response that is taken: a message above the broker's usual limits must not make the reader fall silent.
 _RESPONSE_BYTES = 1_000_000_000
 # For how long a broker that has nothing more may keep a request: with one consumer the next range waits for its answer.
 _LINGER_MS = 2
-# Short, since an end-of-partition event does not end the wait, and what comes within it is held at once.
+# Short, since an end-of-partition event does not end the wait, and all messages that come within it are kept.
 _WAIT = 0.005
 _ASK = 10.0  # seconds for one question to the brokers, at most
 
@@ -107,7 +107,7 @@ class Hole:
 
 
 class MemorySize(NamedTuple):
-    """What messages hold: ``size`` in bytes of values, keys and headers, these with what Python adds; and whether any
+    """The memory of messages: ``size`` in bytes of values, keys and headers, these with what Python adds; and whether any
     of them may have a key, or headers: most topics have none of the latter, and to ask each message again takes time.
     """
 
@@ -126,7 +126,7 @@ class Batch(list[Message]):
         self.memory = memory
 
 
-#: What ``RangeReader`` yields.
+#: The batches of ``RangeReader``.
 Messages: TypeAlias = Batch | NativeMessages
 
 
@@ -162,7 +162,7 @@ def _range_options(*, large: bool) -> dict[str, Any]:
 
 
 class _Prompt(Consumer):
-    """Asks at once who leads a topic that is new to it. librdkafka (2.16) finds that out when it connects, and from
+    """Asks at once for the leaders of a topic that is new to it. librdkafka (2.16) finds that out when it connects, and from
     then on once a second: a thousand small topics would take a quarter of an hour."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -174,14 +174,14 @@ class _Prompt(Consumer):
         topics = {partition.topic for partition in partitions} - self._known
         asks, self._known = bool(self._known), self._known | topics
         for topic in topics if asks else ():
-            with suppress(KafkaException):  # whoever reads on finds out what is wrong
+            with suppress(KafkaException):  # the next read raises the error
                 self.list_topics(topic, timeout=_ASK)
 
 
 class RangeReader:
     """Reads ranges, one after the other, with one consumer; used by one thread.
 
-    ``patience``: seconds without a message after which the brokers are asked what is wrong.
+    ``patience``: seconds without a message after which the brokers are asked for the reason.
     """
 
     def __init__(self, source: Source, patience: float = 30.0) -> None:
@@ -215,7 +215,7 @@ class RangeReader:
                 position = _next_position(partition, position, batch)
                 if isinstance(batch, NativeMessages):
                     yield from self._native_pieces(batch)
-                    batch = []  # or it would be held while the next is fetched
+                    batch = []  # or it would stay in memory while the next is fetched
                 else:
                     yield from _pieces(batch, self._adapt(batch))  # which empties it, before the next is fetched
                 silence = _Silence(self._patience)
@@ -228,7 +228,7 @@ class RangeReader:
                 if silence.was_empty:
                     self.hole = Hole(position, end)
                     return
-                # Once more from where it fell silent: what is taken for empty would be lost.
+                # Once more from where it fell silent: messages in a range that seems empty would be lost.
                 self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
                 silence = _Silence(self._patience, was_empty=True)
 
@@ -243,7 +243,7 @@ class RangeReader:
         return [message for message in batch if message.error() is None], events
 
     def _native_pieces(self, batch: NativeMessages) -> Iterator[NativeMessages]:
-        """As ``_pieces``: each piece is freed when the next is asked for. Keys and headers are looked at alike."""
+        """As ``_pieces``: each piece is freed when the next is asked for. Keys and headers are treated alike."""
         self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _LARGE
         if batch.size <= 2 * _BATCH_BYTES:
             yield batch
@@ -257,7 +257,7 @@ class RangeReader:
                 start, size = place, 0
 
     def _adapt(self, batch: list[Message]) -> MemorySize:
-        """Ask for as many messages as fit; what these hold."""
+        """Ask for as many messages as fit; returns their memory, too."""
         others = _keys_and_headers(batch)
         size = sum(map(len, batch)) + others.size
         # Those to come are rather like the last ones.
@@ -293,7 +293,7 @@ class RangeReader:
         raise ZkgroupError(f"reading {partition} at offset {position}: {error.str()} ({error.name()})")
 
     def _diagnose(self, partition: TopicPartition, position: int, end: int, silence: _Silence) -> None:
-        """After a silence: raise what is wrong, or return because ``[position, end)`` seems to be empty."""
+        """After a silence: raise the error, or return because ``[position, end)`` seems to be empty."""
         low, high = self._watermarks(partition)
         if low > position or high < end:
             raise _out_of_range(partition, position, end, low, high)
@@ -353,7 +353,7 @@ class RangeReader:
 
 
 class _Silence:
-    """How long nothing came, and what was heard meanwhile.
+    """How long nothing came, and which events came meanwhile.
 
     Counted in waits, not by the clock: the time for which this process was stopped, or busy elsewhere, is no silence.
     """
@@ -371,13 +371,13 @@ class _Silence:
 
 
 def memory_size(messages: Sequence[Message]) -> MemorySize:
-    """What all of these hold."""
+    """The memory of all of these."""
     others = _keys_and_headers(messages)
     return others._replace(size=sum(map(len, messages)) + others.size)  # a message's len is its value's
 
 
 def _keys_and_headers(messages: Sequence[Message]) -> MemorySize:
-    """What keys and headers hold. Each message is counted, as any may be the large one."""
+    """The memory of keys and headers. Each message is counted, as any may be the large one."""
     keys = list(map(Message.key, messages))
     are_there = keys.count(None) < len(keys)  # an empty key is one, too
     some = cast("list[bytes]", list(filter(None, keys))) if are_there else []
@@ -457,7 +457,7 @@ def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, 
 
 
 def describe_deleted(partition: TopicPartition, start: int, end: int, low: int) -> str:
-    """What a log that begins at ``low``, above ``start``, has no more of ``[start, end)``, in words."""
+    """The deleted part of ``[start, end)`` in a log that begins at ``low``, above ``start``, as text."""
     count = min(low, end) - start
     return (
         f"{partition}: offsets {start} to {start + count - 1} ({count} offset{'s' * (count != 1)}) were deleted from "

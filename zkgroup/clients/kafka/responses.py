@@ -11,14 +11,14 @@ from zkgroup.protocol.names import TopicPartition
 
 #: The warning about brokers that cannot list groups (0.8), or list only those with members (0.9).
 UNLISTED: Final = (
-    "groups that keep offsets in Kafka alone are not listed: brokers before 0.10 do not tell which there are;"
+    "groups that keep offsets in Kafka alone are not listed: brokers before 0.10 do not list them;"
     " offsets GROUP shows one by its name"
 )
 
 #: How to be rid of offsets in Kafka: librdkafka can ask for it (2.16), confluent-kafka cannot.
 OFFSETS_IN_KAFKA: Final = (
-    "expire by themselves (offsets.retention.minutes), or are removed by --delete-offsets of Kafka's own"
-    " kafka-consumer-groups, with brokers of 2.4 or later"
+    "wait until they expire (offsets.retention.minutes), or remove them with --delete-offsets of Kafka's own"
+    " kafka-consumer-groups (brokers 2.4 and later)"
 )
 
 #: The two halves of a coordinator's answer, each of which may be missing.

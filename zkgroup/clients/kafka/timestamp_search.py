@@ -63,7 +63,7 @@ _HANDLED_LATER: Final = frozenset(
     {*UNREACHABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._PARTITION_EOF}
 )
 
-UNREAD: Final = "all before is older; what follows was not read, and brokers do not find the time in it"
+UNREAD: Final = "all messages before are older; the rest was not read, and brokers do not find the time in it"
 TIMELESS: Final = "brokers find no message since then; from here on there are messages that carry no time"
 
 

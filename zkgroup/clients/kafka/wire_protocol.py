@@ -29,7 +29,7 @@ _LARGEST: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a r
 
 #: Why a server gave no answer, where more is asked of it.
 ENDED: Final = "it ends the connection at the first request"
-NOT_KAFKA: Final = "what listens there is no Kafka broker"
+NOT_KAFKA: Final = "the server there is no Kafka broker"
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -214,7 +214,7 @@ class _Exchange(Generic[Key]):
                 return ENDED
             case OSError(strerror=str(why)) if not isinstance(self._error, TimeoutError):
                 return why.lower()
-        return "no connection is taken there" if self._socket is None else "it takes connections, and is silent"
+        return "no connection is accepted there" if self._socket is None else "it accepts connections, and is silent"
 
     def close(self) -> None:
         """End it, whatever it waits for; only a thread that resolves a name is left behind."""

@@ -17,7 +17,7 @@ class OffsetMovedError(RefusedError):
         super().__init__(
             f"the offset of {plan.partition} was moved by somebody else while group {group} was exported (it was "
             f"{planned}, it is {'gone' if offset is None else offset}): nothing is committed for it",
-            "find out who commits for the group, then export again",
+            "find the client that commits for the group, then export again",
         )
 
 

@@ -23,7 +23,7 @@ from zkgroup.protocol.names import TopicPartition
 
 # Brokers that are restarted one by one are back by then.
 _ATTEMPTS = 3
-# Objects that come to stay before Python looks for cycles among them: messages make none, and looking through them over
+# Objects that come to stay before Python searches them for cycles: messages make none, and searching them over
 # and over took a tenth of a task's time.
 _UNTIL_COLLECTED = 100_000
 _CUT = "nothing was exported: export again, which compares the group with the log that is there"
@@ -46,7 +46,7 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
         yield from files.take()
         done = True
     except OffsetOutOfRangeError as error:
-        if isinstance(error, OffsetsDeletedError):  # the driver finds out what is gone of all partitions
+        if isinstance(error, OffsetsDeletedError):  # the driver finds the deleted ranges of all partitions
             yield FailedAnswer("OffsetsDeletedError", error.message, error.remedy)
         else:
             yield FailedAnswer("RefusedError", error.message, Remedy(_CUT))
@@ -77,7 +77,7 @@ def _export(settings: TaskSettings, piece: OffsetRange, source: _Source, files: 
     files.begin(piece)
     for batch in reading.batches():
         files.add(batch)
-        del batch  # not held while the next is fetched: it may be large
+        del batch  # not kept while the next is fetched: it may be large
     counts = files.end(reading.reached)
     gaps = _patiently(reading.gaps)
     if files.elsewhere:
@@ -111,7 +111,7 @@ class _Source:
         return self._consumer
 
     def become_large(self) -> None:
-        """The next consumer is one for large keys and headers. What this one has fetched ahead is let go of."""
+        """The next consumer is one for large keys and headers. Messages that this one has fetched ahead are dropped."""
         if not self.is_large:
             self.is_large = True
             self.close()
@@ -144,7 +144,7 @@ class _Reading:
         self._source.close()
 
     def batches(self) -> Iterator[list[Message] | NativeMessages]:
-        """The messages, up to the range's end or to the limit of bytes; ``reached`` then tells which."""
+        """The messages, up to the range's end or to the limit of bytes; ``reached``: whether it is the end."""
         partition, _, end = self._piece
         while self._missing.position < end:
             try:
@@ -164,12 +164,12 @@ class _Reading:
                 else:
                     self._missing.skip(end)
                 if reader.is_large:
-                    self._source.become_large()  # and on behind what was taken
+                    self._source.become_large()  # and go on behind the messages that were taken
             except OffsetOutOfRangeError:
                 if not self._settings.skip_deleted or not self._pass_over_deleted():
                     raise
             except UnreachableError:
-                self._again()  # and on from what has come
+                self._again()  # and go on behind the messages that came
 
     def _take(self, batch: list[Message] | NativeMessages) -> list[Message] | NativeMessages:
         """As much of a batch as the limit allows; one message is always taken, so that every run gets on."""

@@ -1,7 +1,7 @@
 """Late messages: those that lie in an earlier day or hour than one before them in their partition. Pure.
 
-A task sees one range and not what came before. So it counts how many were late within the range, and of the others how
-many lay in which period (their periods only rise); what was late besides, is known when the newest period before the
+A task sees one range and no earlier messages. So it counts how many were late within the range, and of the others how
+many lay in which period (their periods only rise); the others' lateness is known when the newest period before the
 range is.
 """
 

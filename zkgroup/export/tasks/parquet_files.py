@@ -2,7 +2,7 @@
 
 Messages go to files by their folder (``layout``); one file is open for each folder, and goes on from one
 range to the next, so that many small ranges make few files. Row groups hold at most ``_GROUP_ROWS`` messages and
-``_GROUP_BYTES``; all that waits to be written is at most ``_PENDING_BYTES`` (or what came in one batch), whatever the
+``_GROUP_BYTES``; unwritten messages take at most ``_PENDING_BYTES`` (or one batch), whatever the
 number of folders: the file with the most of it writes a row group. An open file that waits for nothing costs its
 footer.
 
@@ -39,12 +39,12 @@ _GROUP_BYTES: Final = 16 << 20
 _PENDING_BYTES: Final = 32 << 20
 # A small file is not made smaller by row groups of some rows each.
 _LEAST_GROUP_BYTES: Final = 64 << 10
-# So many messages, or bytes of them, become columns at a time: what a call of pyarrow's costs is shared by many. Where
+# So many messages, or bytes of them, become columns at a time: many share the cost of a call of pyarrow's. Where
 # many folders have messages that wait for more, fewer do.
 _MANY: Final = 2000
 _MANY_BYTES: Final = 2 << 20
 _FEW: Final = 500
-# What Python keeps of a message besides its key, value and headers.
+# Python's memory for a message, without its key, value and headers.
 _MESSAGE_BYTES: Final = 400
 # Files that have a row group already, and are open, each for some 50 KB: a month of hours. And folders that anything
 # waits for.
@@ -70,13 +70,13 @@ _Folder: TypeAlias = tuple[str, int, Period]
 
 
 def columns_of(layout: Layout) -> Columns:
-    """The columns of a destination's files. What is a folder is none."""
+    """The columns of a destination's files, without those that are folders."""
     return Columns(layout.key, layout.value, has_partition="partition" not in layout.by)
 
 
 @dataclass
 class _Load:
-    """What all open files of a task have together."""
+    """The memory that all open files of a task share."""
 
     pending: int = 0  # bytes that wait to be written
     raw: int = 0  # of these, bytes of messages that are no columns yet
@@ -188,7 +188,7 @@ class TaskFiles:
         self._relieve()
 
     def _relieve(self) -> None:
-        """Keep what waits, and what is open, within bounds."""
+        """Keep unwritten messages and open files within bounds."""
         while self._load.pending > _PENDING_BYTES:
             max(self._files.values(), key=lambda file: file.pending).flush()
         while len(self._files) > _FOLDERS:
@@ -218,7 +218,7 @@ class TaskFiles:
         return taken
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the written files."""
         for file in self._files.values():
             file.abandon()
         self._files.clear()
@@ -256,7 +256,7 @@ def column_statistics(metadata: Any) -> tuple[ColumnStatistics, ...]:
 
 
 class _File:
-    """One file: what waits for it, and what it holds."""
+    """One file, with the messages that wait for it."""
 
     def __init__(self, options: FileOptions, columns: Columns, staging: Staging, load: _Load) -> None:
         self._options = options
@@ -339,7 +339,7 @@ class _File:
             self._take(messages, likely, keys=keys, headers=headers)
 
     def _take(self, messages: _Messages, likely: int, *, keys: bool = True, headers: bool = True) -> None:
-        # What is full is written before more is made, or large messages would be held twice.
+        # A full group is written before the next is made, or large messages would be in memory twice.
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()
         partition = self._slices[-1].partition
@@ -353,7 +353,7 @@ class _File:
         self._load.pending += batch.nbytes
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting messages."""
         self.convert()
         self._write()
 

@@ -1,7 +1,7 @@
 """Where a task's files grow: in the run's folder, or, for an object store, here, from where each goes there when done.
 
 An object's bytes cannot be had back once they are sent, and a stream to a store keeps megabytes for as long as it is
-open; a task may have many files open at a time. So what is for a store is first written to a file without a name in
+open; a task may have many files open at a time. So data for a store is first written to a file without a name in
 this machine's temporary folder, which ends with the process whatever happens to it, and is sent as a whole: again, if
 the store fails.
 """

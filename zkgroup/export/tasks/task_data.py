@@ -24,7 +24,7 @@ class FileOptions:
     """How files are written, and where: in ``folder`` of the destination. ``compression``: codec and level.
     ``target_bytes``: a file that has grown to this size is followed by another. ``planned``: milliseconds since 1970;
     messages from later than that make nothing late. ``shared``: a file may hold several partitions. ``only``: of
-    ranges that touch one of these (folder, start, end), only what lies in one is written. ``cuts``: offsets at which
+    ranges that touch one of these (folder, start, end), only their messages are written. ``cuts``: offsets at which
     another part of the plan begins, where a partition has several: each has slices of its own."""
 
     destination: Address
@@ -45,7 +45,7 @@ class TaskSettings:
 
     ``patience`` is in seconds, see ``RangeReader``. ``cleanup``: topics' policies, see ``accounting``. ``max_bytes``:
     of keys and values a range may take, None: no limit. ``skip_deleted``: go on where the log starts when retention
-    takes away what is being read.
+    deletes messages that are being read.
     """
 
     kafka: KafkaSettings

@@ -1,4 +1,4 @@
-"""Members of a group that could not change what a member with an access list of its own makes.
+"""Members of a group that could not change the nodes of a member with an access list of its own.
 
 Members create each other's parents and write the same offset nodes. The Scala consumer gives its nodes (but ``ids``) to
 its own credentials, where it has some (0.9 to 1.1.1), else to everyone: the access lists of a member's owner nodes show
@@ -20,12 +20,12 @@ from zkgroup.protocol.operations import OPEN, Acl, Acls, Children, Get, GetAcl, 
 from zkgroup.text import listed
 
 #: Owner nodes that are read: enough to have some of each member.
-_LOOKED_AT: Final = 500
+_MAX_OWNERS: Final = 500
 
 
 def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
-    """The owners (as their nodes hold them) of partitions of ``group`` that come as nobody whom the access list of
-    ``registry``'s settings lets write. Empty where that list is open, or they are not known."""
+    """The owners (as their nodes hold them) of partitions of ``group`` whose identities the access list of
+    ``registry``'s settings does not let write. Empty where that list is open, or they are not known."""
     acl = registry.settings.acl
     if acl is None or has_entry(acl, ANYONE, WRITE):
         return []
@@ -38,7 +38,7 @@ def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
         if isinstance(numbers, tuple)
         for number in numbers
         if number.isascii() and number.isdigit()
-    ][:_LOOKED_AT]
+    ][:_MAX_OWNERS]
     paths = [znodes.owner(group, partition) for partition in partitions]
     found = registry.read([op for path in paths for op in (Get(path), GetAcl(path))])
     return sorted(
@@ -51,7 +51,7 @@ def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
 
 
 def describe_acl_conflicts(registry: Registry, group: str) -> str | None:
-    """``strangers`` in words, before a member joins the group, or a registration is made for it; None where there is
+    """The conflicts as text, before a member joins the group, or a registration is made for it; None where there is
     none.
 
     Raises ``RefusedError`` where they could not even read the registration: each of them would fail to rebalance, and
@@ -60,14 +60,14 @@ def describe_acl_conflicts(registry: Registry, group: str) -> str | None:
     found = find_acl_conflicts(registry, group)
     if not found:
         return None
-    who = f"owners that come to ZooKeeper with other credentials, or none: {listed(found)}"
+    conflict = f"owners that come to ZooKeeper with other credentials, or none: {listed(found)}"
     if not has_entry(registry.settings.acl or (), ANYONE, READ):
         raise RefusedError(
-            f"group {group} has {who}: a registration that they may not read stops the whole group",
+            f"group {group} has {conflict}: a registration that they may not read stops the whole group",
             "give --zookeeper-acl creator-read-world or open, or all members the same credentials",
         )
     return (
-        f"group {group} has {who}: they cannot commit to offset nodes that this member makes: give all members "
+        f"group {group} has {conflict}: they cannot commit to offset nodes that this member makes: give all members "
         "the same, or --zookeeper-acl open"
     )
 

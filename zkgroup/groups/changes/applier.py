@@ -90,7 +90,7 @@ class Applier:
             check(plan)
 
     def _check_inactive(self, plan: Plan) -> None:
-        """No member of the group in either store, or none that uses what goes; and a source that is as planned."""
+        """No member of the group in either store, or none that uses the removed nodes; and a source that is as planned."""
         if plan.removal is not None and plan.removal.guarding is not None:
             assert self.registry is not None, "the nodes were read from it"
             plan.removal.guarding(self.registry)
@@ -121,7 +121,7 @@ class Applier:
                 self.coordinators().check_deletes(plan.group)
             except RefusedError as refused:
                 if plan.removal is None:
-                    refused.remedy = Remedy("it is nowhere else, and its offsets there expire by themselves")
+                    refused.remedy = Remedy("wait until its offsets there expire: it is nowhere else")
                 raise
 
     def _check_acls(self, plan: Plan) -> None:
@@ -149,7 +149,7 @@ class Applier:
     # --- backup -----------------------------------------------------------------------------------------------------
 
     def backup(self, plan: Plan) -> Backup:
-        """What the plan overwrites and removes."""
+        """The offsets and nodes that the plan overwrites and removes."""
         nodes: tuple[SavedNode, ...] = ()
         if plan.removal is not None and self.registry is not None:
             acls = require_acls(self.registry, plan.removal.tree.paths)
@@ -160,7 +160,7 @@ class Applier:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, plan: Plan) -> None:
-        """Write the plan, guarded; what has its target already is done.
+        """Write the plan, guarded; an offset that has its target already is done.
 
         Raises ``WriteRefusedError`` (the group has become active, or an offset has changed since the plan) and
         ``WriteFailedError``, both with what is written; ``RefusedError`` where the source has changed, or nodes that
@@ -227,7 +227,7 @@ class Applier:
     # --- verifying --------------------------------------------------------------------------------------------------
 
     def verify(self, plan: Plan) -> list[str | Notice]:
-        """Read all offsets again, and the logs where the plan has them; returns what could not be read, as warnings. A
+        """Read all offsets again, and the logs where the plan has them; returns warnings of logs that could not be read. A
         removal verifies itself.
 
         Raises ``VerificationError`` where an offset is not as planned, or is outside its log by now. Any other error
@@ -292,7 +292,7 @@ class Applier:
         if wrong:
             raise VerificationError(
                 f"group {plan.group} is not as planned: {listed(wrong)}",
-                f"find out who commits for it; {NOT_AGAIN if plan.is_shift else 'then plan again'}",
+                f"find the client that commits for it; {NOT_AGAIN if plan.is_shift else 'then plan again'}",
             )
         return logs
 
@@ -309,7 +309,7 @@ class Applier:
     def _read(
         self, store: OffsetStore, group: str, keys: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[int | None, bytes | None]]:
-        """The offsets as they are now, None also for what is unreadable; and what their znodes hold."""
+        """The offsets as they are now, None also for unreadable ones; and their znodes' bytes."""
         if not keys:
             return {}
         if store == "kafka":

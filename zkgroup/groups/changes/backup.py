@@ -1,7 +1,7 @@
-"""What was there before a change, in a file: written before anything is changed, and read to undo it.
+"""Backup files: written before a change, and read to undo it.
 
 A backup is one JSON object: the command and its time, the cluster, and for each partition the offset before
-and the one that was to be written (null: no node, no offset). What deletes nodes adds them as they were. The file is
+and the planned one (null: no node, no offset). The backup of a deletion has the nodes as they were. The file is
 there wholly or not at all, readable by its owner alone, and never replaces another.
 """
 
@@ -49,7 +49,7 @@ def read_cluster(registry: Registry) -> Cluster:
 
 
 def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], timeout: float) -> Cluster:
-    """The same, or what the brokers know where there is no registry."""
+    """The same, as the brokers know it where there is no registry."""
     if registry is not None:
         return read_cluster(registry)
     from zkgroup.clients.kafka.client import cluster_id
@@ -60,7 +60,7 @@ def cluster_of(registry: Registry | None, brokers: Callable[[], KafkaSettings], 
 
 def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> list[str]:
     """Raise ``RefusedError`` where the backup was made of another group or cluster, ``UsageError`` where it was
-    tampered with. Returns what remains open, in words."""
+    tampered with. Returns warnings."""
     if backup.group != group:
         raise RefusedError(f"{path} was made of group {backup.group}, not of {group}", "name that group")
     check_nodes(backup, path)
@@ -69,7 +69,7 @@ def check_fits(backup: Backup, cluster: Cluster, group: str, path: Path) -> list
 
 def check_nodes(backup: Backup, path: Path) -> None:
     """Raise ``UsageError`` where a backup has nodes that no deletion can have removed: such that lie outside its
-    group (of inactive groups: outside all groups), members, and offsets of what cannot be a topic."""
+    group (of inactive groups: outside all groups), members, and offsets of impossible topics."""
     root = f"{znodes.consumers()}/{backup.group}"
     try:
         znodes.offset_paths(backup.group, [offset.partition for offset in backup.offsets])
@@ -87,7 +87,7 @@ def group_of(path: str) -> str:
     """The group that a node belongs to. Raises ``UsageError`` for a path that is none below a group."""
     names = path.removeprefix(f"{znodes.consumers()}/").split("/")
     if not path.startswith(f"{znodes.consumers()}/"):
-        raise UsageError(f"{path[:120]!r} is no node of a group", "the backup was tampered with")
+        raise UsageError(f"{path[:120]!r} is no node of a group", "check the backup: it was tampered with")
     parent = znodes.consumers()
     for name in names:
         parent = znodes.child(parent, name)
@@ -95,14 +95,14 @@ def group_of(path: str) -> str:
 
 
 def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> list[str]:
-    """Raise ``RefusedError`` where the backup was made of another cluster. Returns what remains open, in words."""
+    """Raise ``RefusedError`` where the backup was made of another cluster. Returns warnings."""
     if not backup.cluster.is_same(cluster):
         raise RefusedError(
             f"{path} was made of another cluster, {_called(backup.cluster)}; this is {_called(cluster)}",
             "connect to that one",
         )
     if backup.cluster.id is None and backup.cluster.made is None and (cluster.id or cluster.made):
-        return [f"{path} does not tell which cluster it was made of: it is taken for this one, whose address it has"]
+        return [f"{path} names no cluster: zkgroup assumes this one, which has the same address"]
     return []
 
 
@@ -179,7 +179,7 @@ def _publish(text: bytes, path: Path) -> None:
 
 
 def read(path: Path) -> Backup:
-    """Read a backup. Raises ``UsageError`` for what is none."""
+    """Read a backup. Raises ``UsageError`` for other files."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)

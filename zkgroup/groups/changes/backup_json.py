@@ -152,7 +152,7 @@ def _encode_bytes(data: bytes | None) -> tuple[str | None, bytes | None]:
 
 
 def decode(data: bytes) -> Backup:
-    """The content of a file. Raises ``ValueError`` for what is no backup, with the path of what is wrong."""
+    """The content of a file. Raises ``ValueError`` for other files, with the JSON path of the fault."""
     try:
         file = msgspec.json.decode(data, type=_File)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

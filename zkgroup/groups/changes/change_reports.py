@@ -1,6 +1,6 @@
 """Reports of a change that ended early: refused, failed, cut off, or interrupted by a signal.
 
-What may be written is never reported as unwritten: a transaction whose answer was lost is reported by itself. An
+An offset that may be written is never reported as unwritten: a transaction whose answer was lost is reported by itself. An
 interruption (``KeyboardInterrupt``, and whatever else is no ``Exception``) carries it as a ``Notice``, which is shown
 where the process ends.
 """
@@ -39,14 +39,13 @@ def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
     """The error where it is unknown what Kafka has of a group: a change, or a saved file, could be of one half
     alone."""
     error.message = f"whether group {group} has offsets in Kafka is not known: {error.message}"
-    error.add_remedy("--store zookeeper leaves Kafka alone")
+    error.add_remedy("give --store zookeeper to leave Kafka alone")
     return error
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What became of the writes. ``already`` had their wanted value before; of ``doubtful`` it could not be found out
-    whether they are written."""
+    """The outcome of the writes. ``already`` had their target before; whether ``doubtful`` are written is unknown."""
 
     written: tuple[TopicPartition, ...] = ()
     unwritten: tuple[TopicPartition, ...] = ()
@@ -75,7 +74,7 @@ class WriteReport:
 
 
 class WriteRefusedError(RefusedError):
-    """Refused: the group is active, or offsets have changed. ``report``: what was written before."""
+    """Refused: the group is active, or offsets have changed. ``report``: the offsets written before."""
 
     def __init__(self, message: str, remedy: Remedy | None, report: WriteReport) -> None:
         super().__init__(message, remedy)
@@ -83,7 +82,7 @@ class WriteRefusedError(RefusedError):
 
 
 class WriteFailedError(ZkgroupError):
-    """A server did not let us, or went away. ``report``: what is known to be written."""
+    """A server refused, or went away. ``report``: the offsets that are known to be written."""
 
     def __init__(self, message: str, remedy: Remedy | None, report: WriteReport, exit_code: int) -> None:
         super().__init__(message, remedy)
@@ -93,7 +92,7 @@ class WriteFailedError(ZkgroupError):
 
 @contextmanager
 def reported(report_of: Reporter) -> Iterator[None]:
-    """Add a report of ``report_of`` to whatever ends the writing early."""
+    """Add a report of ``report_of`` to an error or interruption."""
     try:
         yield
     except ZkgroupError as error:
@@ -110,8 +109,7 @@ def reported(report_of: Reporter) -> Iterator[None]:
 
 
 class Reporter:
-    """A writer of offsets of ``group`` that knows how far it has come. Whether what is ``_under_way`` is done is not
-    known."""
+    """A writer of offsets of ``group`` that knows its progress. The outcome of those ``_under_way`` is unknown."""
 
     group: str
     where: str = ""
@@ -133,7 +131,7 @@ class Reporter:
 
 @contextmanager
 def after(what: str, remedy: Remedy | str | None = None) -> Iterator[None]:
-    """Add to whatever ends this early ``what`` is done by then, and how to go on. A failed verification says so
+    """Add to an error or interruption ``what`` is done by then, and how to go on. A failed verification says so
     itself."""
     try:
         yield
@@ -149,7 +147,7 @@ def after(what: str, remedy: Remedy | str | None = None) -> Iterator[None]:
 
 
 def note(stop: BaseException, what: str, remedy: Remedy | str | None = None) -> None:
-    """Let an interruption carry what is done by then."""
+    """Add a note of ``what`` is done to an interruption."""
     if not isinstance(stop, Exception):
         add_notice(stop, Notice(what, as_remedy(remedy)))
 
@@ -160,5 +158,5 @@ def named(partitions: Iterable[TopicPartition]) -> str:
 
 
 def describe_zookeeper_done(count: int) -> str:
-    """What is done where only Kafka's half of a change is not."""
+    """The offsets that are written where only Kafka's half of a change is not."""
     return "the 1 offset in ZooKeeper is written" if count == 1 else f"all {count} offsets in ZooKeeper are written"

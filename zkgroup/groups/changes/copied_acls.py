@@ -1,8 +1,8 @@
 """Which access lists the nodes of a copied group get: each that of the node that it is made of.
 
-A copy of a protected group must not be open, and what is gone on with after an interruption must be as if it had been
-done in one go: so whether the other group is there already does not count. ``--zookeeper-acl``, or a profile, says
-otherwise; nodes that are there already keep theirs.
+A copy of a protected group must not be open. A copy that was interrupted and goes on must be like one that was not: so
+it does not matter whether the other group exists. ``--zookeeper-acl``, or a profile, sets another list; nodes that
+exist keep theirs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
 
 @dataclass(frozen=True, slots=True)
 class CopiedLists:
-    """``lists``: of nodes that are to be made, by their paths; what is not among them gets the list that was asked for,
-    or that of the node above. ``warnings``: of the plan."""
+    """``lists``: of nodes that are to be made, by their paths; other nodes get the list that was asked for, or that
+    of the node above. ``warnings``: of the plan."""
 
     lists: Lists = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -46,9 +46,9 @@ def copied_lists(
     renaming: bool,
 ) -> CopiedLists:
     """The lists for offsets of ``partitions`` that are copied from ``source`` to the group ``to``, whose nodes are
-    ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where not everybody may use them.
+    ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where they are not open.
 
-    Raises ``RefusedError`` where a list is hidden, or would keep these credentials from making what is below.
+    Raises ``RefusedError`` where a list is hidden, or would keep these credentials from making nodes below.
     """
     there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
     keys, settings = list(partitions), registry.settings
@@ -68,11 +68,11 @@ def copied_lists(
         return CopiedLists(warnings=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
     warnings = []
     if closed:
-        who = f"group {to} gets" if target is None else f"new nodes of group {to} get"
+        subject = f"group {to} gets" if target is None else f"new nodes of group {to} get"
         those = "lists" if len(closed) > 1 else "list"
-        warnings.append(f"{who} the access {those} of group {source.group}: {_describe(closed)}")
+        warnings.append(f"{subject} the access {those} of group {source.group}: {_describe(closed)}")
     if opened := _opened(registry, found, there):
-        warnings.append(f"{listed(opened)} will be open to everybody, as in group {source.group}, unlike what is above")
+        warnings.append(f"{listed(opened)} will be open to all clients, as in group {source.group}, unlike the nodes above")
     return CopiedLists(found, tuple(warnings))
 
 
@@ -94,7 +94,7 @@ def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -
 def _why_not_theirs(
     closed: Sequence[tuple[Acl, ...]], settings: ZooKeeperSettings, group: str, to: str, *, hidden: bool
 ) -> tuple[str, ...]:
-    """What a plan says where a list was asked for, and the lists of ``group``, ``closed`` or not shown, are others."""
+    """The warnings where a list was asked for, and the lists of ``group``, ``closed`` or not shown, are others."""
     those = "those" if len(closed) != 1 else "that"
     warning = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
     if hidden:
@@ -130,8 +130,8 @@ def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renamin
 
 
 def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_pieces: bool) -> None:
-    """Raise ``RefusedError`` where a node's list keeps us from what is to come below it. What comes in several pieces
-    would get stuck half way: there a list must be known to let us go on."""
+    """Raise ``RefusedError`` where a node's list keeps these credentials from making nodes below it. A copy in several
+    pieces would stop half way: there a list must surely permit it."""
     stuck: list[str] = []
     doubtful: list[str] = []
     for path, acl in lists.items():

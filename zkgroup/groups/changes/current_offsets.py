@@ -96,8 +96,8 @@ class OffsetReader:
             other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
             (snapshot,) = self._reader(other, Selection(), logs=False).read([self._group])
             if snapshot.offset_topics[other]:
-                return f"it has some{in_store(other)}: see --store"
-        return "there is nothing to save, or to move unless --topic names new topics"
+                return f"give --store {other}: it has some there"
+        return "name new topics with --topic to give it offsets"
 
 
 def _check_readable(snapshot: GroupSnapshot, selection: Selection, refusal: type[ZkgroupError]) -> None:

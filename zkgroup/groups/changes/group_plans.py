@@ -1,4 +1,4 @@
-"""Plans of what is done to whole groups, pure: copying offsets to another group, deleting."""
+"""Plans of changes to whole groups, pure: copying offsets to another group, deleting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan_copy(
     source: Mapping[TopicPartition, StoredOffset] | Mapping[TopicPartition, KafkaOffset],
     target: Mapping[TopicPartition, StoredOffset] | Mapping[TopicPartition, KafkaOffset],
 ) -> list[OffsetChange]:
-    """What copying the ``source`` group's offsets in one store to the ``target`` group does, in order."""
+    """The rows of copying the ``source`` group's offsets in one store to the ``target`` group, in order."""
     rows = []
     for key in sorted(source):
         one, seen = source[key], target.get(key)
@@ -57,7 +57,7 @@ def plan_group_copy(
     overwrite: bool = False,
     is_rename: bool = False,
 ) -> Plan:
-    """What copying ``source`` to ``target``, perhaps nowhere yet, does, partition by partition, ZooKeeper first.
+    """The plan of copying ``source`` to ``target``, which need not exist: partition by partition, ZooKeeper first.
     ``overwrite``: also over offsets of the target that differ. ``is_rename``: the source is deleted after.
 
     Raises ``NotFoundError`` for a topic that ``source`` has no offsets of.
@@ -97,7 +97,7 @@ def _store_of(stores: Iterable[OffsetStore]) -> Store:
 def _lost_by_rename(source: WholeGroup, rows: Sequence[OffsetChange]) -> list[RefusedError]:
     unreadable = [f"{row.key} in {row.store}" for row in rows if row.problem == "unreadable"]
     if unreadable:
-        message = f"offsets of group {source.group} that nobody can read would be lost: {', '.join(unreadable[:5])}"
+        message = f"unreadable offsets of group {source.group} would be lost: {', '.join(unreadable[:5])}"
         return [RefusedError(message, "reset them, or delete them, first")]
     return [] if rows else refuse_foreign(source.tree, "leave the group to that client, which knows it by this name")
 
@@ -107,7 +107,7 @@ _RENAME_OTHERWISE: Final = "choose another name, or delete these offsets first"
 
 
 def find_conflict(to: str, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
-    """The error for what the group ``to`` has and would lose; None where that is nothing."""
+    """The error for offsets that the group ``to`` would lose; None where there are none."""
     differing = [f"{row.key} in {row.store} ({row.note})" for row in rows if row.problem == "conflict"]
     if not differing:
         return None
@@ -160,7 +160,7 @@ def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffs
 def plan_group_deletion(
     found: WholeGroup, command: str = "delete-group", *, note: str = "deleted, too", foreign: bool = True
 ) -> Plan:
-    """All that the group has, in the stores that are meant. ``note``: what becomes of other clients' nodes.
+    """The deletion of all that the group has, in the given stores. ``note``: what happens to other clients' nodes.
     ``foreign``: also where nothing else would be lost."""
     rows = tuple(plan_delete(found.tree, found.kept))
     return Plan(

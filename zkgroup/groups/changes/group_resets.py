@@ -1,4 +1,4 @@
-"""Plans of resets: reads what a reset or an undo depends on, and hands it to the pure functions of ``reset_plan``."""
+"""Plans of resets and undos: reads the group and its logs, and calls the pure functions of ``reset_plan``."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ from zkgroup.text import counted, listed
 def plan_group_reset(
     applier: Applier, group: str, target: Target, selection: Selection, store: Store | None = None
 ) -> Plan:
-    """What a reset would do. Without ``store``, where the group keeps its offsets.
+    """The plan of a reset. Without ``store``, in the stores where the group keeps its offsets.
 
-    Raises ``NotFoundError`` for what does not exist, ``UnreachableError`` where a server or a log cannot be asked.
+    Raises ``NotFoundError`` for a group, topic or partition that does not exist, ``UnreachableError`` where a server or
+    a log cannot be asked.
     """
     reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
     current = reader.read(selection, store, needs_logs=target.kind != "current")
@@ -63,7 +64,7 @@ def plan_group_reset(
     go_on = NOT_AGAIN if is_shift else GO_ON
     if target.from_now:
         moment = datetime.fromtimestamp(target.value / 1000, UTC).isoformat(timespec="milliseconds")
-        go_on = f"to go on, run it with --to-datetime {moment} instead: what is in place stays"
+        go_on = f"to go on, run it with --to-datetime {moment} instead: offsets in place stay"
     return replace(_plan_of(current, rows), warnings=warnings, go_on=go_on, is_shift=is_shift)
 
 
@@ -79,7 +80,7 @@ def plan_group_undo(
     """The plan that restores a backup, or only what of it is in ``scope`` and ``store``. ``nodes_too``:
     the caller restores its nodes.
 
-    Raises ``UsageError`` for what is no backup, ``RefusedError`` for one of another group or cluster.
+    Raises ``UsageError`` for a file that is no backup, ``RefusedError`` for one of another group or cluster.
     """
     backup = backups.read(path)
     if backup.nodes and not backup.offsets and not nodes_too:
@@ -91,7 +92,7 @@ def plan_group_undo(
         if (store is None or offset.store in stores_of(store)) and (scope is None or scope.has(offset.partition))
     ]
     if not offsets:
-        raise UsageError(f"{path} has no offsets that are meant", "see --topic and --store")
+        raise UsageError(f"{path} has no offsets in this scope", "check --topic and --store")
     kept = {offset.store for offset in offsets}
     current = OffsetReader(applier.registry, applier.brokers, group, applier.timeout).read(
         Selection(listed=frozenset(offset.partition for offset in offsets), gone=True),
@@ -128,7 +129,7 @@ def _refuse_conflicts(conflicts: Sequence[str], path: Path, *, nodes_too: bool) 
         return ()
     if nodes_too:
         message = f"the group has offsets in Kafka: {listed(conflicts)}"
-        return (RefusedError(message, "--store zookeeper leaves them alone"),)
+        return (RefusedError(message, "give --store zookeeper to leave them alone"),)
     return (
         RefusedError(
             f"offsets have moved since {path} was written: {listed(conflicts)}",
@@ -144,7 +145,7 @@ def check_origin(applier: Applier, file: OffsetFile) -> None:
         if here is not None and other.differs(here):
             raise RefusedError(
                 f"{file.name} is of another cluster{other.description}; this is {here.connect}{here.description}",
-                "its offsets mean other messages there: --same-logs if both have the same logs",
+                "give --same-logs if both clusters have the same logs; else its offsets mean other messages",
             )
 
 

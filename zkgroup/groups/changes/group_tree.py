@@ -1,6 +1,6 @@
 """All nodes of groups, foreign ones included.
 
-Read level by level, pipelined, for many groups at one go. Nothing is created. What vanishes meanwhile counts as gone.
+Read level by level, pipelined, for many groups at once. Nothing is created. A node that vanishes meanwhile is gone.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class GroupTree:
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """The nodes that neither consumers nor zkgroup make, such as the state of Storm's spout: nobody here knows what
-        they are for."""
+        """The nodes that neither consumers nor zkgroup make, such as the state of Storm's spout."""
         return tuple(node.path for node in self.nodes if not self._is_known(node.path))
 
     def _is_known(self, path: str) -> bool:
@@ -97,7 +96,7 @@ class GroupTree:
 
     @property
     def export(self) -> bytes:
-        """What an unfinished export has left in the group; empty where there is none."""
+        """The data of an unfinished export's node; empty where there is none."""
         path = znodes.export_state(self.group)
         return next((node.data for node in self.nodes if node.path == path), b"")
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class CandidateGroup:
     """A group that a pattern or a backup means. ``znodes``: how many it has, or is to get; ``last_change``: in
     milliseconds since 1970; where that is not known, the earliest moment by which it had surely happened. ``barred``:
-    it would go, but for what these credentials may not read of it; ``note`` says what."""
+    it would go, but for what these credentials may not read of it; ``note`` names it."""
 
     group: str
     state: Literal["active", "inactive", "broken"]
@@ -63,7 +63,7 @@ def find_inactive_groups(
     *,
     foreign: bool = False,
 ) -> list[CandidateGroup]:
-    """Which of these groups may go: those that nobody works for, and whose nodes all changed last more than
+    """Which of these groups may go: inactive ones, whose nodes all changed last more than
     ``older_than`` milliseconds before ``now``. ``in_kafka``: the groups that are in Kafka, too, each with its members
     there, or with why they are not known. ``foreign``: also those that have nothing but nodes of another client.
 
@@ -108,7 +108,7 @@ def _judge(
     elif tree.last_change is not None and now - tree.last_change < older_than:
         note = "changed too recently"
     elif left_at is not None and now - left_at < older_than:
-        note = "somebody may have left it too recently: when is not known"
+        note = "a member may have left too recently: the time is unknown"
     elif tree.is_foreign and not foreign:
         (note,) = foreign_note(tree.foreign, "all that would be lost")
     barred = note is None and bool(tree.unreadable)
@@ -193,7 +193,7 @@ def _members_in_kafka(
         described = coordinators.members(sorted(set(names).intersection(listed_names.names)))
     except ZkgroupError as error:
         error.message = f"which groups have members in Kafka is not known: {error.message}"
-        error.add_remedy("--store zookeeper does not ask for them")
+        error.add_remedy("give --store zookeeper to skip that check")
         raise
     return {
         group: ZkgroupError(found) if isinstance(found, str) else [member.member for member in found]
@@ -218,9 +218,9 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
 def check_access(
     registry: Registry, rows: Iterable[CandidateGroup], trees: Mapping[str, GroupTree]
 ) -> tuple[list[CandidateGroup], dict[str, ZkgroupError]]:
-    """The rows once more, with what access lists say, and the groups that would be left therefore, each with the
+    """The rows once more, with notes from access lists, and the groups that would be left therefore, each with the
     error to be expected: one that no backup can hold is kept, barred; one that these credentials may surely not delete
-    has a note, as ZooKeeper has the last word. The lists of all nodes are read at one go. Raises ``UnreachableError``.
+    has a note, as ZooKeeper decides. The lists of all nodes are read at once. Raises ``UnreachableError``.
     """
     rows = list(rows)
     going = [trees[row.group] for row in rows if row.action == "delete"]

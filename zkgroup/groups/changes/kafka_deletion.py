@@ -1,8 +1,8 @@
-"""Deleting what Kafka keeps of a group, as safely as that can be done there.
+"""Deleting a group in Kafka, as safely as Kafka admits.
 
-The coordinator refuses while the group has members, and deletes all of it at one go; a request cannot name the offsets
-that the deletion is based on. So they are read again just before. What remains is the time between that answer and the
-deletion, some milliseconds, in which a commit by no member would be deleted unseen.
+The coordinator refuses a deletion while the group has members, and deletes all offsets at once. A request cannot name
+the offsets that the deletion is based on: zkgroup reads them again just before. A commit without a member in the
+milliseconds between is deleted unseen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zkgroup.groups.changes.plan import Source
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
 
-_LOOK: Final = Remedy("the backup has what it was; see what is there", ("list-groups",))
+_CHECK_GROUPS: Final = Remedy("see which groups are left; the backup has the deleted offsets", ("list-groups",))
 
 
 def check_unmoved(coordinators: Coordinators, source: Source) -> None:
@@ -35,15 +35,15 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
     if changed := _changed(planned, there):
         raise RefusedError(
             f"offsets of group {source.group} in Kafka have changed since the plan was made: {listed(changed)}",
-            "find out who commits for the group, then plan again",
+            "find the client that commits for the group, then plan again",
         )
 
 
 def remove_from_kafka(
     settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, guard: Guard | None = None
 ) -> None:
-    """Delete the group and its offsets, which must be as ``planned``; ``guard`` is asked before. What is gone already
-    is no matter. ``timeout`` (seconds) is for a broker's answer.
+    """Delete the group and its offsets, which must be as ``planned``; ``guard`` is called before. A group
+    that is gone already is no error. ``timeout`` (seconds) is for a broker's answer.
 
     Raises ``RefusedError`` where the guard refuses, the group has members, or an offset has moved since the plan;
     or brokers delete no groups; ``VerificationError`` where the group has offsets again at once.
@@ -57,20 +57,20 @@ def remove_from_kafka(
         coordinators.delete(group)
     except UnreachableError as error:
         error.message += f"; whether group {group} is deleted in Kafka is not known"
-        error.add_remedy(_LOOK)
+        error.add_remedy(_CHECK_GROUPS)
         raise
-    with after(f"group {group} is deleted in Kafka, which was not verified", _LOOK):
+    with after(f"group {group} is deleted in Kafka, which was not verified", _CHECK_GROUPS):
         again = coordinators.side(group)
     if again.offsets:
         found = listed([str(key) for key in sorted(again.offsets)])
         raise VerificationError(
             f"group {group} is deleted in Kafka, and has offsets there again: {found}",
-            "find out who commits for it; the backup has what it was",
+            "find the client that commits for it; the backup has the deleted offsets",
         )
 
 
 def _changed(before: Mapping[TopicPartition, KafkaOffset], now: Mapping[TopicPartition, KafkaOffset]) -> list[str]:
-    """What would be lost, in words. An offset that is gone, as they expire, is no loss."""
+    """The offsets that would be lost, as text. An offset that is gone, as they expire, is no loss."""
     found = []
     for key in sorted(now):
         if before.get(key) != now[key]:

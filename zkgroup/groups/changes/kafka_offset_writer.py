@@ -1,10 +1,9 @@
-"""Writing offsets that a group keeps in Kafka, as safely as that can be done there.
+"""Writing a group's offsets to Kafka, as safely as Kafka admits.
 
-Kafka knows no compare-and-set. What it does know: a commit by nobody (no member, generation −1) is refused while the
-group has members there, by the coordinator itself. Against other tools that commit in the same way the offsets are
-read again just before; what remains is the time between that answer and the commit, some milliseconds, in which another
-commit would be overwritten unseen. Members of the old consumer that keep their offsets in Kafka are unknown there: a
-``guard`` looks for them in ZooKeeper before every piece.
+Kafka has no compare-and-set. The coordinator refuses a commit without a member (generation −1) while the group has
+members there. Against other tools that commit without a member zkgroup reads the offsets again just before: a commit in
+the milliseconds between is overwritten unseen. Kafka does not know members of the old consumer that keep their offsets
+there: a ``guard`` searches ZooKeeper for them before every piece.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from zkgroup.text import listed
 #: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
 PIECE: Final = 1000
 
-#: Raises ``RefusedError`` where somebody works for the group that is not seen in Kafka.
+#: Raises ``RefusedError`` where the group has members that Kafka does not know.
 Guard: TypeAlias = Callable[[], object]
 
 
@@ -38,14 +37,14 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
         noun = "member" if len(members) == 1 else "members"
         names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
         raise RefusedError(
-            f"group {group} is active in Kafka: {noun} {names}", "stop whoever works for it, then try again"
+            f"group {group} is active in Kafka: {noun} {names}", "stop its clients, then try again"
         )
     check_complete(group, side)
 
 
 def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetChange], timeout: float) -> None:
-    """Raise as ``write_kafka_offsets``, for what it would refuse as things are: to be asked before ZooKeeper's half of
-    a change is written, since it would stay alone."""
+    """Raise as ``write_kafka_offsets``, for what it would refuse now: called before ZooKeeper's half of a
+    change is written, which would stay alone."""
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
         writing = _Writing(settings, group, writes, timeout, None, PIECE, offsets)
         try:
@@ -67,11 +66,11 @@ def write_kafka_offsets(
 ) -> WriteReport:
     """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
 
-    Everything is read before anything is written; what has its wanted value is done. ``guard`` is called before
+    Everything is read before anything is written; an offset with its target is done. ``guard`` is called before
     every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the guard refuses,
     the group has members in Kafka, an offset has moved since the plan) and ``WriteFailedError``, both with the report
-    so far, which has as ``doubtful`` what is not known. An interruption carries it as a note. ``go_on``: what to
-    do where only a part is written.
+    so far; offsets of unknown outcome are ``doubtful``. An interruption carries it as a note. ``go_on``: the remedy
+    where only a part is written.
     """
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
         writing = _Writing(settings, group, writes, timeout, guard, piece, offsets)
@@ -116,7 +115,7 @@ class _Writing(Reporter):
         return self.report()
 
     def check(self) -> None:
-        """Look at everything; write nothing."""
+        """Read and compare all offsets; write nothing."""
         self._refuse_if_active()
         self._compare(list(self._todo.values()))
 
@@ -137,7 +136,7 @@ class _Writing(Reporter):
         if changed:
             raise RefusedError(
                 f"offsets of group {self.group} in Kafka have changed since the plan was made: {listed(changed)}",
-                "find out who commits for the group, then plan again",
+                "find the client that commits for the group, then plan again",
             )
 
     def _put(self, writes: Sequence[OffsetChange]) -> None:
@@ -153,13 +152,13 @@ class _Writing(Reporter):
         except ZkgroupError as error:
             self._find_out(writes, error, self._timeout)
             raise
-        except BaseException as stop:  # interrupted: the answer decides what is reported
+        except BaseException as stop:  # interrupted: the report depends on the answer
             self._find_out(writes, stop, 0.0)
             raise
 
     def _find_out(self, writes: Sequence[OffsetChange], error: BaseException, patience: float) -> None:
-        """What became of a commit that was answered with an error, or not at all; if that cannot be found out it
-        remains in doubt. Raises ``RefusedError`` where the reason is that the group has become active."""
+        """Find out whether a commit was applied that was answered with an error, or not at all; else it remains in
+        doubt. Raises ``RefusedError`` where the reason is that the group has become active."""
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -171,7 +170,7 @@ class _Writing(Reporter):
             except ZkgroupError:
                 return  # the first error is the one to be reported
         self._done([write.key for write in writes if found[write.key] == write.target], self._written)
-        # A request that was not answered may be carried out yet: only what is seen is certain.
+        # A request that was not answered may be carried out yet: only an offset that is read is certain.
         if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):
             self._under_way = ()
             with contextlib.suppress(UnreachableError):  # the first error is the one to be reported

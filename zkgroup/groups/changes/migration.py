@@ -21,7 +21,7 @@ from zkgroup.groups.snapshot.tables import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import listed
 
-#: What counts where the store that is written to is ahead.
+#: Which offset counts where the store that is written to is ahead.
 Take: TypeAlias = Literal["source", "larger"]
 
 _OTHER: Final[Mapping[OffsetStore, OffsetStore]] = {"zookeeper": "kafka", "kafka": "zookeeper"}
@@ -31,7 +31,7 @@ _DAY: Final = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What a migration would do. ``offsets``: in the store they come from, with its ``warnings``."""
+    """A migration. ``offsets``: in the store they come from, with its ``warnings``."""
 
     origin: OffsetStore
     to: OffsetStore
@@ -68,14 +68,14 @@ class Migration:
         if differing:
             raise VerificationError(
                 f"group {self.plan.group} is not the same in both stores: {listed(differing, most=3)}",
-                "an active group may differ for a moment: verify it again; an inactive one is moved by migrate-group",
+                "verify it again if it is active, as it may differ for a moment; else migrate it",
             )
 
 
 def plan_migration(
     applier: Applier, group: str, to: OffsetStore, scope: Scope | None = None, take: Take | None = None
 ) -> Migration:
-    """Compare both stores, and say what becomes of each offset. Nothing is created by that.
+    """Compare both stores, and plan a target for each offset. Creates nothing.
 
     An offset outside its log is moved to the nearer end, with a note, as in a reset. Partitions that do not exist any
     more are left out, with a warning. Without ``take`` the plan is refused where the other store is ahead; unless it is
@@ -95,7 +95,7 @@ def plan_migration(
         ]
     offsets = {key: offset for key, offset in offsets.items() if meant[key].exists}
     if not offsets:
-        raise NotFoundError(f"group {group} has offsets of no partition that exists", "nothing is to move")
+        raise NotFoundError(f"group {group} has offsets of no partition that exists", "check its name and --topic")
     elsewhere = reader.read_other(origin, offsets)
     ahead = [key for key, offset in offsets.items() if elsewhere.get(key, -1) > offset]
     wanted = {
@@ -132,8 +132,8 @@ def _refusals(
     there, here = STORE_NAMES[to], STORE_NAMES[origin]
     if ahead:
         yield RefusedError(
-            f"{there} is ahead of {here} in {spans(ahead)}: somebody has committed there",
-            "find out which is right: --prefer larger keeps those, --prefer source sets them back",
+            f"{there} is ahead of {here} in {spans(ahead)}: a client has committed there",
+            "keep these with --prefer larger, or set them back with --prefer source",
         )
     if adrift:
         yield RefusedError(
@@ -144,16 +144,16 @@ def _refusals(
 
 
 def describe_retention(settings: KafkaSettings, timeout: float) -> str:
-    """How long Kafka keeps the offsets of an inactive group, in words."""
+    """For how long Kafka keeps the offsets of an inactive group, as text."""
     minutes = offsets_retention(settings, timeout)
     if minutes is None:
         kept = (
-            "the brokers do not tell for how long (offsets.retention.minutes): it is one day by default before"
-            " Kafka 2.0, and seven since"
+            "for an unknown time (offsets.retention.minutes cannot be read; by default one day before"
+            " Kafka 2.0, and seven since)"
         )
     else:
         kept = f"for {_duration(minutes)} (offsets.retention.minutes={minutes})"
-    return f"Kafka keeps offsets of a group that nobody works for, {kept}: start its consumers within that time"
+    return f"Kafka keeps offsets of an inactive group {kept}: start its consumers within that time"
 
 
 def _duration(minutes: int) -> str:

@@ -35,19 +35,20 @@ from zkgroup.text import listed
 
 _WORDS: Final = {WRITE: "written", CREATE: "given children", DELETE: "rid of children"}
 
-#: What is to be done with a node: its path, and the permission that it takes.
+#: A node's path, and the permission that the change takes there.
 Need = tuple[str, int]
 
 
 def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Need]:
-    """What it takes to write these offsets: nodes that are missing are made, and the guard makes and deletes."""
+    """The permissions that it takes to write these offsets: nodes that are missing are made, and the guard makes and deletes."""
     above = znodes.group(group)
     paths = znodes.offset_paths(group, partitions).values()
     return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
 
 
 def needs_of_removal(tree: GroupTree, *, in_pieces: bool = False) -> list[Need]:
-    """What it takes to remove these nodes; ``in_pieces``: in more than one transaction, where the guard makes nodes."""
+    """The permissions that it takes to remove these nodes; ``in_pieces``: in more than one transaction, where the guard
+    makes nodes."""
     needs = [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
     return [*needs, (znodes.group(tree.group), CREATE)] if in_pieces else needs
 
@@ -63,7 +64,7 @@ def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedErr
         results = registry.read([GetAcl(path) for path, _ in waiting])
         for (path, permission), result in zip(waiting, results, strict=True):
             if isinstance(result, Acls) and lacks(result.acl, registry.settings.auth, permission):
-                missing.append(_told(path, permission))
+                missing.append(_describe_need(path, permission))
             elif isinstance(result, Failure) and result.code is Code.NO_NODE and permission != DELETE:
                 above[path.rpartition("/")[0] or "/", CREATE] = None
         waiting = [need for need in above if need not in seen and need[0] != "/"]
@@ -74,7 +75,7 @@ def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]],
     """Which of the needs these access lists surely do not give to these credentials, each in words;
     of a node without a list here nothing is said. Pure."""
     return [
-        _told(path, permission)
+        _describe_need(path, permission)
         for path, permission in dict.fromkeys(needs)
         if path in lists and lacks(lists[path], auth, permission)
     ]
@@ -90,7 +91,7 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
     one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
     probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
     above = znodes.group(tree.group)
-    words = [_told(path, DELETE) for path in one_below]
+    words = [_describe_need(path, DELETE) for path in one_below]
     if in_pieces:  # their guard makes and deletes nodes below the group's
         probe = f"{above}/{_PROBE}"
         probes.append(Transaction((Create(probe), Delete(probe))))
@@ -128,7 +129,7 @@ def refuse_unwritable(
             raise UnreachableError("ZooKeeper went away before anything was read", "run it again once it is back")
         place = answer.index if isinstance(answer, Failure) and answer.code is Code.NO_AUTH else None
         if place is not None and place < len(some):
-            raise _refused(group, [_told(*some[place])])
+            raise _refused(group, [_describe_need(*some[place])])
         needs = needs[len(some) :]
 
 
@@ -140,7 +141,7 @@ _NO_VERSION: Final = -2
 _PROBE: Final = "zkgroup-probe"
 
 
-def _told(path: str, permission: int) -> str:
+def _describe_need(path: str, permission: int) -> str:
     return f"{path} (not to be {_WORDS[permission]})"
 
 

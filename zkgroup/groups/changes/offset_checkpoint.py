@@ -1,4 +1,4 @@
-"""A group's committed offsets as they are at one time, all of them or none: what a file of offsets is made of."""
+"""A group's committed offsets at one time, all of them or none, for a file of offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     """The committed offset of every partition that has one; of two stores the larger, where a member that reads both
     would start.
 
-    Raises ``ZkgroupError`` where one cannot be read, since it would be missing without a word, and ``NotFoundError``
+    Raises ``ZkgroupError`` where one cannot be read, since it would be missing silently, and ``NotFoundError``
     where nothing is committed.
     """
     found: dict[TopicPartition, int] = {}
@@ -40,6 +40,6 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     if not found:
         raise NotFoundError(
             f"group {group} has no committed offsets that are meant",
-            f"nothing was saved: 'offsets {group}' shows what it has, --topic and --store what is meant",
+            f"see its offsets with 'offsets {group}', and check --topic and --store",
         )
     return found

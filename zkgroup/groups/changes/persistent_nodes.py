@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy
 from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
@@ -20,6 +20,7 @@ from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
 from zkgroup.protocol.operations import Create, Delete
+from zkgroup.shell_commands import group_command
 from zkgroup.text import listed
 
 _PARTITION: Final = re.compile(r"(?:[0-9]+-)?([0-9]{1,9})", re.ASCII)
@@ -43,7 +44,7 @@ def plan_release(
 ) -> tuple[list[ReleaseRow], Plan]:
     """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session owns.
 
-    Raises ``NotFoundError`` for what has none, ``RefusedError`` for ephemeral nodes, for nodes that cannot be
+    Raises ``NotFoundError`` for topics and members without one, ``RefusedError`` for ephemeral nodes, for nodes that cannot be
     read, and for a member that is alive.
     """
     registered = read_tree(registry, group, [znodes.ids(group)])
@@ -135,7 +136,7 @@ def _no_such_owner(
 ) -> NotFoundError | RefusedError:
     if not live:
         return NotFoundError(
-            f"group {group} has no owner node of {topic} there that outlives its session", "owners shows who owns what"
+            f"group {group} has no owner node of {topic} there that outlives its session", Remedy("see the owners", group_command("owners", group))
         )
     key, node = live[0]
     return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)

@@ -21,7 +21,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Delete
 
 #: How to go on where an offset that is written is not written again.
-GO_ON: Final = "run it again to go on: what is in place stays"
+GO_ON: Final = "run it again to go on: offsets in place stay"
 
 #: ``unreadable``: the source's offset is not readable, so that nothing is written. ``conflict``: the write replaces an
 #: offset that differs. ``left``: an undo cannot restore what there was.
@@ -33,8 +33,8 @@ class OffsetChange:
     """One partition's offset in one store: what it is (``current``) and what it becomes (``target``).
 
     ``current`` None: there is no readable offset. ``target`` None: there is to be none, or, with ``stays``, nothing is
-    written. ``seen``: what the plan is based on, None where there is nothing. ``raw``: the bytes that the znode is to
-    hold instead of ``target``. ``metadata``: what Kafka is to keep with the offset.
+    written. ``seen``: the offset that the plan is based on, None without one. ``raw``: the bytes that the znode is to
+    hold instead of ``target``. ``metadata``: that of the commit in Kafka.
     """
 
     store: OffsetStore
@@ -60,7 +60,7 @@ class OffsetChange:
 
     @property
     def data(self) -> bytes | None:
-        """What the znode is to hold; None where it is to be deleted."""
+        """The znode's bytes after the change; None where it is to be deleted."""
         if self.raw is not None:
             return self.raw
         return None if self.target is None else znodes.encode_offset(self.target)
@@ -77,7 +77,7 @@ class OffsetChange:
 
     @property
     def is_legible(self) -> bool:
-        """Whether every member can read what is there."""
+        """Whether every member can read the offset."""
         defect = self.stored is not None and self.stored.defect
         return self.seen is None or not (self.seen.error or defect)
 
@@ -96,7 +96,7 @@ class OffsetChange:
 
     @property
     def saved(self) -> SavedOffset:
-        """What a backup holds of it."""
+        """The offset as it is in a backup."""
         metadata = self.seen.metadata if isinstance(self.seen, KafkaOffset) else ""
         return SavedOffset(self.store, self.key, self.current, self.target, self.stored_data, metadata, self.raw)
 
@@ -134,10 +134,10 @@ class Plan:
     """A change of ``group`` by ``command``. ``store``: where the group is, or is to be.
 
     ``exists``: the group was there. ``refusals``: why it is not applied. ``undone``: the backup that it restores.
-    ``go_on``: what to do where only a part is written. ``acls``: of znodes that are to be created. ``partitions``: the
+    ``go_on``: the remedy where only a part is written. ``acls``: of znodes that are to be created. ``partitions``: the
     partitions with their logs, where targets are checked against them. ``removal``: nodes that go after the offsets are
-    written. ``in_kafka``: what Kafka deletes of the group. ``source``: where the offsets come from, if that must not
-    change before they are written. ``is_shift``: a second run moves again what is written.
+    written. ``in_kafka``: the group that Kafka deletes. ``source``: where the offsets come from, if that must not
+    change before they are written. ``is_shift``: a second run would move the offsets again.
     """
 
     command: str
@@ -184,5 +184,5 @@ class Plan:
 
 
 def saved_offsets(rows: Iterable[OffsetChange]) -> tuple[SavedOffset, ...]:
-    """What a backup holds of these rows."""
+    """These rows as they are in a backup."""
     return tuple(row.saved for row in rows if row.moves)

@@ -43,7 +43,7 @@ from zkgroup.text import listed
 
 
 class GroupActiveError(RefusedError):
-    """Refused because somebody works for the group. ``members`` are those registered, ``holders`` what else lives;
+    """Refused because the group is active. ``members`` are registered, ``holders`` are other owners and exports, as text;
     ``exporting``: an export runs."""
 
     def __init__(self, group: str, members: Sequence[str], holders: Sequence[str], *, exporting: bool = False) -> None:
@@ -52,7 +52,7 @@ class GroupActiveError(RefusedError):
             noun = "member" if len(members) == 1 else "members"
             parts.append(f"{noun} {listed([_with_host(group, member) for member in members])}")
         parts += holders
-        super().__init__(f"group {group} is active: {'; '.join(parts)}", "stop whoever works for it, then try again")
+        super().__init__(f"group {group} is active: {'; '.join(parts)}", "stop its clients, then try again")
         self.group = group
         self.members = tuple(members)
         self.holders = tuple(holders)
@@ -61,7 +61,7 @@ class GroupActiveError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A group that was seen without life. Nodes are None where there is none."""
+    """An inactive group. Nodes are None where there is none."""
 
     group: str
     exists: bool
@@ -109,7 +109,7 @@ def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard
     ]
     _, there, node, acl, members, topics, *exporting = registry.read(ops)
     registered = _children(ids, members)
-    # What registered members own goes without saying.
+    # Owners that are registered members need no line of their own.
     holders = [] if registered else _live_owners(registry, group, _children(owners, topics))
     if isinstance(exporting[2], Node):
         holders.append(f"an export{_exporter(exporting[2])}")
@@ -158,10 +158,10 @@ def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[
 def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
     error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
     noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
-    error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no session owns what no client will remove"
+    error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no client removes such a node"
     names = [word for path in paths for word in ("--member", path.rpartition("/")[2])]
     releasing = group_command("release-owners", group, *names, "--execute")
-    error.remedy = Remedy("make sure that nobody works under that name, then remove what it has left", releasing)
+    error.remedy = Remedy("make sure that no client uses that name, then remove its registration", releasing)
     return error
 
 
@@ -172,7 +172,7 @@ def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[
         raise _not_known(tree.unreadable[0])
     owned = Counter((node.text, node.stat.owner) for node in tree.nodes if node.stat.owner)
     owners = [
-        f"{name or 'somebody'} (session {session_text(session)}, {count})" for (name, session), count in owned.items()
+        f"{name or 'an unnamed owner'} (session {session_text(session)}, {count})" for (name, session), count in owned.items()
     ]
     return [f"partitions are owned by {listed(owners)}"] if owners else []
 
@@ -194,7 +194,7 @@ def _export_parent(group: str) -> str:
 
 
 def decode_exporter(data: bytes) -> dict[str, object] | None:
-    """What an export's lock says of its holder (``host``, ``pid`` and more); None where it says nothing of the kind."""
+    """The process in an export's lock (``host``, ``pid`` and more); None where it names none."""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:

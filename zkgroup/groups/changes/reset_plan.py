@@ -1,4 +1,4 @@
-"""The plan of a reset, pure: what a group's offsets are, where they are to be, and what should be said about it.
+"""The plan of a reset, pure: a group's offsets, their targets, and warnings.
 
 Targets are those of KIP-122 (Kafka's ``kafka-consumer-groups --reset-offsets``). An offset outside the log is moved to
 its nearer end, with a note: a member that finds its offset out of range goes where ``auto.offset.reset`` says, which by
@@ -23,7 +23,7 @@ from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import are, counted
 
 #: How to go on with a shift, which would move once more what is written.
-NOT_AGAIN: Final = "do not just run it again, which would shift once more what is written: --undo the backup first"
+NOT_AGAIN: Final = "do not just run it again, which would shift the written offsets once more: --undo the backup first"
 NOT_AGAIN_IN_ZOOKEEPER: Final = NOT_AGAIN.replace(" first", " with --store zookeeper first")
 
 Kind: TypeAlias = Literal["earliest", "latest", "offset", "current", "shift", "time", "file"]
@@ -154,7 +154,7 @@ def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> 
     if start is None or end is None:
         raise UnreachableError(
             f"the log of {partition.name} is not known: {partition.log_error or 'it was not asked for'}",
-            "nothing is planned beyond what can be checked: mend it, or leave the partition out with --topic",
+            "mend it, or leave the partition out with --topic",
         )
     if wanted == "earliest":
         return start
@@ -174,7 +174,7 @@ def plan_undo(
     undos: Sequence[SavedOffset],
     partitions: Mapping[TopicPartition, GroupPartition],
 ) -> tuple[OffsetChange, ...]:
-    """Rows that restore a backup, in range or not, byte by byte; ``find_moved`` says what is in the way."""
+    """Rows that restore a backup, in range or not, byte by byte; ``find_moved`` finds conflicts."""
     rows = []
     for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
         partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
@@ -261,8 +261,8 @@ def find_out_of_range(
 
 
 def commands_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
-    """The commands that bring these, and no others, to the nearer ends of their logs. What was asked for is no such
-    command: it would shift the rest once more, or put back what is out of range."""
+    """The commands that bring these, and no others, to the nearer ends of their logs. The original command
+    would shift the rest once more, or put back offsets that are out of range."""
     meant: dict[tuple[str, Store], dict[str, set[int]]] = {}
     homes: dict[tuple[str, TopicPartition], list[OffsetStore]] = {}
     for one in passed:
@@ -287,7 +287,7 @@ def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
 
 
 def describe_left(group: str, rows: Iterable[OffsetChange]) -> str | None:
-    """What an undo leaves as it is, though it was otherwise before, in words; None where that is nothing."""
+    """The offsets that an undo cannot restore, as text; None where there are none."""
     left = [row.key for row in rows if row.problem == "left"]
     if not left:
         return None
@@ -308,14 +308,14 @@ def warn_of_larger_offsets(
         return []
     other = STORE_NAMES["kafka" if store == "zookeeper" else "zookeeper"]
     what = f"{other} has larger offsets of {spans(larger)}, where members that commit to both would start"
-    return [f"{what}: see --store both"]
+    return [f"{what}: give --store both to move both"]
 
 
 def check_bounds(target: Target) -> Target:
     """Raise ``UsageError`` for numbers that are no offset."""
     if target.kind == "offset" and not 0 <= target.value < 2**63:
         raise UsageError(
-            f"{target.value} is no offset", "offsets are numbers from 0; see --to-earliest and --to-latest"
+            f"{target.value} is no offset", "give a number from 0, or --to-earliest or --to-latest"
         )
     if target.kind == "shift" and abs(target.value) >= 2**63:
         raise UsageError(f"{target.value} is beyond every log", "give a smaller number")

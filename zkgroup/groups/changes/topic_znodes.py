@@ -1,5 +1,5 @@
-"""What a group has of some topics, or of some of their partitions, to be removed: its nodes there, and what stays in
-Kafka, which deletes groups as a whole only."""
+"""The removal of a group's nodes of some topics, or of some of their partitions. Offsets in Kafka stay, which deletes
+groups as a whole only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zkgroup.text import counted, listed
 def plan_topic_removal(
     command: str, registry: Registry, whole: WholeGroup, scope: Scope, guarding: Guarding | None = None
 ) -> Plan:
-    """The removal of what the group has of these topics in ZooKeeper, with the whole group where it has nothing else.
+    """The removal of the group's nodes of these topics in ZooKeeper, with the whole group where it has nothing else.
     ``guarding`` checks before and after a removal of topics alone. Raises as ``check_has``."""
     tree, roots = read_scope(registry, whole.group, scope)
     check_has(whole, scope, tree)
@@ -62,7 +62,7 @@ def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree,
 
 
 def and_empty_group(registry: Registry, whole: WholeGroup, tree: GroupTree) -> GroupTree:
-    """What is removed with the nodes of ``tree``: all nodes of the group where nothing is left in them, as Kafka's own
+    """The nodes that go with those of ``tree``: all nodes of the group where nothing is left in them, as Kafka's own
     tool does, unless access lists do not admit that; else those alone."""
     assert whole.tree is not None, "the group has something in ZooKeeper"
     going = {node.path for node in tree.nodes}
@@ -73,8 +73,8 @@ def and_empty_group(registry: Registry, whole: WholeGroup, tree: GroupTree) -> G
 
 
 def check_has(whole: WholeGroup, scope: Scope, tree: GroupTree) -> None:
-    """Raise ``NotFoundError`` where the group has nothing of what is meant, ``RefusedError`` where that cannot be read,
-    or is in Kafka alone."""
+    """Raise ``NotFoundError`` where the group has nothing of these topics, ``RefusedError`` where its nodes cannot be
+    read, or its offsets are in Kafka alone."""
     if tree.unreadable:
         raise RefusedError(f"group {whole.group} cannot be read: {listed(tree.unreadable)}", CREDENTIALS)
     parents = {
@@ -88,7 +88,7 @@ def check_has(whole: WholeGroup, scope: Scope, tree: GroupTree) -> None:
                 raise RefusedError(
                     f"group {whole.group} keeps its offsets of {spans(kept)} in Kafka, which deletes groups as a whole"
                     " only: nothing was removed",
-                    f"they {OFFSETS_IN_KAFKA}",
+                    OFFSETS_IN_KAFKA,
                 )
             known = sorted({key.topic for key in (*whole.stored, *whole.kept)})
             raise NotFoundError(
@@ -104,11 +104,11 @@ def staying_in_kafka(whole: WholeGroup, scope: Scope) -> list[str]:
         return []
     stay = "stays" if len(kept) == 1 else "stay"
     what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
-    return [f"{what}: they {OFFSETS_IN_KAFKA}"]
+    return [f"{what}: {OFFSETS_IN_KAFKA}"]
 
 
 def _kept(whole: WholeGroup, scope: Scope) -> list[TopicPartition]:
-    """What is meant that is in Kafka."""
+    """The offsets in scope that are in Kafka."""
     return [key for key in sorted(whole.kept) if scope.has(key)]
 
 

@@ -1,7 +1,7 @@
 """Exports of a group that are not finished, from their node ``/consumers/G/zkgroup/export``.
 
-``zkgroup.export`` documents its states. A run that is only ``planned`` binds nothing: while it is under way
-its lock shows it, and what is changed meanwhile makes its decision fail. One that is decided goes on from the group's
+``zkgroup.export`` documents its states. A run that is only ``planned`` binds nothing: its lock shows
+that it runs, and a change of the group makes its decision fail. One that is decided goes on from the group's
 offsets, and is lost with the node.
 """
 
@@ -25,7 +25,7 @@ class UnfinishedExportError(RefusedError):
 
     def __init__(self, group: str, data: bytes) -> None:
         found = _read(data)
-        super().__init__(f"an export of group {group} is unfinished: {_told(found)}", _remedy(group, found))
+        super().__init__(f"an export of group {group} is unfinished: {_describe(found)}", _remedy(group, found))
 
 
 def is_unfinished(data: bytes) -> bool:
@@ -34,8 +34,8 @@ def is_unfinished(data: bytes) -> bool:
 
 
 def describe_unfinished_export(group: str, data: bytes) -> str | None:
-    """What the node ``/consumers/G/zkgroup/export`` says of an unfinished export; None where there is none."""
-    return f"an export of group {group} is unfinished: {_told(_read(data))}" if is_unfinished(data) else None
+    """The unfinished export in the node ``/consumers/G/zkgroup/export``, as text; None where there is none."""
+    return f"an export of group {group} is unfinished: {_describe(_read(data))}" if is_unfinished(data) else None
 
 
 def _read(data: bytes) -> Mapping[str, Any]:
@@ -46,7 +46,7 @@ def _read(data: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _told(found: Mapping[str, Any]) -> str:
+def _describe(found: Mapping[str, Any]) -> str:
     state, run, output = (found.get(key) for key in ("state", "run", "output"))
     if not isinstance(state, str):
         return _UNKNOWN

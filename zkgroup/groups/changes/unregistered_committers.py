@@ -18,7 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
-#: Two of the Scala consumer's default intervals between commits, in milliseconds: what is older is no sign of life.
+#: Two of the Scala consumer's default intervals between commits, in milliseconds: an older commit is no sign of activity.
 LATELY: Final = 120_000
 #: How many times a node must have been overwritten: a single write may be an operator's.
 MIN_COMMITS: Final = 2
@@ -30,7 +30,7 @@ _POLL: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class UnregisteredCommits:
-    """Offsets that were committed lately though nobody is registered. ``age``: of the newest, in milliseconds;
+    """Offsets that were committed lately though no member is registered. ``age``: of the newest, in milliseconds;
     ``interval``: between commits of the busiest partition, on average, in milliseconds."""
 
     partitions: tuple[TopicPartition, ...]
@@ -44,7 +44,7 @@ class UnregisteredCommits:
 
     @property
     def text(self) -> str:
-        """What was seen."""
+        """The commits, as text."""
         return (
             f"offsets of {counted(len(self.partitions), 'partition')} changed {self.age / 1000:.1f} s ago, about"
             f" every {max(self.interval, 100) / 1000:.1f} s, and no member is registered"
@@ -104,8 +104,8 @@ def wait_for_commits(registry: Registry, groups: Iterable[str], seconds: float) 
         moved = [path for path, mzxid in now.items() if before.get(path) != mzxid]
         if moved:
             raise RefusedError(
-                f"somebody who is not registered commits: {listed(moved)} changed within {seconds:.0f} s",
-                "stop the consumer that does so, then try again",
+                f"an unregistered consumer commits: {listed(moved)} changed within {seconds:.0f} s",
+                "stop that consumer, then try again",
             )
 
 

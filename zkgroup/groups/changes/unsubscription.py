@@ -23,7 +23,7 @@ from zkgroup.text import listed
 def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
     """Checks that no member reads these topics; members that read others do not matter.
 
-    In a group without members the guard is that of the whole group. Otherwise it fails once somebody owns a partition
+    In a group without members the guard is that of the whole group. Otherwise it fails once a member owns a partition
     of these topics. A member that subscribes to one of them between check and transaction, and owns none yet, is
     found by another check afterwards only.
     """
@@ -50,7 +50,7 @@ def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> 
             f"group {group} is subscribed: {listed(readers)}", "stop these members, or take the topic from them, first"
         )
     unknown = [f"{one.member} ({one.error})" for one in members if one.error]
-    # What another client does not register, its owner nodes show; of one that owns nothing it is not known.
+    # Owner nodes show topics that another client does not register; those of one that owns nothing are unknown.
     unknown += [
         f"{one.member} ({one.foreign})"
         for one in members

@@ -1,4 +1,4 @@
-"""A whole group as it is in both stores, for a change of it: all its znodes, and what Kafka has."""
+"""A whole group in both stores, for a change of it: all its znodes, and its offsets and members in Kafka."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from zkgroup.text import listed
 
 @dataclass(frozen=True, slots=True)
 class WholeGroup:
-    """A group as it is. ``tree``: its nodes, None where ZooKeeper is not meant or has none; ``side``: what Kafka has of
-    it, None where that is not meant or there is nothing."""
+    """A group as it is. ``tree``: its nodes, None where ZooKeeper is not meant or has none; ``side``: the group in
+    Kafka, None where that is not meant or there is none."""
 
     group: str
     tree: GroupTree | None = None
@@ -55,8 +55,8 @@ class WholeGroup:
 
 
 def find_group(applier: Applier, group: str, store: Store | None, *, partly: bool = False) -> WholeGroup:
-    """The group, in ``store`` or wherever it is. Raises ``NotFoundError`` where it is nowhere, and, unless what is
-    in ZooKeeper will do (``partly``), ``ZkgroupError`` where Kafka does not tell what it has."""
+    """The group, in ``store`` or wherever it is. Raises ``NotFoundError`` where it is nowhere, and, unless
+    ZooKeeper's half will do (``partly``), ``ZkgroupError`` where Kafka does not answer."""
     found = read_whole_group(applier, group, store, partly=partly)
     if not found.stores:
         see = Remedy("see which groups there are", ("list-groups",))

@@ -45,14 +45,14 @@ from zkgroup.text import are, counted, listed
 log = logging.getLogger(__name__)
 
 _PROBE: Final = "zkgroup-probe"
-#: Groups that are read, and removed, at one go.
+#: Groups that are read, and removed, at once.
 BATCH: Final = 250
 
 
 def remove_nodes(
     registry: Registry, removal: ZnodeRemoval, *, piece_bytes: int = MAX_TRANSACTION_BYTES, patience: float = PATIENCE
 ) -> int:
-    """Remove the nodes; returns how many. What is gone already is no matter.
+    """Remove the nodes; returns how many. A node that is gone already is no error.
 
     Raises ``RefusedError`` where the group is active (``GroupActiveError``), where a node has changed or appeared since
     the plan, and where nodes cannot be read or we may not remove them; ``ZkgroupError`` where ZooKeeper went away. Each
@@ -95,7 +95,7 @@ def remove_groups(
             left = UnreachableError("not begun, as ZooKeeper had gone away", error.remedy)
             outcome |= {tree.group: left for tree in everything if tree.group not in outcome}
         except BaseException as stop:
-            note(stop, _of_many(steady, everything), "the backup has them all; run it again to go on")
+            note(stop, _of_many(steady, everything), "run it again to go on; the backup has them all")
             raise
     return outcome
 
@@ -238,7 +238,7 @@ class _Removal(TransactionSeries[TreeNode]):
     def _how_to_go_on(self) -> Remedy | None:
         if not self._removed and not self._under_way:
             return None
-        go_on = Remedy("the backup has them; run it again to go on, and keep the backups of all runs")
+        go_on = Remedy("run it again to go on, and keep the backups of all runs")
         inspecting = Remedy("once it can be reached, see what is there", ("list-groups",))
         return go_on.then(inspecting, "; ") if self._under_way else go_on
 
@@ -257,12 +257,12 @@ class _Removal(TransactionSeries[TreeNode]):
             raise RefusedError(f"nodes of group {self._group} cannot be read: {listed(now.unreadable)}", CREDENTIALS)
         if live_owners := now.live_owners:
             raise RefusedError(
-                f"group {self._group} is in use: a session owns {listed(live_owners)}", "find out who that is"
+                f"group {self._group} is in use: a session owns {listed(live_owners)}", "stop that client"
             )
         if changed:
             raise RefusedError(
                 f"nodes of group {self._group} have changed since the plan was made: {listed(changed)}",
-                "find out who works for the group, then plan again",
+                "find the client that changes them, then plan again",
             )
         return now
 
@@ -304,18 +304,18 @@ class _Removal(TransactionSeries[TreeNode]):
         return cost(deletion.path, self.registry.settings) * (3 if self._permanent else 1)
 
     def _put_back(self) -> str:
-        """Make again what was removed, where nobody has made it meanwhile; says what came of it."""
+        """Restore the removed nodes that are still missing; returns the outcome as text."""
         nodes = sorted(self._removed.values(), key=lambda node: node.path.count("/"))
         creates = [Create(node.path, node.data, acl=self._acls.get(node.path, OPEN)) for node in nodes]
         try:
             results = self.registry.read(creates)
         except UnreachableError as error:
-            return f"{len(nodes)} nodes were removed before, and could not be put back ({error.message})"
+            return f"{len(nodes)} nodes were removed before, and could not be restored ({error.message})"
         failed = [
             create.path
             for create, result in zip(creates, results, strict=True)
             if isinstance(result, Failure) and result.code is not Code.NODE_EXISTS
         ]
         if failed:
-            return f"{len(nodes)} nodes were removed before, of which {listed(failed)} could not be put back"
-        return f"what had been removed before, {len(nodes)} nodes, was put back"
+            return f"{len(nodes)} nodes were removed before, of which {listed(failed)} could not be restored"
+        return f"{len(nodes)} nodes that were removed before are restored"

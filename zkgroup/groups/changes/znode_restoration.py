@@ -1,4 +1,4 @@
-"""Making again what a deletion has removed, out of its backup: only nodes that are missing, none is changed."""
+"""Restoring nodes that a deletion removed, from its backup: missing nodes are created, none is changed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class DeletedGroup:
 
 
 def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[DeletedGroup]:
-    """What the backup has of each group, or only of ``group``; ``in_kafka``: it may be nothing, as offsets in Kafka are
-    meant as well.
+    """The nodes that the backup has of each group, or only of ``group``; ``in_kafka``: there may be none, as offsets in
+    Kafka are restored as well.
 
     Raises ``UsageError`` where it has no nodes, or one that lies outside its group; ``NotFoundError`` where it has
     nothing of the group.
@@ -47,9 +47,9 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
     if in_kafka and not found and group in (None, backup.group):
         return []
     if not found and not in_kafka:
-        raise UsageError("the backup has no nodes", "'reset-offsets --undo' puts offsets back")
+        raise UsageError("the backup has no nodes", "put its offsets back with 'reset-offsets --undo'")
     if group is not None and group not in found:
-        raise NotFoundError(f"the backup has nothing of group {group}", f"it has {len(found)} others")
+        raise NotFoundError(f"the backup has nothing of group {group}", f"name one of its {len(found)} groups")
     return [
         DeletedGroup(name, tuple(sorted(nodes, key=lambda node: (node.path.count("/"), node.path))))
         for name, nodes in sorted(found.items())
@@ -58,10 +58,10 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
 
 
 def describe_left_out(backup: Backup) -> list[str]:
-    """What of the backup is not restored, in words: an owner without a session would keep its
-    partition from everybody."""
+    """A warning of owner nodes that are not restored: without a session they would keep their partitions from all
+    members."""
     count = sum(_is_left_out(backup, node) for node in backup.nodes)
-    those = "without a session, which would keep their partitions from everybody"
+    those = "without a session, which would keep their partitions from all members"
     return [f"{counted(count, 'owner node')} of the backup {those}: not restored"] if count else []
 
 
@@ -72,7 +72,7 @@ def _is_left_out(backup: Backup, node: SavedNode) -> bool:
 
 
 def plan_restore(registry: Registry, lost: Iterable[DeletedGroup]) -> list[CandidateGroup]:
-    """What would be made of each group."""
+    """A row for each group, with the number of nodes that are missing."""
     wanted = list(lost)
     trees = read_trees(registry, {one.group: [znodes.group(one.group)] for one in wanted})
     return [_row(one, trees[one.group]) for one in wanted]
@@ -86,7 +86,7 @@ def _row(lost: DeletedGroup, tree: GroupTree) -> CandidateGroup:
     if not missing:
         note = "is there already"
     elif tree.nodes:
-        note = "is there in part: only what is missing is made"
+        note = "is there in part: only missing nodes are made"
     return CandidateGroup(
         lost.group,
         "active" if active else "broken" if tree.unreadable else "inactive",
@@ -114,8 +114,8 @@ def add_kafka_offsets(rows: Sequence[CandidateGroup], group: str, offsets: int) 
 
 
 def restore(registry: Registry, lost: Sequence[DeletedGroup]) -> dict[str, ZkgroupError | None]:
-    """Make what is missing; for each group None, or why it was not made: one that is refused does not stop others. An
-    interruption carries a note of how many are made."""
+    """Create missing nodes. For each group None, or the error: a group that is refused does not stop others. An
+    interruption carries a note of how many are restored."""
     outcome: dict[str, ZkgroupError | None] = {}
     with ExitStack() as opened:
         for one in lost:
@@ -130,7 +130,7 @@ def restore(registry: Registry, lost: Sequence[DeletedGroup]) -> dict[str, Zkgro
             except BaseException as stop:
                 made = sum(error is None for error in outcome.values())
                 message = f"{made} of {counted(len(lost), 'group')} are restored, group {one.group} perhaps in part"
-                note(stop, message, "run it again to go on: what is in place stays")
+                note(stop, message, GO_ON)
                 raise
             else:
                 outcome[one.group] = None

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def not_allowed(what: str, failure: Failure) -> ZkgroupError:
-    """The error for what ZooKeeper did not do: refused where credentials are missing, else failed."""
+    """The error for a failed request: refused where credentials are missing, else failed."""
     kind = RefusedError if failure.code is Code.NO_AUTH else ZkgroupError
     return kind(f"{what}: {failure.words}", CREDENTIALS)
 
@@ -40,10 +40,10 @@ class SteadyRegistry:
         self._opened = opened
 
     def read_back(self, paths: Sequence[str], patience: float | None = None) -> list[Result]:
-        """The nodes after a lost answer, such that what is not applied by then never will be.
+        """The nodes after a lost answer. A transaction that is not applied by then never will be.
 
         The request goes through the same session, if that lives: the server has then closed the old connection, or has
-        answered what came before on it. If the session is over, nothing more is taken from it. ``patience`` replaces
+        answered all earlier requests on it. If the session is over, nothing more is taken from it. ``patience`` replaces
         that of all. Raises ``UnreachableError``.
         """
         deadline = time.monotonic() + (self._patience if patience is None else patience)
@@ -95,7 +95,7 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
             self._under_way = ()
             if refused.failure.code not in CHANGED:
                 raise not_allowed(f"cannot {self.verb} {refused.path}", refused.failure) from None
-            self._count(ZkgroupError(f"{refused.message}, again and again", "find out who changes the group"))
+            self._count(ZkgroupError(f"{refused.message}, {_MAX_ATTEMPTS} times", "find the client that changes the group"))
             return False
         except UnreachableError as lost:
             if not self._was_applied(items):
@@ -107,7 +107,7 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
             self._settle(items)
         except ZkgroupError:
             raise
-        except BaseException:  # interrupted: the answer is on its way, and decides what is reported
+        except BaseException:  # interrupted: the report depends on the answer
             with suppress(ZkgroupError):
                 if self._was_applied(items, patience=0.0):
                     self._settle(items)

@@ -1,12 +1,12 @@
-"""Writing a group's offsets so that nothing is lost: all that was planned, or nothing of a piece, and never blindly.
+"""Writing a group's offsets to ZooKeeper: each transaction is applied wholly or not at all, and compares versions.
 
 An offset is written only while its node is the very one that the plan saw: same version and same ``mzxid`` in a read
 just before (a node that was deleted and recreated has version 0 again), and the same version in the transaction. Every
 transaction also carries the group's guard (``groups.guard``), so that it fails once a member has registered. Nodes that
 are missing above an offset are made in the same transaction, so a refusal leaves nothing behind.
 
-A transaction is as large as a request to ZooKeeper may be; more partitions go in pieces, one after the other. What
-stops a piece stops the rest. The same writes can be given again: what already has its wanted value is done.
+A transaction is as large as a request to ZooKeeper may be; more partitions go in pieces, one after the other. An error
+in a piece stops the rest. The same writes can be given again: an offset that has its target already is done.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def write_offsets(
     """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
 
     Everything is read before anything is written. With ``prune``, the node of a topic goes with the last of its
-    offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn what became of a transaction.
-    ``go_on``: what to do where only a part is written. ``acls``: the access lists of nodes that are to be made, where
+    offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn whether a transaction was applied.
+    ``go_on``: the remedy where only a part is written. ``acls``: the access lists of nodes that are to be made, where
     they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
 
     The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
     changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
-    with the report so far, which has as ``doubtful`` what is not known. An interruption carries it as a note.
+    with the report so far; offsets of unknown outcome are ``doubtful``. An interruption carries it as a note.
     """
     with ExitStack() as opened:
         writing = _Writing(registry, group, writes, piece_bytes, prune, patience, opened)
@@ -85,7 +85,7 @@ def write_offsets(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What was read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
+    """The nodes as read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
     ``siblings``: all offset nodes of a topic of which some are to be deleted."""
 
     guard: Guard
@@ -134,7 +134,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, writes: Sequence[OffsetChange]) -> _Reading:
-        """Read what these writes depend on; what has its wanted value is done. Raises where anything has changed."""
+        """Read the nodes that these writes depend on; an offset with its target is done. Raises where one has changed."""
         guard = read_guard(self.registry, self.group)
         offsets = [Get(self._paths[write.key]) for write in writes]
         results = self.registry.read(offsets)
@@ -151,7 +151,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         if changed:
             raise RefusedError(
                 f"offsets of group {self.group} have changed since the plan was made: {listed(changed)}",
-                "find out who commits for the group, then plan again",
+                "find the client that commits for the group, then plan again",
             )
         left = [write for write in writes if write.key in self._todo]
         topics = sorted({w.topic for w in left if w.data is not None and nodes[w.key] is None})
@@ -180,7 +180,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         return [path for path in (znodes.ids(self.group), znodes.owners(self.group)) if path in self.acls]
 
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
-        """The data of the node, None where it is missing; and whether that is what None means."""
+        """The offset in the node, None without one; and whether it is certain, which it is not in an unreadable node."""
         if node is None:
             return None, True
         found = stored_offset(self._paths[partition], node)
@@ -195,7 +195,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _cut(self) -> list[OffsetChange]:
-        """The first of what is left, as many as one transaction takes."""
+        """The first of the offsets that are left, as many as one transaction takes."""
         settings = self.registry.settings
         piece = first_piece(self._paths, self._todo, settings, self.acls, self._limit)
         return [self._todo[partition] for partition in piece]
