@@ -340,5 +340,5 @@ def _removal_of(those: Sequence[GroupPartition], removing: Command) -> Remedy:
     here = Remedy("remove its offsets", removing)
     if not any(p.kafka is not None and p.kafka.offset is not None for p in those):
         return here
-    there = Remedy(f"those in Kafka: {OFFSETS_IN_KAFKA}")
+    there = Remedy(f"in Kafka {OFFSETS_IN_KAFKA}")
     return here.then(there, "; ") if any(p.stored is not None for p in those) else there
