@@ -229,7 +229,7 @@ def check_release(settings: KafkaSettings) -> None:
     if settings.legacy_release is not None and settings.legacy_release.startswith("0.8"):
         raise RefusedError(
             "brokers of 0.8 keep offsets of groups and no members",
-            "groups in Kafka begin with 0.9; --coordinator zookeeper joins where the members of 0.8 are",
+            "give --coordinator zookeeper: groups in Kafka begin with 0.9",
         )
 
 

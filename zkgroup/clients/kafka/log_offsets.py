@@ -89,7 +89,7 @@ def _list_offsets(
     partition, or why there is none; and the leaders that were asked.
 
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
-    now and then where ``list_offsets`` has to look them up first. The look-up goes on in librdkafka's own thread, which
+    now and then where ``list_offsets`` has to look them up first. The search for leaders goes on in librdkafka's own thread, which
     frees the request when the brokers answer; if that is at once, the calling thread still uses it.
 
     Each leader is asked by itself, all at the same time: librdkafka answers a request to several when the last of them
@@ -282,7 +282,7 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
         return NotFoundError(
             f"the brokers know no partition {partition}",
-            "it may be deleted, not created yet, or not to be seen by this user",
+            "check its name and this user's rights: it may be deleted, or not created yet",
             reason="the brokers do not know it",
         )
     reason = error.str()
@@ -293,7 +293,7 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
     if code == KafkaError.LEADER_NOT_AVAILABLE:
         return UnreachableError(message, "start one of the brokers that hold it", reason=reason)
     if code in _MOVING:
-        return UnreachableError(message, "its leader is about to change: try again", reason=reason)
+        return UnreachableError(message, "try again: its leader is about to change", reason=reason)
     return ZkgroupError(message, reason=reason)
 
 

@@ -300,7 +300,7 @@ class RangeReader:
         if silence.ended_at is not None:
             raise ZkgroupError(
                 f"{partition} ends at offset {silence.ended_at}, below {end} where it ended at the start",
-                "a leader without the latest messages was elected, or a transaction is open since long ago",
+                "check for an unclean leader election, and for an old open transaction",
             )
         if silence.error is None and self._answers_at(partition, end):
             return
@@ -342,7 +342,7 @@ class RangeReader:
         return answer
 
     def _missing(self, partition: TopicPartition) -> ZkgroupError:
-        """librdkafka calls a partition unknown that has no leader at the moment: the metadata tell the difference."""
+        """librdkafka calls a partition unknown that has no leader at the moment: the metadata show the difference."""
         try:
             metadata = self._source.list_topics(partition.topic, timeout=self._ask)
         except KafkaException as raised:
@@ -448,11 +448,11 @@ def _out_of_range(partition: TopicPartition, position: int, end: int, low: int, 
     if low > position:
         return OffsetsDeletedError(
             describe_deleted(partition, position, end, low),
-            "retention overtook the reader: choose where to go on",
+            "choose where to go on: retention overtook the reader",
         )
     return OffsetOutOfRangeError(
         f"{partition}: the log ends at {high}, below {end} where it ended at the start",
-        "it was truncated, or deleted and recreated",
+        "check whether the topic was truncated, or recreated",
     )
 
 
@@ -466,4 +466,4 @@ def describe_deleted(partition: TopicPartition, start: int, end: int, low: int) 
 
 
 def _gone(partition: TopicPartition) -> NotFoundError:
-    return NotFoundError(f"the brokers know no partition {partition}", "the topic was deleted, or lost partitions")
+    return NotFoundError(f"the brokers know no partition {partition}", "check whether the topic was deleted")

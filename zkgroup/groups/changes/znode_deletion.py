@@ -1,9 +1,8 @@
-"""Removing nodes of groups so that nobody loses what is in use.
+"""Removing nodes of groups, but none that is in use.
 
-A node goes only while it is the very one that the plan saw. What is small enough goes in one transaction: all or
-nothing, and whatever somebody has added below refuses it, a registration first of all. What is larger goes in pieces,
-the deepest nodes first, each with a guard that fails once the group has become active; if one is refused, what was
-removed before is put back.
+A node goes only while it is the very one that the plan saw. A small group goes in one transaction: all or nothing, and
+any new node below refuses it, a registration first of all. A larger one goes in pieces, the deepest nodes first, each
+with a guard that fails once the group has become active; if one is refused, the nodes of earlier pieces are restored.
 """
 
 from __future__ import annotations
