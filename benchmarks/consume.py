@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.java_runtime import find_java, install_words
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.jars import kafka_class_path
+from zkgroup.sandbox.kafka_releases import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_configuration import LOG4J1
 from zkgroup.sandbox.topic_admin import create_topic

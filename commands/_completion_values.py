@@ -86,7 +86,7 @@ def complete_sandbox(incomplete: str) -> list[str]:
 
 def complete_release(incomplete: str) -> list[str]:
     """Releases of Kafka that a sandbox can run."""
-    from zkgroup.sandbox.jars import RELEASES
+    from zkgroup.sandbox.kafka_releases import RELEASES
 
     return _safe(RELEASES, incomplete)
 

@@ -23,7 +23,7 @@ from zkgroup.errors import MissingExtraError, NotFoundError, VerificationError, 
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.jars import DEFAULT_RELEASE
+from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.owned_processes import spawn
 from zkgroup.sandbox.topic_admin import create_topic, produce

@@ -16,7 +16,6 @@ from ._completion_values import complete_group
 from ._execution import Change
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import SPARE, Column, Output, print_rows, time_column
-from ._shared_options import option
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.changes.plan import OffsetChange, Plan
     from zkgroup.groups.changes.whole_group import WholeGroup
 
-StoreOption: TypeAlias = Annotated[
-    StoreChoice, option("--store", help="Which of the group's stores; by default wherever it is.")
-]
 OtherGroupArgument: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="TO", help="The other group.", show_default=False, autocompletion=complete_group),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 StoreChoice: TypeAlias = Literal["zookeeper", "kafka", "both"] | None
 StoreOption: TypeAlias = Annotated[
-    StoreChoice, option("--store", help="The store of the offsets. Default: the store in which the group has offsets.")
+    StoreChoice, option("--store", help="The store of the offsets. Default: the stores in which the group has offsets.")
 ]
 
 

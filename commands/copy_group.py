@@ -10,8 +10,8 @@ from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
 from ._execution import ChangeOptions, change_of, with_change
-from ._group_changes import OtherGroupArgument, StoreOption, add_acls, open_applier, show_offsets
-from ._group_views import PartitionsOption
+from ._group_changes import OtherGroupArgument, add_acls, open_applier, show_offsets
+from ._group_views import PartitionsOption, StoreOption
 from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from zkgroup.text import are, counted, listed
 
 from ._context import open_registry
 from ._execution import Change, ChangeOptions, change_of, with_change
-from ._group_changes import StoreOption, open_applier, remove_topics, show_removal
-from ._group_views import PartitionsOption, StoreChoice, brokers_of
+from ._group_changes import open_applier, remove_topics, show_removal
+from ._group_views import PartitionsOption, StoreChoice, StoreOption, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OptionalGroupArgument, OutputOption, option
 
@@ -77,8 +77,8 @@ def delete_group(
 
     Without --execute only what would be done is shown. The group must have no members, in any store. All its nodes
     go at one go, those of other clients too, which the plan names; a member that registers meanwhile wins, and so
-    does a client that writes an offset. Kafka deletes without comparing: offsets there are read again just before, and a
-    commit in the milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper
+    does a client that writes an offset. Kafka deletes without comparing: offsets there are read again just before, and
+    a commit in the milliseconds between would be lost. With --topic only the offsets of these topics go, in ZooKeeper
     ('unsubscribe' does that while members read other topics); with the last of them the empty group goes,
     too. A backup is written before; --undo restores all of it, nodes and offsets in Kafka (--store
     zookeeper leaves those alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.

@@ -13,7 +13,8 @@ from zkgroup.shell_commands import Command
 from zkgroup.text import counted
 
 from ._execution import ChangeOptions, change_of, with_change
-from ._group_changes import OtherGroupArgument, StoreOption, add_acls, open_applier, show_offsets
+from ._group_changes import OtherGroupArgument, add_acls, open_applier, show_offsets
+from ._group_views import StoreOption
 from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from zkgroup.errors import ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox import class_data_sharing
-from zkgroup.sandbox.jars import is_fetched, kafka_class_path, kafka_jars, zookeeper_class_path
+from zkgroup.sandbox.kafka_releases import is_fetched, kafka_class_path, kafka_jars, zookeeper_class_path
 from zkgroup.sandbox.scala_member import member_class_path
 
 

@@ -30,7 +30,7 @@ from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, GetAcl, Op, Result, Sync
-from zkgroup.sandbox.jars import kafka_jars
+from zkgroup.sandbox.kafka_releases import kafka_jars
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import Record, create_topic, produce

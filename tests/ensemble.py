@@ -14,7 +14,7 @@ from support import wait_until
 from zkgroup.child_watchdog import Watchdog
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox import server_configuration
-from zkgroup.sandbox.jars import zookeeper_class_path
+from zkgroup.sandbox.kafka_releases import zookeeper_class_path
 from zkgroup.sandbox.server_probe import HOST, free_port
 from zkgroup.sandbox.server_process import Server
 

@@ -19,7 +19,7 @@ from support import wait_until
 
 from zkgroup.child_watchdog import Watchdog
 from zkgroup.java_runtime import QUICK, find_java
-from zkgroup.sandbox.jars import pyspark_class_path, pyspark_jars, retrieve
+from zkgroup.sandbox.kafka_releases import pyspark_class_path, pyspark_jars, retrieve
 from zkgroup.sandbox.owned_processes import Process, spawn
 from zkgroup.sandbox.sandbox_paths import cache_dir
 from zkgroup.sandbox.server_probe import free_port

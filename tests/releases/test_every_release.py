@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
-from zkgroup.sandbox.jars import RELEASES
+from zkgroup.sandbox.kafka_releases import RELEASES
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 

@@ -10,7 +10,7 @@ import pytest
 
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.class_data_sharing import archive_of, jvm, record
-from zkgroup.sandbox.jars import pyspark_class_path
+from zkgroup.sandbox.kafka_releases import pyspark_class_path
 from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE
 
 

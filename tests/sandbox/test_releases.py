@@ -11,7 +11,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES
+from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, RELEASES
 from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce

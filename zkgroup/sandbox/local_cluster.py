@@ -21,7 +21,7 @@ from zkgroup.protocol.acls import CREATOR
 from zkgroup.protocol.operations import OPEN, Create, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox import server_configuration
 from zkgroup.sandbox.certificates import Authority
-from zkgroup.sandbox.jars import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
+from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.owned_processes import POLL, current_process
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.sandbox_security import LISTENERS, Security, check_release, registry_settings

@@ -19,7 +19,7 @@ from typing import Final
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority, write_private
-from zkgroup.sandbox.jars import RELEASES, Release
+from zkgroup.sandbox.kafka_releases import RELEASES, Release
 from zkgroup.sandbox.server_probe import HOST
 
 #: The user that operates groups: in Kafka by PLAIN and SCRAM, in ZooKeeper by DIGEST-MD5, and the name in the

@@ -18,7 +18,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.class_data_sharing import jvm
-from zkgroup.sandbox.jars import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
+from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
 from zkgroup.sandbox.owned_processes import POLL, Process, ProcessId, spawn
 from zkgroup.sandbox.server_configuration import LOG4J1, properties_file
 from zkgroup.sandbox.server_process import telling_line

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zkgroup.sandbox.class_data_sharing import jvm
-from zkgroup.sandbox.jars import Release
+from zkgroup.sandbox.kafka_releases import Release
 from zkgroup.sandbox.server_probe import HOST
 
 # ZooKeeper 3.9 logs through log4j 2, Kafka to 2.8 through log4j 1, 3.9 through its successor reload4j.

@@ -1,4 +1,4 @@
-"""The servers' jars: ZooKeeper and Ivy out of pyspark, every Kafka release through that Ivy.
+"""The Kafka releases of sandboxes and their jars: ZooKeeper and Ivy out of pyspark, the releases through that Ivy.
 
 The releases, their artifacts and what each needs on Java 17 were tried one by one: each started, took messages, gave
 them back, and accepted offset commits.

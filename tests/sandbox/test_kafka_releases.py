@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.sandbox.jars import RELEASES, ivy_reason, kafka_class_path, kafka_jars, pyspark_jars, zookeeper_class_path
+from zkgroup.sandbox.kafka_releases import RELEASES, ivy_reason, kafka_class_path, kafka_jars, pyspark_jars, zookeeper_class_path
 from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE
 
 SETTINGS = """\
@@ -67,7 +67,7 @@ def test_second_use_needs_neither_registry_nor_java(registry_folder: Path, monke
 
 def test_two_processes_at_once(registry_folder: Path, tmp_path: Path) -> None:
     """Two processes that need the same release at once both get it."""
-    ask = "from zkgroup.sandbox.jars import kafka_jars; print(len(list(kafka_jars('1.1.1').iterdir())))"
+    ask = "from zkgroup.sandbox.kafka_releases import kafka_jars; print(len(list(kafka_jars('1.1.1').iterdir())))"
     processes = [
         subprocess.Popen([sys.executable, "-c", ask], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
