@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.sandbox.kafka_releases import RELEASES, ivy_reason, kafka_class_path, kafka_jars, pyspark_jars, zookeeper_class_path
+from zkgroup.sandbox.kafka_releases import (
+    RELEASES,
+    ivy_reason,
+    kafka_class_path,
+    kafka_jars,
+    pyspark_jars,
+    zookeeper_class_path,
+)
 from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE
 
 SETTINGS = """\

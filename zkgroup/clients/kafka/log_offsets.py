@@ -89,7 +89,7 @@ def _list_offsets(
     partition, or why there is none; and the leaders that were asked.
 
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
-    now and then where ``list_offsets`` has to look them up first. The search for leaders goes on in librdkafka's own thread, which
+    now and then where ``list_offsets`` has to look them up first. That search goes on in librdkafka's own thread, which
     frees the request when the brokers answer; if that is at once, the calling thread still uses it.
 
     Each leader is asked by itself, all at the same time: librdkafka answers a request to several when the last of them

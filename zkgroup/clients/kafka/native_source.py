@@ -28,8 +28,8 @@ LEADER_TIMEOUT: Final = 10.0
 
 
 class NativeSource:
-    """A consumer that only assigns, whose messages stay in librdkafka's memory. ``max_bytes``: how much ``fetch`` takes at
-    once, about. Close it."""
+    """A consumer that only assigns, whose messages stay in librdkafka's memory. ``max_bytes``: of one
+    ``fetch``, about. Close it."""
 
     def __init__(self, module: ModuleType, settings: KafkaSettings, options: Mapping[str, Any], max_bytes: int) -> None:
         self._module: Any = module

@@ -107,7 +107,7 @@ class Hole:
 
 
 class MemorySize(NamedTuple):
-    """The memory of messages: ``size`` in bytes of values, keys and headers, these with what Python adds; and whether any
+    """The memory of messages: ``size`` in bytes of values, keys and headers, these as Python objects; and whether any
     of them may have a key, or headers: most topics have none of the latter, and to ask each message again takes time.
     """
 
@@ -162,8 +162,8 @@ def _range_options(*, large: bool) -> dict[str, Any]:
 
 
 class _Prompt(Consumer):
-    """Asks at once for the leaders of a topic that is new to it. librdkafka (2.16) finds that out when it connects, and from
-    then on once a second: a thousand small topics would take a quarter of an hour."""
+    """Asks at once for the leaders of a topic that is new to it. librdkafka (2.16) asks when it connects, and then once
+    a second: a thousand small topics would take a quarter of an hour."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

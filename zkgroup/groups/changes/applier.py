@@ -90,7 +90,7 @@ class Applier:
             check(plan)
 
     def _check_inactive(self, plan: Plan) -> None:
-        """No member of the group in either store, or none that uses the removed nodes; and a source that is as planned."""
+        """No member of the group in either store, or none that uses the removed nodes; and a source as planned."""
         if plan.removal is not None and plan.removal.guarding is not None:
             assert self.registry is not None, "the nodes were read from it"
             plan.removal.guarding(self.registry)
@@ -227,7 +227,7 @@ class Applier:
     # --- verifying --------------------------------------------------------------------------------------------------
 
     def verify(self, plan: Plan) -> list[str | Notice]:
-        """Read all offsets again, and the logs where the plan has them; returns warnings of logs that could not be read. A
+        """Read all offsets again, and the logs where the plan has them; returns warnings of unread logs. A
         removal verifies itself.
 
         Raises ``VerificationError`` where an offset is not as planned, or is outside its log by now. Any other error

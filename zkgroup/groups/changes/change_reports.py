@@ -1,7 +1,7 @@
 """Reports of a change that ended early: refused, failed, cut off, or interrupted by a signal.
 
-An offset that may be written is never reported as unwritten: a transaction whose answer was lost is reported by itself. An
-interruption (``KeyboardInterrupt``, and whatever else is no ``Exception``) carries it as a ``Notice``, which is shown
+An offset that may be written is never reported as unwritten: a transaction whose answer was lost is reported by itself.
+An interruption (``KeyboardInterrupt``, and all that is no ``Exception``) carries it as a ``Notice``, which is shown
 where the process ends.
 """
 

@@ -72,7 +72,9 @@ def copied_lists(
         those = "lists" if len(closed) > 1 else "list"
         warnings.append(f"{subject} the access {those} of group {source.group}: {_describe(closed)}")
     if opened := _opened(registry, found, there):
-        warnings.append(f"{listed(opened)} will be open to all clients, as in group {source.group}, unlike the nodes above")
+        warnings.append(
+            f"{listed(opened)} will be open to all clients, as in group {source.group}, unlike the nodes above"
+        )
     return CopiedLists(found, tuple(warnings))
 
 

@@ -36,9 +36,7 @@ def refuse_if_active(group: str, side: KafkaSide) -> None:
     if members:
         noun = "member" if len(members) == 1 else "members"
         names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
-        raise RefusedError(
-            f"group {group} is active in Kafka: {noun} {names}", "stop its clients, then try again"
-        )
+        raise RefusedError(f"group {group} is active in Kafka: {noun} {names}", "stop its clients, then try again")
     check_complete(group, side)
 
 

@@ -40,14 +40,14 @@ Need = tuple[str, int]
 
 
 def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Need]:
-    """The permissions that it takes to write these offsets: nodes that are missing are made, and the guard makes and deletes."""
+    """The permissions to write these offsets: missing nodes are made, and the guard makes and deletes."""
     above = znodes.group(group)
     paths = znodes.offset_paths(group, partitions).values()
     return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
 
 
 def needs_of_removal(tree: GroupTree, *, in_pieces: bool = False) -> list[Need]:
-    """The permissions that it takes to remove these nodes; ``in_pieces``: in more than one transaction, where the guard
+    """The permissions to remove these nodes; ``in_pieces``: in more than one transaction, where the guard
     makes nodes."""
     needs = [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
     return [*needs, (znodes.group(tree.group), CREATE)] if in_pieces else needs

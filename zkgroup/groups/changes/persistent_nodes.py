@@ -44,8 +44,8 @@ def plan_release(
 ) -> tuple[list[ReleaseRow], Plan]:
     """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session owns.
 
-    Raises ``NotFoundError`` for topics and members without one, ``RefusedError`` for ephemeral nodes, for nodes that cannot be
-    read, and for a member that is alive.
+    Raises ``NotFoundError`` for topics and members without one, ``RefusedError`` for ephemeral nodes, for nodes that
+    cannot be read, and for a member that is alive.
     """
     registered = read_tree(registry, group, [znodes.ids(group)])
     owners = read_tree(registry, group, [znodes.owner_topic(group, topic) for topic in scope.topics])
@@ -136,7 +136,8 @@ def _no_such_owner(
 ) -> NotFoundError | RefusedError:
     if not live:
         return NotFoundError(
-            f"group {group} has no owner node of {topic} there that outlives its session", Remedy("see the owners", group_command("owners", group))
+            f"group {group} has no owner node of {topic} there that outlives its session",
+            Remedy("see the owners", group_command("owners", group)),
         )
     key, node = live[0]
     return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)

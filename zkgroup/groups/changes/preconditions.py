@@ -43,7 +43,7 @@ from zkgroup.text import listed
 
 
 class GroupActiveError(RefusedError):
-    """Refused because the group is active. ``members`` are registered, ``holders`` are other owners and exports, as text;
+    """Refused because the group is active. ``members`` are registered; ``holders``: other owners and exports, as text;
     ``exporting``: an export runs."""
 
     def __init__(self, group: str, members: Sequence[str], holders: Sequence[str], *, exporting: bool = False) -> None:
@@ -172,7 +172,8 @@ def _live_owners(registry: Registry, group: str, topics: Iterable[str]) -> list[
         raise _not_known(tree.unreadable[0])
     owned = Counter((node.text, node.stat.owner) for node in tree.nodes if node.stat.owner)
     owners = [
-        f"{name or 'an unnamed owner'} (session {session_text(session)}, {count})" for (name, session), count in owned.items()
+        f"{name or 'an unnamed owner'} (session {session_text(session)}, {count})"
+        for (name, session), count in owned.items()
     ]
     return [f"partitions are owned by {listed(owners)}"] if owners else []
 

@@ -314,9 +314,7 @@ def warn_of_larger_offsets(
 def check_bounds(target: Target) -> Target:
     """Raise ``UsageError`` for numbers that are no offset."""
     if target.kind == "offset" and not 0 <= target.value < 2**63:
-        raise UsageError(
-            f"{target.value} is no offset", "give a number from 0, or --to-earliest or --to-latest"
-        )
+        raise UsageError(f"{target.value} is no offset", "give a number from 0, or --to-earliest or --to-latest")
     if target.kind == "shift" and abs(target.value) >= 2**63:
         raise UsageError(f"{target.value} is beyond every log", "give a smaller number")
     return target

@@ -18,7 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
-#: Two of the Scala consumer's default intervals between commits, in milliseconds: an older commit is no sign of activity.
+#: Two of the Scala consumer's default intervals between commits, in milliseconds: an older commit shows no activity.
 LATELY: Final = 120_000
 #: How many times a node must have been overwritten: a single write may be an operator's.
 MIN_COMMITS: Final = 2

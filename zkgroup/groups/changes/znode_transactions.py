@@ -43,8 +43,8 @@ class SteadyRegistry:
         """The nodes after a lost answer. A transaction that is not applied by then never will be.
 
         The request goes through the same session, if that lives: the server has then closed the old connection, or has
-        answered all earlier requests on it. If the session is over, nothing more is taken from it. ``patience`` replaces
-        that of all. Raises ``UnreachableError``.
+        answered all earlier requests on it. If the session is over, nothing more is taken from it. ``patience``
+        replaces that of all. Raises ``UnreachableError``.
         """
         deadline = time.monotonic() + (self._patience if patience is None else patience)
         while True:
@@ -95,7 +95,9 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
             self._under_way = ()
             if refused.failure.code not in CHANGED:
                 raise not_allowed(f"cannot {self.verb} {refused.path}", refused.failure) from None
-            self._count(ZkgroupError(f"{refused.message}, {_MAX_ATTEMPTS} times", "find the client that changes the group"))
+            self._count(
+                ZkgroupError(f"{refused.message}, {_MAX_ATTEMPTS} times", "find the client that changes the group")
+            )
             return False
         except UnreachableError as lost:
             if not self._was_applied(items):

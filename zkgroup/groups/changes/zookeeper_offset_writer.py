@@ -134,7 +134,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def _read(self, writes: Sequence[OffsetChange]) -> _Reading:
-        """Read the nodes that these writes depend on; an offset with its target is done. Raises where one has changed."""
+        """Read the nodes that these writes depend on; an offset with its target is done. Raises if one has changed."""
         guard = read_guard(self.registry, self.group)
         offsets = [Get(self._paths[write.key]) for write in writes]
         results = self.registry.read(offsets)
@@ -180,7 +180,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         return [path for path in (znodes.ids(self.group), znodes.owners(self.group)) if path in self.acls]
 
     def _value(self, partition: TopicPartition, node: Node | None) -> tuple[int | None, bool]:
-        """The offset in the node, None without one; and whether it is certain, which it is not in an unreadable node."""
+        """The offset in the node, None without one; and whether it is certain, unlike in an unreadable node."""
         if node is None:
             return None, True
         found = stored_offset(self._paths[partition], node)
