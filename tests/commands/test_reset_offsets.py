@@ -292,7 +292,7 @@ def test_without_zookeeper(
     assert undone.stderr.splitlines()[-2] == f"zkgroup: 1 offset of group {kept.group} written and verified"
     left = f"zkgroup: 2 offsets of group {kept.group} are not as before: Kafka keeps {topic}-1..2, where it had none"
     assert undone.stderr.splitlines()[-1].startswith(left)
-    assert "are removed by --delete-offsets of Kafka's own kafka-consumer-groups" in undone.stderr
+    assert "remove them with --delete-offsets of Kafka's own kafka-consumer-groups" in undone.stderr
     shown = run("delete-group", kept.group, "--store", "kafka", "--bootstrap-server", cluster.bootstrap)
     named = f"zkgroup --bootstrap-server {cluster.bootstrap} delete-group {kept.group} --store kafka"
     assert (shown.returncode, named in undone.stderr) == (0, True)
