@@ -62,7 +62,7 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
         expected = {
             unknown: "the name is not known",
             closed: "nothing listens there",
-            silent[0]: "it takes connections, and is silent",
+            silent[0]: "it accepts connections, and is silent",
             web: "the server there is no Kafka broker",
             ending: "the server there is no Kafka broker",
         }

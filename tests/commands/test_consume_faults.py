@@ -93,7 +93,7 @@ def test_brokers_that_do_not_answer(elsewhere: Registry, listening: bool) -> Non
             began = time.monotonic()
             result = run("-z", elsewhere.settings.hosts, "--connect-timeout", "1", "consume", "t", *options)
             assert (result.returncode, result.stdout) == (3, "")
-            why = "it takes connections, and is silent" if listening else "nothing listens there"
+            why = "it accepts connections, and is silent" if listening else "nothing listens there"
             assert result.stderr.startswith(f"zkgroup: brokers at 127.0.0.1:{port} gave no answer within 1 s: {why}: ")
             assert result.stderr.count("\n") == 1
             assert time.monotonic() - began < 10

@@ -221,7 +221,7 @@ def test_a_shift_that_somebody_overtakes(kept: Kept, topic: str) -> None:
     plan = resetter.plan(Target("shift", 5), selection(f"{topic}:0-1"), kept.store)
     resetter.write(plan)
     kept.put({P(topic, 0): 11})
-    with pytest.raises(VerificationError, match="would shift once more what is written"):
+    with pytest.raises(VerificationError, match="would shift the written offsets once more"):
         resetter.verify(plan)
 
 
@@ -275,7 +275,7 @@ def test_a_backup_of_another_group_is_refused(
     other = Resetter(kept.registry, lambda: kept.kafka, unique("other"), TIMEOUT)
     with pytest.raises(RefusedError, match=f"was made of group {kept.group}"):
         other.plan_undo(path)
-    with pytest.raises(UsageError, match="no offsets that are meant"):
+    with pytest.raises(UsageError, match="no offsets in this scope"):
         resetter.plan_undo(path, parse_scope(["elsewhere"]))
 
 

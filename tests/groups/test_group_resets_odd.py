@@ -120,15 +120,15 @@ def test_a_group_without_offsets_in_the_store_that_is_named(
 ) -> None:
     """The message names the store, and the remedy the other one, where the group has some."""
     for store, other in (STORES, STORES[::-1]):
-        names = STORE_NAMES[store], STORE_NAMES[other]
+        name = STORE_NAMES[store]
         kept = Kept(registry, kafka, unique("one"), other)
         registry.write(Ensure(znodes.ids(kept.group)))
         resetter = kept.resetter()
-        nothing = f"group {kept.group} has no offsets in {names[0]}"
-        with pytest.raises(NotFoundError, match=f"^{nothing}: there is nothing to save, or to move"):
+        nothing = f"group {kept.group} has no offsets in {name}"
+        with pytest.raises(NotFoundError, match=f"^{nothing}: check its name, or give new topics with --topic$"):
             resetter.plan(Target("latest"), Selection(), store)
         kept.put({P(topic, 0): 3})
-        with pytest.raises(NotFoundError, match=f"^{nothing}: give --store {names[1]}: it has some there$"):
+        with pytest.raises(NotFoundError, match=f"^{nothing}: give --store {other}: it has some there$"):
             resetter.plan(Target("latest"), Selection(), store)
 
 

@@ -356,7 +356,7 @@ def test_a_listener_without_a_protocol(protocol: str | None) -> None:
     """Its name is not taken for what it speaks, whether it is asked for or reported of."""
     data = b'{"version":4,"endpoints":["CLIENTS://h:9092"],"listener_security_protocol_map":{"X":"SSL"}}'
     found = decode_broker("/brokers/ids/1", data)
-    with pytest.raises(UsageError, match=r"the listener CLIENTS speaks is not known: .*another") as refused:
+    with pytest.raises(UsageError, match=r"the protocol of listener CLIENTS is unknown: .*another") as refused:
         choose([found], protocol, "CLIENTS")
     assert "--security-protocol" not in str(refused.value)
     with pytest.raises(UsageError, match=r"has a SSL listener \(they offer CLIENTS: not known\)"):

@@ -97,7 +97,7 @@ class OffsetReader:
             (snapshot,) = self._reader(other, Selection(), logs=False).read([self._group])
             if snapshot.offset_topics[other]:
                 return f"give --store {other}: it has some there"
-        return "name new topics with --topic to give it offsets"
+        return "check its name, or give new topics with --topic"
 
 
 def _check_readable(snapshot: GroupSnapshot, selection: Selection, refusal: type[ZkgroupError]) -> None:
