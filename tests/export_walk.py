@@ -1,7 +1,7 @@
 """A random walk over exports and what befalls them: processes that are killed or paused, offsets that somebody moves,
 retention, recreated topics, older copies of ZooKeeper's nodes and of the destination, files that are gone, odd
-files, damaged documents, two groups that want one topic. After each step two things hold: no message is there twice,
-and none is lost without being named.
+files, damaged documents, two groups that want one topic; of Delta tables those that others compact, roll back or drop.
+After each step two things hold: no message is there twice, and none is lost without being named.
 
 Exports run in processes of their own (``forked``).
 """
@@ -20,9 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
-from exports import InProcess, commit_offsets, joining
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from exports import InProcess, commit_offsets, joining, table_in
 from forked import PROCESSES
 from resets import drop_messages
 from session_expiry import expire_session
@@ -38,7 +41,14 @@ from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.parquet_destination import Destination
-from zkgroup.export.model.layout import LayoutWish, parse_parts, read_name
+from zkgroup.export.destination.table_format import (
+    lost_partitions,
+    open_format,
+    read_coverage,
+    without_rolled_back,
+)
+from zkgroup.export.model.layout import LayoutWish, TableKind, parse_parts, read_name
+from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.export.stores.store import FolderStore
@@ -52,7 +62,7 @@ PARTITIONS: Final = 2
 POINTS: Final = (
     "locked", "planned", "folder made", "files written", "checked", "topics claimed", "record written", "decided",
     "record in the log", "published 1 of 1", "published 1 of 2", "published for good", "transaction 1 of 1",
-    "committed", "tidied up",
+    "committed", "tidied up", "table 1 of 1 made", "table 1 of 1 committed",
 )  # fmt: skip
 _TIMEOUT: Final = 60.0
 
@@ -133,6 +143,7 @@ class Log:
     """What was produced to one log of a topic: of each partition so many messages."""
 
     number: int
+    czxid: int = 0
     sizes: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
 
 
@@ -140,7 +151,14 @@ class Walk:
     """One walk: ``step`` as often as wanted. Every choice comes from the seed."""
 
     def __init__(
-        self, cluster: Sandbox, registry: Registry, kafka: KafkaSettings, folder: Path, name: str, seed: int
+        self,
+        cluster: Sandbox,
+        registry: Registry,
+        kafka: KafkaSettings,
+        folder: Path,
+        name: str,
+        seed: int,
+        table_format: TableKind = "parquet",
     ) -> None:
         self.random = random.Random(seed)
         self.registry = registry
@@ -153,13 +171,24 @@ class Walk:
         self.group = self.groups[0]
         self.journal: list[str] = []
         self.outcomes: Counter[str] = Counter()
-        self.layout = LayoutWish(by=parse_parts(self.random.choice(("partition", "none", "partition,hour"))))
+        by = parse_parts(self.random.choice(("partition", "none", "partition,hour")))
+        self.layout = LayoutWish(by=by, format=table_format)
         self.log = Log(0)
         self.logs = [self.log]
         self.nodes: dict[str, tuple[bytes, int]] | None = None
         self.gone: set[tuple[str | None, int, int]] = set()
-        create_topic(registry, self.topic, PARTITIONS)
+        self.create_topic()
         self.produce()
+
+    def create_topic(self) -> None:
+        create_topic(self.registry, self.topic, PARTITIONS)
+        (stat,) = self.registry.read([Exists(znodes.topic(self.topic))])
+        assert isinstance(stat, Stat)
+        self.log.czxid = stat.czxid
+
+    @property
+    def has_tables(self) -> bool:
+        return self.layout.format != "parquet"
 
     @property
     def destination(self) -> Destination:
@@ -175,6 +204,9 @@ class Walk:
             self.damage: 2, self.other_group: 3, self.joined: 2, self.remember: 2, self.restore_nodes: 2,
             self.restore_destination: 1, self.abandon: 1, self.inspect: 4,
         }  # fmt: skip
+        if self.has_tables:
+            del weights[self.lose_file], weights[self.conflicting_file]
+            weights |= {self.compact: 4, self.roll_back: 4, self.drop_table: 1}
         (what,) = self.random.choices(list(weights), list(weights.values()))
         self.journal.append(what.__name__)
         what()
@@ -242,10 +274,40 @@ class Walk:
 
     def recreate(self) -> None:
         delete_topic(self.registry, self.topic)
-        create_topic(self.registry, self.topic, PARTITIONS)
         self.log = Log(len(self.logs))
         self.logs.append(self.log)
+        self.create_topic()
         self.produce()
+
+    def compact(self) -> None:
+        """Others put the rows of a table into fewer files, and remove those that no version of an hour ago needs."""
+        if (table := self.table()) is not None:
+            table.optimize.compact()
+            if self.random.random() < 0.3:
+                table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=False)
+
+    def roll_back(self) -> None:
+        """Others restore a table to an earlier version: the next export asks, or wants it undone."""
+        table = self.table()
+        if table is None or table.version() < 2:
+            return
+        version = table.version()
+        try:
+            table.restore(self.random.randrange(1, version))
+        except (DeltaError, OSError):  # of a version whose files were removed
+            return
+        outcome = self.run(self.options())
+        assert outcome[0] in _EXPECTED, outcome
+        if "took over from" in outcome[1] or "while it was exported" in outcome[1] or self.random.random() < 0.3:
+            with contextlib.suppress(DeltaError, OSError):
+                self.table().restore(version)
+
+    def drop_table(self) -> None:
+        """Others drop a table, of which one group alone has ever been the owner."""
+        if self.table() is not None and len(self.destination.groups()) == 1:
+            shutil.rmtree(self.out / self.topic)
+            self.run(self.options())
+            self.run({"abandon": True})  # what could not be finished
 
     def lose_file(self) -> None:
         """A published file is gone: named by ``verify``, and written again by a backfill, or given up there."""
@@ -377,6 +439,7 @@ class Walk:
         return chosen
 
     def wish(self, options: Mapping[str, Any], **more: Any) -> Wish:
+        options = {"layout": self.layout, **options}
         journal = {"group": self.group, **more}
         return Wish(self.connect, self.kafka.bootstrap, topic=self.topic, to=str(self.out), options=options, **journal)
 
@@ -405,7 +468,17 @@ class Walk:
     def offset_paths(self) -> list[str]:
         return [znodes.offset(self.group, TopicPartition(self.topic, p)) for p in range(PARTITIONS)]
 
+    def table(self) -> DeltaTable | None:
+        """The topic's table; None where it is none yet."""
+        try:
+            return table_in(self.out, self.topic)
+        except TableNotFoundError:
+            return None
+
     def files(self) -> list[str]:
+        if self.has_tables:
+            table = self.table()
+            return [] if table is None else [unquote(str(Path(uri).relative_to(self.out))) for uri in table.file_uris()]
         return [str(path.relative_to(self.out)) for path in self.out.glob("topic=*/**/*.parquet")]
 
     def state(self) -> tuple[object, ...]:
@@ -422,7 +495,7 @@ class Walk:
         twice = [row for row, count in Counter(rows).items() if count > 1]
         assert not twice, self.describe(twice)
         there = set(rows)
-        records = [record for group in self.destination.groups() for record in self.destination.records(group)]
+        records = self.records()
         given_up = {  # of files that were lost, and are in no log any more
             (record.topics[self.topic].tag, part.partition.partition, offset)
             for record in records
@@ -430,6 +503,7 @@ class Walk:
             for gap in part.skipped
             for offset in range(gap.start, gap.end)
         } | self.gone
+        rolled_back = self.rolled_back()
         under_way = {run for group in self.destination.groups() for run in self.destination.left_runs(group)}
         for record in records:
             for part in () if record.run in under_way else record.partitions:
@@ -439,9 +513,28 @@ class Walk:
                     for offset in range(part.start, part.end)
                     if (tag, number, offset) not in there and (tag, number, offset) not in given_up
                 ]
-                assert len(lacking) <= sum(part.gaps.values()), self.describe(record.run, part, lacking)
+                if part.partition not in rolled_back:
+                    assert len(lacking) <= sum(part.gaps.values()), self.describe(record.run, part, lacking)
         for key, end in self.ends().items():
             self.check_continuity(key, end)
+
+    def records(self) -> list[RunRecord]:
+        """All of the log, without those that a later one has found to be rolled back."""
+        groups = [list(self.destination.records(group)) for group in self.destination.groups()]
+        return [record for records in groups for record in without_rolled_back(records)]
+
+    def rolled_back(self) -> set[TopicPartition]:
+        """What a table has less of than the log's records say; the next export asks about it."""
+        if not self.has_tables:
+            return set()
+        found: set[TopicPartition] = set()
+        for group in self.destination.groups():
+            newest = self.destination.newest(group)
+            if newest is not None and self.topic in newest.coverage:
+                tables = open_format(self.destination, newest.layout)
+                now, _ = read_coverage(self.destination, tables, newest, self.topic)
+                found.update(lost_partitions(self.topic, newest.coverage[self.topic], now))
+        return found
 
     def describe(self, *what: object) -> str:
         """A failure, with what came before it."""
@@ -451,11 +544,10 @@ class Walk:
     def check_continuity(self, key: tuple[str | None, int], end: int) -> None:
         """Whatever lies between the first export of a log and its end is read, or named as skipped."""
         intervals: list[tuple[int, int]] = []
-        for group in self.destination.groups():
-            for record in self.destination.records(group):
-                for part in record.partitions:
-                    if (record.topics[self.topic].tag, part.partition.partition) == key:
-                        intervals += [(part.start, part.end), *((gap.start, gap.end) for gap in part.skipped)]
+        for record in self.records():
+            for part in record.partitions:
+                if (record.topics[self.topic].tag, part.partition.partition) == key:
+                    intervals += [(part.start, part.end), *((gap.start, gap.end) for gap in part.skipped)]
         place = min((low for low, _ in intervals), default=end)
         for low, high in sorted(intervals):
             assert low <= place, self.describe("a gap that nothing names", key, place, low)
@@ -473,16 +565,18 @@ class Walk:
     def rows(self) -> list[tuple[str | None, int, int]]:
         """All messages that a reader finds: the log's mark, partition, offset. Each is the message that was sent."""
         found: list[tuple[str | None, int, int]] = []
+        tags = {r.topics[self.topic].czxid: r.topics[self.topic].tag for r in self.records() if self.topic in r.topics}
         for name in self.files():
             journal = read_name(name)
-            assert journal is not None, name
+            assert self.has_tables or journal is not None, name
             table = pq.ParquetFile(self.out / name).read(columns=None)
             values, offsets = table.column("value").to_pylist(), table.column("offset").to_pylist()
             for value, offset in zip(values, offsets, strict=True):
                 number, partition, sent = map(int, value.decode().split("/"))
                 assert sent == offset, (name, value, offset)
                 assert number < len(self.logs)
-                found.append((journal.tag, partition, offset))
+                tag = tags[self.logs[number].czxid] if self.has_tables or journal is None else journal.tag
+                found.append((tag, partition, offset))
         return found
 
 

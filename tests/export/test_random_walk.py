@@ -11,6 +11,7 @@ from export_walk import Walk
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.export.model.layout import TableKind
 from zkgroup.sandbox.local_cluster import Sandbox
 
 STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "40"))
@@ -18,12 +19,14 @@ SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("table_format", ["parquet", pytest.param("delta", marks=pytest.mark.long)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_twice_and_nothing_is_lost_unnamed(
-    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path, seed: int
-) -> None:
+    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path, seed: int,
+    table_format: TableKind,
+) -> None:  # fmt: skip
     """Whatever happens in whatever order."""
-    walk = Walk(cluster, registry, kafka, tmp_path, unique("walk"), seed)
+    walk = Walk(cluster, registry, kafka, tmp_path, unique("walk"), seed, table_format)
     for _ in range(STEPS):
         walk.step()
     print(f"seed {seed}: {STEPS} steps, {sum(walk.outcomes.values())} exports: {dict(walk.outcomes)}")

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.parquet_destination import ROOT, Destination, number_of
+from zkgroup.export.destination.table_format import table_changed
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OffsetRange, StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
@@ -153,17 +154,9 @@ class DeltaTables:
     ) -> None:
         pass  # only files of commits count, and names have the run
 
-    def refuse_changed(self, group: str, bases: Mapping[str, int]) -> None:
+    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
         self._opened.clear()
-        for topic, base in bases.items():
-            if self.newest_run(group, topic) != base:
-                raise self._changed(topic)
-
-    def _changed(self, topic: str) -> RefusedError:
-        return RefusedError(
-            f"the table {self._uri(topic)} was rolled back, dropped or replaced while it was exported",
-            "restore it to the version that it had, then run the same command again",
-        )
+        return [topic for topic, base in bases.items() if self.newest_run(group, topic) != base]
 
     # --- a commit ---------------------------------------------------------------------------------------------------
 
@@ -183,7 +176,7 @@ class DeltaTables:
             made = self._schema(schema())
             if self._open(topic) is None:
                 if record.bases.get(topic):
-                    raise self._changed(topic)
+                    raise table_changed(self._destination, topic)
                 self._create(topic, made)
                 self._opened.clear()
                 passed(f"table {number} of {len(record.topics)} made")
@@ -224,7 +217,7 @@ class DeltaTables:
                 return
             table = self._open(topic)
             if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
-                raise self._changed(topic)
+                raise table_changed(self._destination, topic)
             try:
                 table.create_write_transaction(
                     actions, "append", schema, self._partitions, commit_properties=properties
@@ -394,10 +387,20 @@ def _value(column: str, value: int) -> int | str:
 
 
 def _table_field(field: Any) -> Any:
-    """A file's column as one of the table: Delta's times are microseconds, and it has no dictionaries."""
-    kind = field.type
+    """A file's column as one of the table."""
+    return pa.field(field.name, _table_type(field.type), field.nullable)
+
+
+def _table_type(kind: Any) -> Any:
+    """Delta's times are microseconds, and it has no dictionaries."""
     if pa.types.is_timestamp(kind):
-        kind = pa.timestamp("us", kind.tz)
-    elif pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return pa.field(field.name, kind, field.nullable)
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_struct(kind):
+        return pa.struct([_table_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _table_field(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_table_field(kind.value_field))
+    return kind

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any, Protocol
 
+from zkgroup.errors import RefusedError
 from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import roll_back
 from zkgroup.export.destination.parquet_destination import LOG, Destination, number_of
@@ -41,8 +42,9 @@ class TableFormat(Protocol):
         """Raise ``RefusedError`` where a file has offsets of these ranges: see ``conflicting_files``."""
         ...
 
-    def refuse_changed(self, group: str, bases: Mapping[str, int]) -> None:
-        """Raise ``RefusedError`` where a topic's table does not have this run of the group as its newest any more."""
+    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
+        """The topics whose tables do not have this run of the group as their newest any more: others have rolled them
+        back, dropped or replaced them."""
         ...
 
     def uncommitted(self, record: RunRecord) -> list[str]:
@@ -85,8 +87,8 @@ class PlainParquet:
     ) -> None:
         refuse_conflicting_files(self._destination, ranges, tags, known=known)
 
-    def refuse_changed(self, group: str, bases: Mapping[str, int]) -> None:
-        pass
+    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
+        return []
 
     def uncommitted(self, record: RunRecord) -> list[str]:
         return list(record.topics)
@@ -101,6 +103,15 @@ class PlainParquet:
 
     def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
         raise NotImplementedError  # nothing is rewritten
+
+
+def table_changed(destination: Destination, topic: str) -> RefusedError:
+    """The error for a table that an export has found otherwise than it was."""
+    return RefusedError(
+        f"the table {destination}/{topic} was rolled back, dropped or replaced while it was exported",
+        "restore it to the version that it had, then run the same command again; if that cannot be, and the run is "
+        "decided, --abandon gives it up",
+    )
 
 
 def open_format(destination: Destination, layout: Layout | None) -> TableFormat:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.coverage import extend_coverage
 from zkgroup.export.destination.parquet_destination import RECORD, Destination
-from zkgroup.export.destination.table_format import open_format
+from zkgroup.export.destination.table_format import open_format, table_changed
 from zkgroup.export.destination.topic_owners import claim_topics
 from zkgroup.export.model.documents import damaged, decode_record, digest, encode_record
 from zkgroup.export.model.plan_types import OffsetRange
@@ -128,7 +128,8 @@ class PlannedRun:
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
         tables = open_format(self._destination, plan.layout)
         tables.refuse_conflicts(fresh, tags, self._known_files)
-        tables.refuse_changed(plan.group, plan.bases)
+        for topic in tables.changed(plan.group, plan.bases):
+            raise table_changed(self._destination, topic)
         for name in sorted({lost.file for part in written.parts for lost in part.again}):
             if store.size(name) is not None:
                 raise RefusedError(

@@ -27,8 +27,23 @@ def missing_files(destination: Destination, record: RunRecord) -> list[str]:
     return [file.name for number, file in enumerate(record.files) if not any(there[2 * number : 2 * number + 2])]
 
 
+def changed_tables(destination: Destination, record: RunRecord) -> list[str]:
+    """The topics of a run to whose tables it cannot be committed any more."""
+    tables = open_format(destination, record.layout)
+    bases = {topic: record.bases.get(topic, 0) for topic in tables.uncommitted(record)}
+    return tables.changed(record.group, bases) if record.layout.has_tables else []
+
+
 def publish_what_is_there(destination: Destination, record: RunRecord, context: RunContext) -> None:
-    """Publish the files of a run in the log that exist. Warns of missing ones, which a backfill writes again."""
+    """Publish the files of a run in the log that exist. Warns of missing ones, which a backfill writes again, and of
+    tables that others have changed: the next export asks how to continue with these."""
+    if changed := changed_tables(destination, record):
+        context.warn(
+            f"run {record.run} of group {record.group} is not in the table{'s' * (len(changed) > 1)} of "
+            f"{listed(changed, most=3)}: rolled back, dropped or replaced meanwhile"
+        )
+        topics = {topic: identity for topic, identity in record.topics.items() if topic not in changed}
+        record = replace(record, topics=topics, files=tuple(file for file in record.files if file.topic in topics))
     if missing := set(missing_files(destination, record)):
         context.warn(
             f"{counted(len(missing), 'file')} of run {record.run} of group {record.group} {are(len(missing))} lost "

@@ -32,7 +32,7 @@ from zkgroup.export.run.export_run import DecidedRun, PlannedRun
 from zkgroup.export.run.export_summary import PartitionSummary, summarize
 from zkgroup.export.run.leftover_runs import leftover_notices, remove_leftovers
 from zkgroup.export.run.planner import Planner
-from zkgroup.export.run.publication import publish_what_is_there
+from zkgroup.export.run.publication import changed_tables, publish_what_is_there
 from zkgroup.export.run.run_context import Progress, RunContext, Runner
 from zkgroup.export.spark.spark_master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.optional_packages import require
@@ -266,7 +266,7 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
     if pointer.state == "decided":
         try:
             run = DecidedRun.find(claim, destination, pointer, context)
-            can_be_finished = not run.missing_files()
+            can_be_finished = not run.missing_files() and not changed_tables(destination, run.record)
             logged = run.record if destination.is_logged(claim.group, pointer.run) else None
         except ZkgroupError as error:
             log.info("abandoning run %s: %s", pointer.run, error)
