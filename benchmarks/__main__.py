@@ -13,14 +13,27 @@ from pathlib import Path
 
 from benchmarks.consume import Bench, count_only, memory, values
 from benchmarks.describe import describe, list_groups
-from benchmarks.export import export, limit, topics
+from benchmarks.export import export, limit, tables, topics
 from benchmarks.load import SIZES, load
 from benchmarks.measure import Row, machine
 from benchmarks.rebalance import rebalance
 from benchmarks.reset import reset
 from zkgroup.sandbox.local_cluster import Sandbox
 
-KINDS = ("count", "values", "memory", "rebalance", "describe", "list", "reset", "export", "limit", "topics", "load")
+KINDS = (
+    "count",
+    "values",
+    "memory",
+    "rebalance",
+    "describe",
+    "list",
+    "reset",
+    "export",
+    "limit",
+    "topics",
+    "tables",
+    "load",
+)
 
 
 def main() -> None:
@@ -63,7 +76,9 @@ def main() -> None:
             rows += reset(bench, options.rounds, options.many_partitions)
         if "export" in wanted:
             rows += export(bench, options.rounds, options.messages)
-        else:  # parts of that
+        if "tables" in wanted:
+            rows += tables(bench, options.rounds, options.messages)
+        if "export" not in wanted:  # parts of that
             if "limit" in wanted:
                 rows.append(limit(bench, options.rounds, options.messages))
             if "topics" in wanted:

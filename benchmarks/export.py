@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import create_topic
 
 PEER = "3.5.7"
-PARTITIONS, MANY, TOPICS = 4, 200, 60
+PARTITIONS, MANY, TOPICS, COMMITS = 4, 200, 60, 400
 CORES = min(2, os.cpu_count() or 1)
 NOTHING_NEW = 2.5  # seconds
 IVY_SETTINGS = "ZKGROUP_IVY_SETTINGS"
@@ -59,15 +60,37 @@ from zkgroup.export.spark.spark_context import SparkJobs
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-bootstrap, connect, topic, out, group, master, jobs, wanted = sys.argv[1:]
+from zkgroup.export.model.layout import LayoutWish
+bootstrap, connect, topic, out, group, master, jobs, wanted, kind = sys.argv[1:]
 with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
     for number in range(int(jobs)):
         sys.stdin.readline()
         began = time.monotonic()
-        request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest")
+        layout = LayoutWish(format=kind)
+        request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest", layout=layout)
         rows = run_export(request, registry, lambda: KafkaSettings(bootstrap), runner=lambda: nullcontext(spark))
         print(f"job {time.monotonic() - began:.3f}", flush=True)
         assert sum(row.rows for row in rows) == int(wanted)
+"""
+# One message an export, into one table; each prints its seconds.
+_COMMITS_JOB = """
+import sys, time
+from contextlib import nullcontext
+from pathlib import Path
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.run.run_export import ExportRequest, run_export
+from zkgroup.export.spark.spark_context import SparkJobs
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+bootstrap, connect, topic, out, group, master, count, kind = sys.argv[1:]
+layout = LayoutWish(format=kind)
+request = ExportRequest(group, Path(out), (topic,), begin="earliest", max_messages=1, layout=layout)
+with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
+    for number in range(int(count)):
+        began = time.monotonic()
+        run_export(request, registry, lambda: KafkaSettings(bootstrap), runner=lambda: nullcontext(spark))
+        print(f"{time.monotonic() - began:.3f}", flush=True)
 """
 
 # What confluent-kafka and pyarrow alone take: neither Spark nor accounts, four columns, nothing is looked at twice.
@@ -162,6 +185,21 @@ def topics(bench: Bench, rounds: int) -> Row:
     return in_turn(row, rounds, wide.ours, lambda: many.ours("--whitelist", "export-2[0-9][0-9]-1"))
 
 
+def tables(bench: Bench, rounds: int, messages: int) -> list[Row]:
+    """Warm jobs into Delta tables beside plain Parquet; the last of many commits to a table beside the first ones."""
+    rows: list[Row] = []
+    for size, count in ((100, messages), (1000, messages // 5)):
+        exports = _Exports(bench, fill(bench, count, size, PARTITIONS), count, "", "")
+        row = Row(f"export {count:,} × {size} B into a Delta table", "plain Parquet", "s", "less", 0.95)
+        with exports.our_warm(rounds) as plain, exports.our_warm(rounds, kind="delta") as delta:
+            rows.append(in_turn(row, rounds, plain.job, delta.job))
+    seconds = _Exports(bench, fill(bench, COMMITS, 98, 1), COMMITS, "", "").commits("delta")
+    first, last = (statistics.median(some) for some in (seconds[5:15], seconds[-10:]))
+    row = Row(f"export a message, the {COMMITS}th commit to a Delta table", "the 10th, and 1 s", "s", "less", 1)
+    rows.append(in_turn(row, 1, lambda: first + 1, lambda: last))
+    return rows
+
+
 class _Warm:
     """A process that stays, and does a job whenever it is asked for one: so that two of them take turns. What it has
     written to ``out`` goes when it ends."""
@@ -245,11 +283,17 @@ class _Exports:
         """Seconds for ``zkgroup export``."""
         return run(self.command(*topics)).seconds
 
-    def our_warm(self, rounds: int, master: str | None = None) -> _Warm:
+    def commits(self, kind: str) -> list[float]:
+        """Seconds for each of ``count`` exports of a message, all into one destination."""
+        arguments = [self._bench.sandbox.bootstrap, self._bench.sandbox.connect, self._topic, str(self._out())]
+        arguments += [self._bench.group(), self._master, str(self._count), kind]
+        return [float(line) for line in run([sys.executable, "-c", _COMMITS_JOB, *arguments]).output.split()]
+
+    def our_warm(self, rounds: int, master: str | None = None, kind: str = "parquet") -> _Warm:
         """Our exports, in a Spark that runs."""
         out = self._out_beside()
         arguments = [self._bench.sandbox.bootstrap, self._bench.sandbox.connect, self._topic, str(out)]
-        arguments += [self._bench.group(), master or self._master, str(rounds + 1), str(self._count)]
+        arguments += [self._bench.group(), master or self._master, str(rounds + 1), str(self._count), kind]
         return _Warm([sys.executable, "-c", _OUR_JOB, *arguments], out)
 
     def bare(self, rounds: int) -> _Warm:
