@@ -327,6 +327,20 @@ def test_a_restore_that_was_undone_is_none(lake: Lake) -> None:
     assert lake.offsets() == list(range(30))
 
 
+def test_a_restore_that_is_undone_after_an_export(lake: Lake) -> None:
+    """Rolled back, exported, and restored to before that: the first run that was away counts again, the export is what
+    is missing."""
+    version = lake.table.version()
+    lake.table.restore(version - 1)
+    assert lake.more(on_mismatch="group") == [(20, 30)]
+    lake.table.restore(version)
+    assert lake.offsets() == list(range(20))
+    assert problems(lake.destination) == [(20, 30, "the table was rolled back, and does not have all of these")]
+    assert lake.more(on_mismatch="lake") == [(20, 40)]
+    assert lake.offsets() == list(range(40))
+    assert problems(lake.destination) == []
+
+
 def test_a_restore_may_be_answered_with_the_group(lake: Lake) -> None:
     """``group``: what was rolled back stays out, and is on record."""
     lake.table.restore(lake.table.version() - 1)

@@ -145,12 +145,12 @@ def read_coverage(
 
 def without_rolled_back(records: Sequence[RunRecord]) -> list[RunRecord]:
     """A group's records, the oldest first, without what a later one has found to be rolled back."""
-    lost = {
-        (topic, number)
-        for record in records
-        for topic, base in record.bases.items()
-        for number in range(base + 1, number_of(record.run))
-    }
+    lost: set[tuple[str, int]] = set()
+    for record in reversed(records):
+        number = number_of(record.run)
+        for topic, base in record.bases.items():
+            if (topic, number) not in lost:  # else it was rolled back itself, and what it had found does not count
+                lost.update((topic, earlier) for earlier in range(base + 1, number))
     return [
         replace(
             record,
