@@ -7,12 +7,14 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from zkgroup.errors import Remedy
+from zkgroup.text import duration_text
 
 from ._global_options import GlobalOptions
-from ._output import SPARE, AtLeast, print_marked, print_rows, time_column
+from ._output import SPARE, AtLeast, behind_columns, print_marked, print_rows, time_column
 from ._rendering import render_command
 from ._terminal_text import escape, one_line, shortened, shown_name
 
@@ -21,22 +23,26 @@ if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.snapshot.tables import GroupRow
 
-HEAD = ("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", time_column("taken_at"))
+BEHIND = behind_columns("table")
+HEAD = (
+    *("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", *BEHIND),
+    *("catch_up", time_column("taken_at")),
+)
 MEMBERS = ("owned", "streams", "subscription", "host", "member")
-PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", "leader", "owner")
-BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", "leader", "owner")
+PARTITIONS = ("topic", "partition", "committed", "log_end", "lag", *BEHIND, "leader", "owner")
+BOTH = ("topic", "partition", "committed_zookeeper", "committed_kafka", "log_end", "lag", *BEHIND, "leader", "owner")
 #: A finding of more groups than this is printed once, with so many of their names.
 NAMED_GROUPS = 3
 #: Colours for dark and light backgrounds.
 STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "bold yellow", "info": "bold blue"}
-SUMMARY = ("group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info")
+SUMMARY = ("group", "store", "state", "members", "partitions", "lag", *BEHIND, "critical", "warning", "info")
 #: Columns that a narrow terminal leaves out, the least important first.
-SUMMARY_SPARE = ("info", "partitions")
+SUMMARY_SPARE = ("info", "partitions", "store", "behind")
 
 
 def table_row(row: GroupRow) -> dict[str, Any]:
     """A group's row for a table; a partial lag is marked: ``≥20``."""
-    return {**asdict(row), "lag": shown_lag(row)}
+    return {**asdict(row), "lag": shown_lag(row), "behind": row.behind}
 
 
 def shown_lag(row: GroupRow) -> int | None:
@@ -44,17 +50,20 @@ def shown_lag(row: GroupRow) -> int | None:
     return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
-def print_overview(one: Inspection, given: GlobalOptions) -> None:
-    """Print one group: a headline, its members, its partitions, its findings."""
+def print_overview(one: Inspection, given: GlobalOptions, catch_up: float | None = None) -> None:
+    """Print one group: a headline, its members, its partitions, its findings. ``catch_up``: seconds until its lag is
+    zero, infinity where it does not shrink, None where that is unknown: then the headline has no such column."""
     row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
-    print_rows([row], HEAD, "table", spare=SPARE)
+    row["catch_up"] = catch_up and ("never" if catch_up == inf else f"in {duration_text(catch_up)}")
+    print_rows([row], [column for column in HEAD if catch_up or column != "catch_up"], "table", spare=SPARE)
     if members := one.rows("members"):
-        _title("members")
+        print_title("members")
         print_rows(members, MEMBERS, "table", spare=SPARE)
     if partitions := one.rows("partitions"):
-        _title("partitions")
-        print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table", spare=(*SPARE, "owner"))
-    _title("findings" if one.findings else "no findings")
+        print_title("partitions")
+        spare = (*SPARE, "owner")
+        print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table", spare=spare)
+    print_title("findings" if one.findings else "no findings")
     _print_findings(one.findings, given)
     if one.findings:
         _say_more()
@@ -70,7 +79,7 @@ def print_summary(found: Sequence[Inspection], given: GlobalOptions) -> None:
     print_rows(rows, SUMMARY, "table", spare=SUMMARY_SPARE)
     blocks = [block for severity in ("critical", "warning") for block in _blocks(found, severity)]
     for title, findings in blocks:
-        _title(title)
+        print_title(title)
         _print_findings(findings, given)
     if blocks:
         _say_more()
@@ -109,7 +118,8 @@ def _say_more() -> None:
     sys.stdout.write("\nzkgroup inspect-group --explain CODE explains a finding\n")
 
 
-def _title(text: str) -> None:
+def print_title(text: str) -> None:
+    """Print a blank line and the title of a section."""
     sys.stdout.write("\n")
     print_marked([(escape(text), "bold")])
 

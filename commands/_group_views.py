@@ -36,6 +36,14 @@ def partitions_option(help: str, panel: str | None = None) -> Any:
 PartitionsOption: TypeAlias = Annotated[
     list[str] | None, partitions_option("Only this topic, or these partitions of it; repeatable.")
 ]
+BehindOption: TypeAlias = Annotated[
+    bool | None,
+    option(
+        "--behind/--no-behind",
+        help="Read how old the next message of each partition with lag is. Default: where there are at most 1000.",
+        show_default=False,
+    ),
+]
 SHOWN_TOPICS = 10
 
 
@@ -71,29 +79,32 @@ def open_stores(
         yield registry, store
 
 
-def read_one_group(ctx: typer.Context, group: str, *, store: Store = "both") -> GroupSnapshot:
-    """One group, in ZooKeeper and in Kafka. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
+def read_one_group(
+    ctx: typer.Context, group: str, *, store: Store = "both", ages: bool | None = False
+) -> GroupSnapshot:
+    """One group, in ZooKeeper and in Kafka; ``ages`` as in ``read_group``. Raises ``ZkgroupError`` where there is none,
+    or ZooKeeper is away."""
     from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, which --help must not
 
     keep_everything()
     settings = connection(ctx)
     with working(ctx, f"reading group {group}"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
-        return read_group(registry, group, kafka=brokers, store=store, timeout=settings.timeout)
+        return read_group(registry, group, kafka=brokers, store=store, ages=ages, timeout=settings.timeout)
 
 
 def read_all_groups(
-    ctx: typer.Context, *, store: Store = "both", warned: list[str] | None = None
+    ctx: typer.Context, *, store: Store = "both", ages: bool | None = False, warned: list[str] | None = None
 ) -> Sequence[GroupSnapshot]:
-    """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none. Raises
-    ``ZkgroupError`` where ZooKeeper is away."""
+    """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none;
+    ``ages`` as in ``read_groups``. Raises ``ZkgroupError`` where ZooKeeper is away."""
     from zkgroup.groups.snapshot.group_reader import read_groups  # as above
 
     keep_everything()
     settings = connection(ctx)
     with working(ctx, "reading all groups"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
-        return read_groups(registry, kafka=brokers, store=store, timeout=settings.timeout, warned=warned)
+        return read_groups(registry, kafka=brokers, store=store, ages=ages, timeout=settings.timeout, warned=warned)
 
 
 def keep_everything() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from zkgroup.config.state_folders import state_dir
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
@@ -23,12 +23,17 @@ from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
-    from zkgroup.groups.monitoring.nagios_check import GroupCheck
+    from zkgroup.groups.group_model import GroupSnapshot
+    from zkgroup.groups.monitoring.burrow_status import Sample
+    from zkgroup.groups.monitoring.lag_history import LagHistory
+    from zkgroup.groups.monitoring.nagios_check import GroupCheck, Thresholds
+    from zkgroup.protocol.names import TopicPartition
 
 MONITORING = "For monitoring"
 #: The exit code of a Nagios plugin without a verdict.
 UNKNOWN = 3
 SHOWN_REASONS = 20
+WINDOW = 10  # snapshots
 
 CheckOption: TypeAlias = Annotated[
     bool,
@@ -49,6 +54,24 @@ CritLagOption: TypeAlias = Annotated[
     int | None,
     option(
         "--crit-lag", metavar="N", min=1, help="For --check: CRITICAL from this lag of a group on.", panel=MONITORING
+    ),
+]
+WarnBehindOption: TypeAlias = Annotated[
+    str | None,
+    option(
+        "--warn-behind",
+        metavar="DURATION",
+        help="For --check: WARNING if a partition is that far behind in time: 30m, 3h, 1d12h.",
+        panel=MONITORING,
+    ),
+]
+CritBehindOption: TypeAlias = Annotated[
+    str | None,
+    option(
+        "--crit-behind",
+        metavar="DURATION",
+        help="For --check: CRITICAL if a partition is that far behind in time.",
+        panel=MONITORING,
     ),
 ]
 WindowOption: TypeAlias = Annotated[
@@ -100,38 +123,76 @@ def say_unknown(why: str) -> int:
     return UNKNOWN
 
 
+def thresholds_of(
+    warn_lag: int | None, crit_lag: int | None, warn_behind: str | None, crit_behind: str | None
+) -> Thresholds:
+    """The limits of a check. Raises ``UsageError``."""
+    from zkgroup.config.time_arguments import parse_duration
+    from zkgroup.groups.monitoring.nagios_check import Thresholds
+
+    warn_seconds, crit_seconds = (
+        None if text is None else parse_duration(text) / 1000 for text in (warn_behind, crit_behind)
+    )
+    for name, warn, crit in (("lag", warn_lag, crit_lag), ("behind", warn_seconds, crit_seconds)):
+        if warn is not None and crit is not None and warn > crit:
+            raise UsageError(f"--warn-{name} is above --crit-{name}", "a warning comes first")
+    return Thresholds(warn_lag, crit_lag, warn_seconds, crit_seconds)
+
+
 def check(
-    ctx: typer.Context,
-    found: Sequence[Inspection],
-    *,
-    warn_lag: int | None,
-    crit_lag: int | None,
-    window: int,
-    history: Path | None,
+    ctx: typer.Context, found: Sequence[Inspection], thresholds: Thresholds, *, window: int, history: Path | None
 ) -> Mapping[str, GroupCheck]:
     """Check each group over its last snapshots, and store this one."""
-    from zkgroup.groups.monitoring.lag_history import LagHistory, samples_of
-    from zkgroup.groups.monitoring.nagios_check import Thresholds, check_group
+    from zkgroup.groups.monitoring.lag_history import LagHistory
+    from zkgroup.groups.monitoring.nagios_check import check_group
 
-    if warn_lag is not None and crit_lag is not None and warn_lag > crit_lag:
-        raise UsageError("--warn-lag is above --crit-lag", "a warning comes first")
-    settings = connection(ctx, quiet=True)
-    cluster = str(settings.zookeeper or ",".join(sorted(map(str, settings.bootstrap))))
     checks: dict[str, GroupCheck] = {}
-    with LagHistory(history or state_dir() / "history.sqlite3") as kept:
+    with LagHistory(history or _default_history()) as kept:
+        cluster = _cluster(ctx)
         kept.keep(cluster, [one.snapshot for one in found])
         for one in found:
-            snapshot = one.snapshot
-            windows = kept.window(cluster, snapshot.group, snapshot.store, window - 1, snapshot.taken_at)
-            for partition, sample in samples_of(snapshot).items():
-                windows.setdefault(partition, []).append(sample)
-            checks[snapshot.group] = check_group(one, windows, Thresholds(warn_lag, crit_lag))
+            windows = _windows(kept, cluster, one.snapshot, window)
+            checks[one.snapshot.group] = check_group(one, windows, thresholds)
     return checks
 
 
-def show_checks(
-    checks: Sequence[GroupCheck], output: Output, *, every: bool, warn_lag: int | None, crit_lag: int | None
-) -> int:
+def catch_up(ctx: typer.Context, one: Inspection) -> float | None:
+    """Seconds until the group's lag is zero, by the snapshots that checks have kept and this one; infinity where it
+    does not shrink, None where that is unknown."""
+    if one.summary.lag_unknown or not _default_history().exists():
+        return None
+    from zkgroup.groups.monitoring.lag_history import LagHistory
+    from zkgroup.groups.monitoring.nagios_check import catch_up_seconds
+
+    with contextlib.suppress(ZkgroupError), LagHistory(_default_history()) as kept:
+        windows = _windows(kept, _cluster(ctx), one.snapshot, WINDOW)
+        return catch_up_seconds([windows[p.key] for p in one.snapshot.partitions if p.known_lag(one.store) is not None])
+    return None
+
+
+def _default_history() -> Path:
+    return state_dir() / "history.sqlite3"
+
+
+def _cluster(ctx: typer.Context) -> str:
+    """The name of the cluster in the history."""
+    settings = connection(ctx, quiet=True)
+    return str(settings.zookeeper or ",".join(sorted(map(str, settings.bootstrap))))
+
+
+def _windows(
+    kept: LagHistory, cluster: str, snapshot: GroupSnapshot, snapshots: int
+) -> Mapping[TopicPartition, Sequence[Sample]]:
+    """Each partition in the last snapshots, this one included."""
+    from zkgroup.groups.monitoring.lag_history import samples_of
+
+    windows = kept.window(cluster, snapshot.group, snapshot.store, snapshots - 1, snapshot.taken_at)
+    for partition, sample in samples_of(snapshot).items():
+        windows.setdefault(partition, []).append(sample)
+    return windows
+
+
+def show_checks(checks: Sequence[GroupCheck], output: Output, thresholds: Thresholds, *, every: bool) -> int:
     """Print the verdict; returns the exit code."""
     from zkgroup.groups.monitoring.nagios_check import EXIT_CODES, worst_state
 
@@ -140,9 +201,8 @@ def show_checks(
         rows = [_object(one) for one in checks]
         print_object({"state": state, "groups": rows} if every else rows[0], output)
     else:
-        limits = f"{warn_lag if warn_lag is not None else ''};{crit_lag if crit_lag is not None else ''};0"
         text, details = _text_of_all(checks) if every else _text_of(checks[0])
-        data = " ".join(_data(one, limits, every=every) for one in checks)
+        data = " ".join(_data(one, thresholds, every=every) for one in checks)
         with printing(sys.stdout):
             sys.stdout.write(f"ZKGROUP {state}: {_plain(text)} | {data}\n")
             sys.stdout.writelines(f"{_plain(line)}\n" for line in details)
@@ -179,17 +239,24 @@ def _reasons(one: GroupCheck, reasons: Sequence[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def _data(one: GroupCheck, limits: str, *, every: bool) -> str:
+def _limits(warn: float | None, crit: float | None) -> str:
+    return f"{'' if warn is None else f'{warn:g}'};{'' if crit is None else f'{crit:g}'};0"
+
+
+def _data(one: GroupCheck, thresholds: Thresholds, *, every: bool) -> str:
     """Performance data; for one of many groups its lag alone, under its name."""
+    limits = _limits(thresholds.warn_lag, thresholds.crit_lag)
     # U means unknown, by the guidelines of Nagios plugins: a partial sum would be read as the whole.
     lag = "U" if one.row.lag is None else one.row.lag
     max_lag = "U" if one.max_lag is None else one.max_lag
+    seconds = one.row.lag_seconds
     if every:
         return f"{_label(f'{one.group} lag')}={lag};{limits}"
     behind = sum(status != "OK" for status in one.statuses.values())
     figures = [
         f"lag={lag};{limits}",
         f"max_lag={max_lag};;;0",
+        f"behind={'U' if seconds is None else f'{seconds:.0f}s'};{_limits(*thresholds.in_time)}",
         f"members={one.row.members};;;0",
         f"partitions={one.row.partitions};;;0",
         f"unowned={one.unowned};;;0",
@@ -220,6 +287,8 @@ def _object(one: GroupCheck) -> dict[str, Any]:
         "lag_at_least": one.row.lag_at_least,
         "lag_unknown": one.row.lag_unknown,
         "max_lag": one.max_lag,
+        "lag_seconds": one.row.lag_seconds,
+        "lag_seconds_at_least": one.row.lag_seconds_at_least,
         "partitions": one.row.partitions,
         "unowned": one.unowned,
         "members": one.row.members,

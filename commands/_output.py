@@ -15,14 +15,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
 import orjson
 
-from zkgroup.text import without_formula
+from zkgroup.text import duration_text, without_formula
 
 from ._error_output import printing
 from ._terminal_text import escape, fitting, json_escape, shortened, width
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.responses import MessageAge
 
 #: The formats. A new one is added here alone: to ``_OBJECTS`` if it has objects, and where this module writes lines.
 Output: TypeAlias = Literal["table", "json", "csv"]
@@ -46,7 +49,7 @@ _QUOTED = re.compile("[\",;\t\r\n]|\\A'")
 #: Columns that a table leaves out if it is too wide for the terminal, the least important first.
 SPARE = (
     "taken_at", "session_id", "registered_at", "log_start", "leader", "committed_at", "since", "pattern", "registered",
-    "host", "topics", "partitions", "log_end",
+    "host", "topics", "partitions", "behind", "log_end",
 )  # fmt: skip
 DAY = 86_400_000
 # Columns of sentences, which are not padded.
@@ -102,6 +105,18 @@ def short_time(millis: int | None) -> str | None:
 def time_column(name: str) -> Column:
     """A column whose values are milliseconds since 1970."""
     return Column(name, iso_utc)
+
+
+def shown_age(age: MessageAge) -> str:
+    """An age for people: ``3 h 12 min``; ``≥1 h`` of which only that much is known."""
+    return f"{'≥' if age.is_at_least else ''}{duration_text(age.seconds)}"
+
+
+def behind_columns(output: Output) -> tuple[Column | str, ...]:
+    """The columns of the lag in time."""
+    if is_table(output):
+        return (Column("behind", shown_age),)
+    return ("lag_seconds", "lag_seconds_at_least") if has_objects(output) else ("lag_seconds",)
 
 
 def print_rows(

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
     from zkgroup.config import ConnectionSettings
-    from zkgroup.groups.watch.group_watch import GroupWatch
+    from zkgroup.groups.group_model import GroupSnapshot
+    from zkgroup.groups.watch.group_watch import GroupWatch, Judge
     from zkgroup.groups.watch.recording import Recorder, Recording
-    from zkgroup.groups.watch.timeline import Event, Observation
+    from zkgroup.groups.watch.timeline import Event, Observation, WatchedFinding
 
 
 WATCHING: Final = "Watching"
@@ -116,7 +117,8 @@ def watch_group(
     settings = connection(ctx)
     with ExitStack() as stack:
         stop = stack.enter_context(StopRequest())
-        watch = stack.enter_context(_opened(settings, group, store, topics, interval))
+        judge = _judge if has_screen(output) else lambda snapshot: ()
+        watch = stack.enter_context(_opened(settings, group, store, topics, interval, judge))
         first = _first(watch, stop)
         if first is None:
             return stop.exit_code
@@ -172,7 +174,7 @@ def _first(watch: GroupWatch, stop: StopRequest) -> Observation | None:
 
 @contextmanager
 def _opened(
-    settings: ConnectionSettings, group: str, store: StoreChoice, topics: Sequence[str], interval: float
+    settings: ConnectionSettings, group: str, store: StoreChoice, topics: Sequence[str], interval: float, judge: Judge
 ) -> Iterator[GroupWatch]:
     with nothing_begun():
         from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
@@ -198,8 +200,20 @@ def _opened(
         timeout=settings.timeout,
         store="kafka" if in_kafka else store,
         topics=frozenset(topics),
+        judge=judge,
     ) as watch:
         yield watch
+
+
+def _judge(snapshot: GroupSnapshot) -> tuple[WatchedFinding, ...]:
+    from zkgroup.groups.findings.inspection import inspect
+    from zkgroup.groups.watch.timeline import WatchedFinding
+
+    return tuple(
+        WatchedFinding(finding.severity, f"{finding.code}: {finding.subject}: {finding.message}")
+        for finding in inspect(snapshot).findings
+        if finding.severity != "info"
+    )
 
 
 def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture: Path | None) -> int:

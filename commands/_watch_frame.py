@@ -14,7 +14,7 @@ from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition,
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
-from ._terminal_text import escape, fitting, width
+from ._terminal_text import escape, fitting, one_line, width
 from ._watch_view import View
 
 #: Lines for partitions, and for events, at least.
@@ -31,6 +31,7 @@ _OF_KIND: Final = {
     "offset-removed": "warn", "offset-before-start": "bad", "log-truncated": "bad", "topic-gone": "bad",
     "topic-recreated": "bad", "partition-released": "dim", "session-renewed": "warn",
 }  # fmt: skip
+_OF_SEVERITY: Final = {"critical": "bad", "warning": "warn"}
 HELP: Final = (
     "s            next order: lag, name, owner, rate",
     "l n o r      order by lag, name, owner, rate",
@@ -63,7 +64,7 @@ class Style:
 def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
     """The screen: title, members, partitions, events, keys. At most ``lines`` lines."""
     body = lines - 1
-    head = _title(view, columns, style)
+    head = [*_title(view, columns, style), *_findings(view, columns, max(1, lines // 8), style)]
     if view.state is None:
         found = [*head, "", "waiting for the first state …"]
     elif view.help:
@@ -83,6 +84,20 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
         found = [*head, *members, *partitions, *last]
     found = found[:body]
     return [*found, *[""] * (body - len(found)), _keys(view, columns, style)]
+
+
+def _findings(view: View, columns: int, room: int, style: Style) -> list[str]:
+    """What is wrong with the group, the worst first, in ``room`` lines at most; the last says how many more there
+    are."""
+    found = view.state.findings if view.state is not None else ()
+    shown = found if len(found) <= room else found[: max(1, room - 1)]
+    lines = [
+        style.style(_fit(f"{one.severity:<8}  {one_line(one.text)}", columns), _OF_SEVERITY.get(one.severity, ""))
+        for one in shown
+    ]
+    if len(found) > len(shown) and room > 1:
+        lines.append(style.style(_fit(f"and {counted(len(found) - len(shown), 'finding')} more", columns), "dim"))
+    return lines
 
 
 def _title(view: View, columns: int, style: Style) -> list[str]:

@@ -138,12 +138,12 @@ def _delete_debris(
     *,
     foreign: bool,
 ) -> None:
+    from zkgroup.config.time_arguments import parse_duration
     from zkgroup.groups.changes.inactive_groups import backup_of_inactive_groups, check_access, read_inactive_groups
-    from zkgroup.groups.changes.time_arguments import parse_age
     from zkgroup.groups.changes.unregistered_committers import commits_of_tree
     from zkgroup.groups.changes.znode_deletion import remove_groups
 
-    age = 0 if older_than is None else parse_age(older_than)
+    age = 0 if older_than is None else parse_duration(older_than)
     with open_registry(change.settings) as registry:
         now = int(time.time() * 1000)
         brokers = None if store == "zookeeper" else brokers_of(change.settings, registry)

@@ -17,16 +17,21 @@ from ._completion_values import complete_finding
 from ._context import warn
 from ._global_options import GlobalOptions
 from ._group_overview import print_overview, print_summary
-from ._group_views import StoreOption, check_topics, read_all_groups, read_one_group
+from ._group_views import BehindOption, StoreOption, check_topics, read_all_groups, read_one_group
 from ._monitoring import (
+    WINDOW,
     CheckOption,
+    CritBehindOption,
     CritLagOption,
     HistoryOption,
     MetricsOption,
+    WarnBehindOption,
     WarnLagOption,
     WindowOption,
+    catch_up,
     check,
     show_checks,
+    thresholds_of,
     write_metrics,
 )
 from ._output import (
@@ -34,6 +39,7 @@ from ._output import (
     Column,
     Output,
     as_objects,
+    behind_columns,
     has_objects,
     is_table,
     iso_utc,
@@ -75,7 +81,7 @@ COLUMNS: Mapping[Section, Columns] = {
 }
 BOTH = ("committed_zookeeper", "committed_kafka")
 # JSON is read by names: more of them do no harm.
-ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": (), "findings": ("page",)}
+ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": behind_columns("json"), "findings": ("page",)}
 
 
 def inspect_group(
@@ -113,7 +119,9 @@ def inspect_group(
     checking: CheckOption = False,
     warn_lag: WarnLagOption = None,
     crit_lag: CritLagOption = None,
-    window: WindowOption = 10,
+    warn_behind: WarnBehindOption = None,
+    crit_behind: CritBehindOption = None,
+    window: WindowOption = WINDOW,
     history: HistoryOption = None,
     metrics: MetricsOption = None,
     watch: WatchOption = False,
@@ -121,12 +129,17 @@ def inspect_group(
     record: RecordOption = None,
     replay: ReplayOption = None,
     picture: PictureOption = None,
+    behind: BehindOption = None,
     output: OutputOption = "table",
 ) -> int | None:
     """Diagnose a group: members, partitions, lag, and findings with their remedies.
 
     The table is an overview; --section shows all columns of one part. JSON is one object (an array with --all), CSV the
     partitions or another --section. taken_at is the start of the snapshot.
+
+    behind is the lag in time: the age of the next message to be read, by the message's own time. ≥1 h: at least that;
+    brokers before 0.10 have only times of segments. JSON and CSV have it in seconds, as lag_seconds. catch_up: when
+    the lag will be zero, by the snapshots that --check has kept.
 
     For a group with offsets in both stores, and with --store both, committed is the larger offset; the columns
     committed_zookeeper and committed_kafka show both. --topic keeps the partitions of one topic; findings always
@@ -137,6 +150,7 @@ def inspect_group(
     zkgroup inspect-group billing --section partitions --topic orders
     zkgroup inspect-group --all --verify --output json
     zkgroup inspect-group billing --check --warn-lag 10000 --crit-lag 100000
+    zkgroup inspect-group billing --check --warn-behind 30m --crit-behind 3h
     zkgroup inspect-group --all --metrics /var/lib/node_exporter/zkgroup.prom
     zkgroup inspect-group --explain offset-before-start
     zkgroup inspect-group billing --watch
@@ -145,7 +159,8 @@ def inspect_group(
     """
     check_options(watch, interval, record, replay, picture)
     if replay is not None or watch:
-        looks_once = every or verify or section or again or code or checking or metrics or warn_lag or crit_lag
+        limited = warn_lag or crit_lag or warn_behind or crit_behind
+        looks_once = every or verify or section or again or code or checking or metrics or limited or behind
         if looks_once or (replay is not None and (group is not None or topic or store)):
             raise UsageError(
                 f"{'--watch' if watch else '--replay'} with an option that it does not take",
@@ -172,8 +187,8 @@ def inspect_group(
         return None
     if checking and (verify or section or topic or not (is_table(output) or has_objects(output))):
         raise UsageError("--check is a verdict on whole groups", "leave out --verify, --section, --topic and csv")
-    if not checking and (warn_lag is not None or crit_lag is not None or history is not None):
-        raise UsageError("--warn-lag, --crit-lag and --history are about --check", "give --check, too")
+    if not checking and not all(one is None for one in (warn_lag, crit_lag, warn_behind, crit_behind, history)):
+        raise UsageError("--warn-…, --crit-… and --history are about --check", "give --check, too")
     if (group is None) == (not every):
         raise UsageError("give one GROUP, or --all", Remedy("see their names", ("list-groups",)))
     if every and topic:
@@ -184,9 +199,14 @@ def inspect_group(
     from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
     from zkgroup.groups.snapshot.tables import shared_warnings
 
-    def take_snapshots() -> dict[str, Any]:
+    thresholds = thresholds_of(warn_lag, crit_lag, warn_behind, crit_behind) if checking else None
+
+    def take_snapshots(ages: bool | None = False) -> dict[str, Any]:
         asked: Store = store or "both"
-        found = read_all_groups(ctx, store=asked) if group is None else [read_one_group(ctx, group, store=asked)]
+        if group is None:
+            found = read_all_groups(ctx, store=asked, ages=ages)
+        else:
+            found = [read_one_group(ctx, group, store=asked, ages=ages)]
         return {snapshot.group: snapshot for snapshot in found}
 
     earlier = {}
@@ -194,21 +214,25 @@ def inspect_group(
         earlier = take_snapshots()
         with working(ctx, f"reading again after {again:g} s"):
             time.sleep(again)
-    snapshots = take_snapshots()
+    if thresholds is not None and thresholds.in_time != (None, None):
+        behind = True
+    elif section in ("members", "findings") and metrics is None:
+        behind = False
+    snapshots = take_snapshots(behind)
     found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
     if topic:
         check_topics(found[0].snapshot, topic)
         found = [found[0].only_topics(topic)]
     checks = None
-    if checking:
+    if thresholds is not None:
         judged = [one for one in found if not every or one.snapshot.partitions]  # others have nothing to check
-        checks = check(ctx, judged, warn_lag=warn_lag, crit_lag=crit_lag, window=window, history=history)
+        checks = check(ctx, judged, thresholds, window=window, history=history)
     if metrics is not None:
         write_metrics(metrics, found, checks)
-    if checks is not None:
+    if checks is not None and thresholds is not None:
         if metrics == "-":
             return None
-        return show_checks(list(checks.values()), output, every=every, warn_lag=warn_lag, crit_lag=crit_lag)
+        return show_checks(list(checks.values()), output, thresholds, every=every)
     if metrics != "-":
         _show(ctx, found, section, output, every=every)
     warn(ctx, shared_warnings(one.snapshot for one in found))
@@ -239,7 +263,7 @@ def _show(
         print_summary(found, given)
         return
     if section is None and is_table(output):
-        print_overview(found[0], given)
+        print_overview(found[0], given, catch_up(ctx, found[0]))
         return
     if section is None and has_objects(output):
         objects = [_object(one, given) for one in found]
@@ -249,9 +273,13 @@ def _show(
             print_object(objects[0], output)
         return
     chosen: Section = section or "partitions"
-    columns = COLUMNS[chosen] + (ONLY_JSON[chosen] if has_objects(output) else ())
+    columns = COLUMNS[chosen]
     if chosen == "partitions" and any(one.store == "both" for one in found):
         columns += BOTH
+    if has_objects(output):
+        columns += ONLY_JSON[chosen]
+    elif chosen == "partitions":
+        columns += behind_columns(output)
     spare = ("member", *SPARE, "owner") if chosen == "partitions" else SPARE
     if chosen == "findings" and not has_objects(output):
         columns = (*columns[:-1], Column("commands", (" && " if is_table(output) else "\n").join))
@@ -300,9 +328,11 @@ def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
         "lag": row.lag,
         "lag_at_least": row.lag_at_least,
         "lag_unknown": row.lag_unknown,
+        "lag_seconds": row.lag_seconds,
+        "lag_seconds_at_least": row.lag_seconds_at_least,
         **{
             section: as_objects(
-                _rows(one, section, given), columns + ONLY_JSON[section] + (both if section == "partitions" else ())
+                _rows(one, section, given), columns + (both if section == "partitions" else ()) + ONLY_JSON[section]
             )
             for section, columns in COLUMNS.items()
         },

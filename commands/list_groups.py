@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
+from zkgroup.text import counted
+
 from ._context import warn
-from ._group_overview import table_row
-from ._group_views import read_all_groups
-from ._output import SPARE, has_objects, is_table, print_rows
+from ._group_overview import shown_lag
+from ._group_views import BehindOption, read_all_groups
+from ._output import Output, behind_columns, has_objects, is_table, print_rows, time_column
 from ._shared_options import OutputOption, option
 
+if TYPE_CHECKING:
+    from zkgroup.groups.findings.inspection import Inspection
+
+Sort: TypeAlias = Literal["name", "lag", "behind", "findings", "changed"]
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
-# JSON is read by names: the sum over the partitions where the lag is known, and how many the others are.
-ONLY_JSON = ("lag_at_least", "lag_unknown")
+_SPARE = ("topics", "partitions", "store", "members", "behind")
+#: The finding that a group is only the rest of one.
+LEFTOVER: Final = "leftover-group"
+# Largest first; what is unknown comes last.
+_KEYS: Final[Mapping[Sort, Callable[[Inspection], float]]] = {
+    "name": lambda one: 0,
+    "lag": lambda one: -1 if one.summary.lag_at_least is None else one.summary.lag_at_least,
+    "behind": lambda one: -1 if one.summary.behind is None else one.summary.behind.seconds,
+    "changed": lambda one: one.snapshot.last_change or 0,
+}
 
 
 def list_groups(
@@ -26,13 +44,31 @@ def list_groups(
     state: Annotated[
         Literal["active", "inactive", "broken"] | None, option("--state", help="Only groups in this state.")
     ] = None,
+    pattern: Annotated[
+        list[str] | None,
+        option(
+            "--filter", metavar="GLOB", help="Only groups whose whole name matches, such as 'billing-*'; repeatable."
+        ),
+    ] = None,
+    sort: Annotated[
+        Sort,
+        option(
+            "--sort", help="The order: by name, or largest lag, furthest behind, worst findings, last change first."
+        ),
+    ] = "name",
+    every: Annotated[
+        bool, option("--all", help="Also list leftover groups, which a table without --filter or --state counts only.")
+    ] = False,
+    behind: BehindOption = None,
     output: OutputOption = "table",
 ) -> None:
     """List the groups of a cluster.
 
     store: where the group is: zookeeper, kafka, or both. state: active (with members), inactive, or broken (a
     registration or another node cannot be read). topics and partitions: those that the group subscribes to, owns, or
-    has an offset for. lag: the sum over the partitions; ≥20 means that the lag of some partitions is unknown.
+    has an offset for. lag: the sum over the partitions; ≥20 means that the lag of some partitions is unknown. behind:
+    the lag in time, of the partition that is furthest behind. finding: the worst one, if it is critical or a warning;
+    inspect-group shows all. A leftover group has no members and no offsets, or was a console consumer's.
 
     JSON and CSV leave an unknown lag empty. JSON also has lag_at_least (the sum of the known lags) and lag_unknown (the
     number of partitions with unknown lag). The lag of a partition is unknown if it has messages and no offset, or
@@ -40,22 +76,56 @@ def list_groups(
     of that.
 
     \b
-    zkgroup list-groups
+    zkgroup list-groups --sort findings
+    zkgroup list-groups --filter 'billing-*' --sort behind
     zkgroup list-groups --state broken --output json
     """
-    from zkgroup.groups.snapshot.tables import (  # brings kazoo, which --help must not
-        group_row,
-        incomplete_notes,
-        shared_warnings,
-    )
+    from zkgroup.groups.findings.inspection import inspect, worst_first  # brings kazoo, which --help must not
+    from zkgroup.groups.snapshot.tables import incomplete_notes, shared_warnings
 
     warned: list[str] = []
-    snapshots = read_all_groups(ctx, warned=warned)
-    rows = [group_row(snapshot) for snapshot in snapshots]
-    kept = [row for row in rows if state in (None, row.state) and (store in (None, row.store) or row.store == "both")]
+    snapshots = read_all_groups(ctx, ages=behind, warned=warned)
     warned += incomplete_notes(snapshots)
-    if is_table(output):
-        print_rows([table_row(row) for row in kept], COLUMNS, output, spare=SPARE)
-    else:
-        print_rows(kept, [*COLUMNS, *ONLY_JSON] if has_objects(output) else COLUMNS, output)
+    found = [
+        inspect(one)
+        for one in snapshots
+        if state in (None, one.state)
+        and (store in (None, one.store) or one.store == "both")
+        and (not pattern or any(fnmatchcase(one.group, each) for each in pattern))
+    ]
+    found = worst_first(found) if sort == "findings" else sorted(found, key=_KEYS[sort], reverse=True)
+    print_groups(found, sort, output, folded=not (every or pattern or state))
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))
+
+
+def print_groups(found: Sequence[Inspection], sort: Sort, output: Output, *, folded: bool) -> None:
+    """Print a row for each group; ``folded``: a table has one line for all leftovers."""
+    changed = (time_column("changed_at"),)
+    if not is_table(output):
+        partial = ("lag_at_least", "lag_unknown") if has_objects(output) else ()
+        columns = (*COLUMNS, *partial, *behind_columns(output), *changed, "finding", "severity")
+        print_rows([_row(one) for one in found], columns, output)
+        return
+    shown = [one for one in found if not (folded and _is_leftover(one))]
+    rows = [{**_row(one), "lag": shown_lag(one.summary)} for one in shown]
+    columns = (*COLUMNS, *behind_columns(output), *(changed if sort == "changed" else ()), "finding")
+    print_rows(rows, columns, output, spare=_SPARE)
+    if left := len(found) - len(shown):
+        sys.stdout.write(f"\nand {counted(left, 'leftover group')} without members: --all lists them\n")
+
+
+def _is_leftover(one: Inspection) -> bool:
+    """Whether the group is a leftover, and nothing is wrong with it."""
+    return one.worst is None and any(finding.code == LEFTOVER for finding in one.findings)
+
+
+def _row(one: Inspection) -> dict[str, Any]:
+    row, worst = one.summary, one.worst
+    return {
+        **asdict(row),
+        "behind": row.behind,
+        "lag_seconds": row.lag_seconds,
+        "lag_seconds_at_least": row.lag_seconds_at_least,
+        "finding": worst and worst.code,
+        "severity": worst and worst.severity,
+    }

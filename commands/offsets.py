@@ -12,9 +12,17 @@ from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
 from ._context import connection, done, warn
-from ._group_views import PartitionsOption, StoreOption, brokers_of, check_topics, open_stores, read_one_group
+from ._group_views import (
+    BehindOption,
+    PartitionsOption,
+    StoreOption,
+    brokers_of,
+    check_topics,
+    open_stores,
+    read_one_group,
+)
 from ._monitoring import MetricsOption, write_metrics
-from ._output import SPARE, print_rows, time_column
+from ._output import SPARE, behind_columns, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
@@ -59,6 +67,7 @@ def offsets(
         ),
     ] = None,
     metrics: MetricsOption = None,
+    behind: BehindOption = None,
     output: OutputOption = "table",
 ) -> None:
     """Show a group's committed offsets and lag.
@@ -66,6 +75,9 @@ def offsets(
     committed is the next offset to read. committed_at is the time of the last commit, known in ZooKeeper only. lag is
     log_end less committed. For a group with offsets in both stores, and with --store both, committed is the larger
     offset: a member with dual commit starts there. The columns committed_zookeeper and committed_kafka show both.
+
+    behind is the lag in time: the age of the next message to be read, by the message's own time. ≥1 h: at least that;
+    brokers before 0.10 have only times of segments. JSON and CSV have it in seconds, as lag_seconds.
 
     If brokers do not answer, log_start, log_end and lag are empty and zkgroup warns.
 
@@ -87,21 +99,22 @@ def offsets(
     if save_to is not None:
         snapshot, shown = _save(ctx, group, scope, store, save_to, file_format, keep)
     else:
-        snapshot = read_one_group(ctx, group, store=store or "both")
+        snapshot = read_one_group(ctx, group, store=store or "both", ages=behind)
         shown = store or snapshot.store
     if metrics is not None:
         from zkgroup.groups.findings.inspection import inspect
 
-        whole = read_one_group(ctx, group, store=store or "both") if save_to is not None else snapshot
+        whole = read_one_group(ctx, group, store=store or "both", ages=behind) if save_to is not None else snapshot
         write_metrics(metrics, [inspect(whole, store=store)], None)
     if "-" in (save_to, metrics):
         warn(ctx, notes(snapshot, shown))
         return
     rows = _within(scope, snapshot, partition_rows(snapshot, shown))
+    in_time = () if save_to is not None else behind_columns(output)
     if shown == "both":
-        print_rows(rows, [*COLUMNS, *BOTH], output, spare=(*SPARE, "committed"))
+        print_rows(rows, [*COLUMNS, *BOTH, *in_time], output, spare=(*SPARE, "committed"))
     else:
-        print_rows(rows, COLUMNS, output, spare=SPARE)
+        print_rows(rows, [*COLUMNS, *in_time], output, spare=SPARE)
     warn(ctx, notes(snapshot, shown))
 
 

@@ -82,12 +82,13 @@ def reset_offsets(
         _target(
             "--to-datetime",
             metavar="TIME",
-            help="The first message that is not older than this ISO 8601 time; UTC if it names no zone.",
+            help="The first message that is not older than this time: ISO 8601, 'yesterday 14:00', '3h ago', seconds "
+            "or milliseconds since 1970; UTC if it names no zone.",
         ),
     ] = None,
     by_duration: Annotated[
         str | None,
-        _target("--by-duration", metavar="DURATION", help="As long ago as this ISO 8601 duration: PT30M, P1DT12H."),
+        _target("--by-duration", metavar="DURATION", help="As long ago as this duration: 30m, 1d12h, PT30M."),
     ] = None,
     from_file: Annotated[
         str | None,
@@ -214,8 +215,8 @@ def _check_scope(topics: bool, all_topics: bool, *, files: bool) -> None:
 
 def _read_target(kind: str, value: Any) -> Target:
     """Where to, of the option that was given and its value; of a file its offsets."""
+    from zkgroup.config.time_arguments import parse_duration, parse_time
     from zkgroup.groups.changes.reset_plan import Target, check_bounds
-    from zkgroup.groups.changes.time_arguments import parse_duration, parse_time
 
     match kind:
         case "--to-offset":

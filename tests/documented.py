@@ -72,6 +72,9 @@ def masked(text: str) -> list[str]:
     text = re.sub(r"/\S+/sandbox/default/", "FOLDER/", text)
     text = re.sub(r"/\S+/backups/\w+-", "FOLDER/", text)
     text = re.sub(r"(?:at most )?\b\d+\.\d\d? s\b|(?<=registered for )\d+ s\b|\b\d+ s(?= old\b)", "N s", text)
+    text = re.sub(r"≥?\b\d+ (?:d|h|min|s)(?: \d+ (?:h|min|s))?\b", "N s", text)
+    text = re.sub(r"(?<=\bbehind=)\d+s|(?<=,)\d+\.\d+$", "N", text, flags=re.MULTILINE)
+    text = re.sub(r'(?<="lag_seconds": )[\d.]+|(?<="lag_seconds_at_least": )[\d.]+', "N", text)
     text = re.sub(r"\b0x[0-9a-f]{9,}\b", "SESSION", text)
     text = re.sub(r"(?<![\w.-])\d{4,}(?![\w.-])", "N", text)
     text = re.sub(r"\d+(?= +running\b)", "N", text)  # process ids may be short

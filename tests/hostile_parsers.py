@@ -21,6 +21,7 @@ from zkgroup.config.consumer_config import load_consumer_config
 from zkgroup.config.java_properties import parse_properties
 from zkgroup.config.profiles import read_profiles
 from zkgroup.config.settings_file import read_auth_file
+from zkgroup.config.time_arguments import parse_duration, parse_time
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.parquet_destination import LAYOUT, Destination
 from zkgroup.export.model import documents
@@ -40,7 +41,6 @@ from zkgroup.groups.changes.backup import read as read_backup
 from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset
 from zkgroup.groups.changes.backup_json import encode as encode_backup
 from zkgroup.groups.changes.preconditions import decode_exporter
-from zkgroup.groups.changes.time_arguments import parse_duration, parse_time
 from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.burrow_status import Sample

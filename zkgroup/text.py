@@ -15,6 +15,8 @@ MAX_QUOTED: Final = 400
 _FORMULA: Final = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
 
 def without_formula(field: str) -> str:
     """The CSV field, with ``'`` before a formula so that no spreadsheet runs it."""
@@ -41,6 +43,16 @@ def short(text: str, most: int = MAX_QUOTED) -> str:
 def counted(count: int, what: str) -> str:
     """``1 offset``, ``2 offsets``, ``10000 offsets``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in its two largest units: ``45 s``, ``3 h 12 min``, ``2 d``."""
+    rest, parts = int(max(0.0, seconds)), []
+    for size, unit in _UNITS:
+        count, rest = divmod(rest, size)
+        parts.append(f"{count} {unit}" if count else "")
+    first = next((place for place, part in enumerate(parts) if part), 0)
+    return " ".join(filter(None, parts[first : first + 2])) or "0 s"
 
 
 def are(count: int) -> str:

@@ -11,8 +11,8 @@ from writing import P
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.time_arguments import parse_time
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.changes.time_arguments import parse_time
 from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Acl, Create, Ensure

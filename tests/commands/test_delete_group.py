@@ -363,7 +363,7 @@ def test_a_member_that_has_just_left(registry: Registry, second: Registry, make_
         (("--pattern", "x", "--topic", "t"), "--pattern deletes whole groups"),
         (("--pattern", "x", "--store", "kafka"), "--pattern deletes whole groups"),
         (("g", "--topic", "t", "--store", "both"), "Kafka deletes groups as a whole only"),
-        (("--pattern", "x", "--older-than", "3 moons"), "is no age"),
+        (("--pattern", "x", "--older-than", "3 moons"), "is no duration"),
         (("..",), "cannot be the name of a znode"),
         (("a/b",), "cannot be the name of a znode"),
         (("g", "--topic", "../../x"), "no"),

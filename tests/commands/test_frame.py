@@ -32,7 +32,7 @@ from zkgroup.errors import RefusedError, UnreachableError
         (["owner"], "no command 'owner': did you mean owners?"),
         (["lis"], "no command 'lis': did you mean list-groups?"),
         (["sandbox", "strat"], "no command 'strat': did you mean start?"),
-        (["list-groups", "--sort"], "no such option: --sort: see 'zkgroup list-groups --help'"),
+        (["list-groups", "--order"], "no such option: --order: see 'zkgroup list-groups --help'"),
         (["reset-offsets", "g", "--to-erliest"], "no such option: --to-erliest: did you mean --to-earliest?"),
         (["--xyzzy"], "no such option: --xyzzy: see 'zkgroup --help'"),
         (["owners"], "missing argument 'GROUP': see 'zkgroup owners --help'"),

@@ -12,6 +12,8 @@ from judged import having, inactive
 
 from zkgroup.commands._global_options import GlobalOptions
 from zkgroup.commands._group_overview import print_overview, print_summary
+from zkgroup.commands._output import Output
+from zkgroup.commands.list_groups import print_groups
 from zkgroup.groups.findings.inspection import Inspection, inspect, worst_first
 from zkgroup.groups.group_model import GroupSnapshot
 
@@ -82,6 +84,16 @@ def test_a_mix_of_strategies_leads(capsys: pytest.CaptureFixture[str]) -> None:
     assert not any("→" in one or "zkgroup" in one for one in others)
 
 
+def test_when_the_lag_is_gone_is_in_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where snapshots show it; a lag that does not shrink never is."""
+    for seconds, shown in ((1500.0, "in 25 min"), (float("inf"), "never")):
+        print_overview(inspected([("g", ALONE)])[0], GlobalOptions(), seconds)
+        head, row = capsys.readouterr().out.splitlines()[:2]
+        assert row[head.index("catch_up") :].startswith(shown)
+    print_overview(inspected([("g", ALONE)])[0], GlobalOptions())
+    assert "catch_up" not in capsys.readouterr().out
+
+
 def test_a_lag_of_a_part_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     """Where one partition's end is not known, the sum of the others is not given as the whole."""
     print_overview(
@@ -89,3 +101,24 @@ def test_a_lag_of_a_part_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     )
     head, row = (line.split() for line in capsys.readouterr().out.splitlines()[:2])
     assert row[head.index("lag")] == "≥50"
+
+
+def test_leftover_groups_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is only the rest of a group is counted in a table, unless all are asked for; with anything wrong it is a
+    row, and rows for programs have all of it."""
+    old = replace(inactive(), last_change=inactive().taken_at - 400 * 86_400_000)
+    wrong = replace(old, warnings=("log offsets are not known: brokers gave no answer",))
+    found = inspected(
+        [("console-consumer-1", old), ("console-consumer-2", old), ("console-consumer-3", wrong), ("live", ALONE)]
+    )
+    assert [one.worst is None for one in found if one.snapshot.group.startswith("console")].count(True) == 2
+
+    def printed(output: Output, *, folded: bool) -> list[str]:
+        print_groups(found, "name", output, folded=folded)
+        return capsys.readouterr().out.splitlines()
+
+    shown = printed("table", folded=True)
+    assert [line.split()[0] for line in shown[1:3]] in (["console-consumer-3", "live"], ["live", "console-consumer-3"])
+    assert shown[3:] == ["", "and 2 leftover groups without members: --all lists them"]
+    assert len(printed("table", folded=False)) == 5
+    assert len(printed("csv", folded=True)) == 5

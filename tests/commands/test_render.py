@@ -19,6 +19,7 @@ from cli import run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.commands import offsets, owners
 from zkgroup.commands._group_overview import BOTH, HEAD, PARTITIONS, SUMMARY, SUMMARY_SPARE
 from zkgroup.commands._output import SPARE, Column, Output, iso_utc, print_object, print_rows, time_column
@@ -280,7 +281,12 @@ def test_the_summary_of_all_groups_fits_80_columns(monkeypatch: pytest.MonkeyPat
     """With names of usual length, and figures of any group that is there."""
     monkeypatch.setenv("COLUMNS", "80")
     texts = {"group": "orders-to-billing-2", "store": "zookeeper", "state": "inactive"}
-    row = dict.fromkeys(SUMMARY, 100) | {"lag": 12_345_678} | texts
+    texts["behind"] = MessageAge(11_520.0, is_at_least=True)
+    row = (
+        dict.fromkeys([column if isinstance(column, str) else column.name for column in SUMMARY], 100)
+        | {"lag": 12_345_678}
+        | texts
+    )
     lines = on_terminal([row], SUMMARY, SUMMARY_SPARE)
     assert {"group", "lag", "critical", "warning"} <= set(lines[0].split())
     assert "orders-to-billing-2" in lines[1]
@@ -308,7 +314,8 @@ def test_every_table_fits_80_columns(
     """No row becomes two: times are short, and what is spare is left out, in its order."""
     monkeypatch.setenv("COLUMNS", "80")
     texts = {"topic": topic, "group": topic, "owner": f"{MEMBER}-0", "member": MEMBER, "host": "web1.example.com"}
-    texts |= {"store": "zookeeper", "state": "inactive", "strategy": "roundrobin"}
+    texts |= {"store": "zookeeper", "state": "inactive", "strategy": "roundrobin", "catch_up": "in 25 min"}
+    texts |= {"behind": MessageAge(11_520.0, is_at_least=True)}
     names = [column if isinstance(column, str) else column.name for column in columns]
     moment = round(time.time() * 1000)
     times = dict.fromkeys(("since", "taken_at", "committed_at"), moment)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from zkgroup.commands._terminal_text import width
 from zkgroup.commands._watch_frame import HELP, REPLAY_HELP, Style, frame
 from zkgroup.commands._watch_terminal import split_keys, whole
 from zkgroup.commands._watch_view import View
-from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, WatchedFinding, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import SetData
@@ -79,6 +80,27 @@ def test_everything_is_on_the_screen(
     screen.press("q")
     assert screen.wait() == 0
     assert screen.is_restored
+
+
+def test_findings_are_on_the_screen(cluster: Sandbox, registry: Registry, groups: Groups, topic: str) -> None:
+    """What is wrong is there while it is, and no longer."""
+    group = groups.make({}, {}, {(topic, 0): 99, (topic, 1): 2, (topic, 2): 5})
+    with Screen("inspect-group", group, "-z", cluster.connect, "--watch", "--interval", "0.3", columns=200) as screen:
+        screen.until(lambda text: f"critical  offset-beyond-end: {topic}-0: " in text)
+        registry.write(SetData(znodes.offset(group, TopicPartition(topic, 0)), b"5"))
+        screen.until(lambda text: "offset-beyond-end" not in text and "lag 18" in text)
+        screen.press("q")
+        assert screen.wait() == 0
+
+
+def test_many_findings_leave_the_partitions_their_room() -> None:
+    """The worst are shown, and the others counted, in an eighth of the lines."""
+    view = View("g")
+    found = tuple(WatchedFinding("warning", f"offset-of-missing-topic: t{number}: …") for number in range(9))
+    view.add(replace(state(0, {0: None}), findings=found), [])
+    shown = [line for line in frame(view, 80, 24, Style(colour=False)) if "finding" in line or "missing" in line]
+    assert [line.split(":")[1].strip() for line in shown[:-1]] == ["t0", "t1"]
+    assert shown[-1].strip() == "and 7 findings more"
 
 
 def test_keys_sort_filter_and_pause(opened: Callable[..., Screen], registry: Registry, group: str, topic: str) -> None:

@@ -5,6 +5,8 @@ all."""
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,7 @@ class Broker:
     connect: str
     registry: Registry
     kafka: KafkaSettings
+    folder: Path
 
     def zkgroup(self, *arguments: str) -> str:
         """Run zkgroup, which must succeed; what it prints."""
@@ -63,6 +66,13 @@ class Broker:
         stamped = [Record(r.value, r.key, r.partition, at) for r, at in zip(records, times, strict=True)]
         produce(self.kafka, topic, numbered(messages, PARTITIONS, start) if self.release in WITHOUT_TIMES else stamped)
 
+    def age(self, topic: str, millis: int) -> None:
+        """Let the files of a topic's logs seem to have been written to that long ago."""
+        files = [file for file in self.folder.rglob("*.log") if file.parent.name.startswith(f"{topic}-")]
+        assert files
+        for file in files:
+            os.utime(file, times=(time.time() - millis / 1000,) * 2)
+
     def offsets(self, group: str, store: str) -> dict[int, int | None]:
         """Committed offsets by partition."""
         rows = self.rows("offsets", group, "--store", store)
@@ -80,7 +90,7 @@ def broker(request: pytest.FixtureRequest, zookeeper: Sandbox) -> Iterator[Broke
         sandbox.registry(30.0) as registry,
     ):
         create_topic(registry, "orders", PARTITIONS)
-        yield Broker(release, sandbox.connect, registry, Brokers(registry.read, {}).settings())
+        yield Broker(release, sandbox.connect, registry, Brokers(registry.read, {}).settings(), sandbox.folder)
 
 
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
@@ -124,6 +134,14 @@ def test_reading_and_resetting(broker: Broker, store: str) -> None:
         (number, 0, 10, 10) for number in range(PARTITIONS)
     ]
     assert not [one for one in inspected["findings"] if one["severity"] == "critical"]
+    if broker.release in WITHOUT_TIMES:
+        assert [row["lag_seconds_at_least"] for row in inspected["partitions"]] == [None] * PARTITIONS
+        broker.age(topic, 2 * HOUR)
+        (row,) = broker.rows("offsets", group, "--topic", f"{topic}:1", "--store", store)
+        assert (row["lag_seconds"], row["lag_seconds_at_least"]) == (None, HOUR / 1000)
+    else:
+        ages = [time.time() - row["lag_seconds"] - LONG_AGO / 1000 for row in inspected["partitions"]]
+        assert all(abs(age - number * 60) < 50 for number, age in enumerate(ages)), ages
     broker.zkgroup("reset-offsets", group, "--topic", topic, "--to-latest", "--store", store, "--execute")
     assert broker.offsets(group, store) == dict.fromkeys(range(PARTITIONS), 10)
     if broker.release in WITHOUT_TIMES:

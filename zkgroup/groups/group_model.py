@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from zkgroup.clients.kafka.responses import CoordinatorGroup, Half, KafkaOffset, words_of
+from zkgroup.clients.kafka.responses import CoordinatorGroup, Half, KafkaOffset, MessageAge, words_of
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
@@ -141,7 +141,8 @@ class GroupPartition:
     ``hidden``: that node, or the list above it, may not be read: the owner is unknown. ``exists``: its topic's
     registration has it. ``leader``: None where no broker leads it, or, with ``leader_unknown``, where that is unknown.
     ``log_start`` (the log start offset) and ``log_end`` (the high watermark) are None where ``log_error`` says why, and
-    where they were not requested. ``kafka_unknown``: whether it has an offset in Kafka is unknown.
+    where they were not requested. ``kafka_unknown``: whether it has an offset in Kafka is unknown. ``next_age``: that
+    of the next message to be read, of a partition with lag; None where it is unknown or was not requested.
     """
 
     topic: str
@@ -163,6 +164,7 @@ class GroupPartition:
     hidden: bool = False
     leader_unknown: bool = False
     kafka_unknown: bool = False
+    next_age: MessageAge | None = None
 
     @property
     def name(self) -> str:
@@ -198,6 +200,11 @@ class GroupPartition:
     def known_lag(self, store: Store) -> int | None:
         """The lag; None where it is unknown, as of an offset beyond the log's end."""
         return lag_between(self.committed(store), self.log_end)
+
+    def behind(self, store: Store) -> MessageAge | None:
+        """The lag in time: the age of the next message to be read, 0 without lag; None where it is unknown."""
+        lag = self.known_lag(store)
+        return self.next_age if lag else None if lag is None else MessageAge(0.0)
 
     def is_lag_unknown(self, store: Store) -> bool:
         """Whether the lag is unknown although the partition exists and may have messages."""
@@ -257,6 +264,7 @@ class GroupSnapshot:
     ``kafka_failures``: the halves that this group's coordinator did not answer, and why.
     ``foreign``: children of the group's node that no consumer creates. ``faulty_brokers``: those whose registrations
     make the Scala consumer fail. ``offset_topics``: store → the topics with offsets of the group, selected or not.
+    ``age_warnings``: why ages of messages are unknown; that is no fault of the group.
     """
 
     group: str
@@ -285,6 +293,7 @@ class GroupSnapshot:
     foreign: tuple[str, ...] = ()
     faulty_brokers: tuple[FaultyBroker, ...] = ()
     offset_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    age_warnings: tuple[str, ...] = ()
 
     @property
     def all_warnings(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable
 from math import isnan
 from pathlib import Path
@@ -21,9 +22,10 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import SetData
+from zkgroup.protocol.operations import Create, Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 
 LINE = re.compile(r"ZKGROUP (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]*)(?: \| ([^|\n]*))?\n")
 DATUM = re.compile(r"(?:'((?:[^'=]|'')+)'|([^'= ]+))=(-?[0-9.]+|U)(s)?;([0-9]*);([0-9]*);0")
@@ -63,14 +65,51 @@ def check(cluster: Sandbox, tmp_path: Path) -> Check:
 def test_a_check_ends_as_monitoring_systems_expect(check: Check, groups: Groups, topic: str) -> None:
     """0, 1, 2 by the limits of lag, and the figures."""
     group = groups.make({}, {}, {(topic, p): 10 - p for p in range(3)})
-    assert check(group) == (
-        *(0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 snapshot"),
-        {"lag": 3, "max_lag": 2, "members": 0, "partitions": 3, "unowned": 0, "not_ok": 0},
-    )
+    code, state, said, data = check(group)
+    assert (code, state, said) == (0, "OK", f"{group}: lag 3 in 3 partitions, OK over 1 snapshot")
+    assert 0 <= float(data.pop("behind")) < 3600
+    assert data == {"lag": 3, "max_lag": 2, "members": 0, "partitions": 3, "unowned": 0, "not_ok": 0}
     code, state, said, _ = check(group, "--warn-lag", "3", "--crit-lag", "4")
     assert (code, state, said) == (1, "WARNING", f"{group}: lag 3 (from 3 on)")
     assert check(group, "--warn-lag", "2", "--crit-lag", "3")[:2] == (2, "CRITICAL")
     assert check(group, "--warn-lag", "4")[:2] == (0, "OK")
+
+
+def test_a_check_by_the_age_of_the_next_message(
+    check: Check, groups: Groups, registry: Registry, kafka: KafkaSettings, make_topic: Callable[..., str],
+    unique: Callable[[str], str],
+) -> None:  # fmt: skip
+    """0, 1, 2 by the limits of the lag in time, of the partition that is furthest behind; 3 where an age is unknown,
+    which the figures tell, too: a message may carry no time."""
+    topic = make_topic(2)
+    ages = {0: 7200, 1: 600}
+    now = round(time.time() * 1000)
+    produce(kafka, topic, [Record(b"v", None, p, now - age * 1000) for p, age in ages.items()])
+    group = groups.make({}, {}, {(topic, 0): 0, (topic, 1): 0})
+    code, state, said, data = check(group, "--warn-behind", "1h30m", "--crit-behind", "1d")
+    assert (code, state) == (1, "WARNING")
+    assert re.fullmatch(rf"{group}: 2 h( 1 min)? behind \(from 1 h 30 min on\)", said)
+    assert 7200 <= float(data["behind"]) < 7300
+    assert check(group, "--crit-behind", "2h")[:2] == (2, "CRITICAL")
+    assert check(group, "--warn-behind", "3h")[:2] == (0, "OK")
+    assert check(group, "--warn-behind", "3h", "--crit-behind", "1h")[:2] == (3, "UNKNOWN")
+    head, row = run("inspect-group", group, "-z", check.connect).stdout.splitlines()[:2]
+    assert row[head.index("behind") :].startswith("2 h ")
+    timeless = groups.make({}, {}, {(timeless_topic(registry, kafka, unique("timeless")), 0): 0})
+    code, state, said, data = check(timeless, "--warn-behind", "3h")
+    assert (code, state) == (3, "UNKNOWN")
+    assert "lag in time of 1 partition not known (" in said
+    assert isnan(float(data["behind"]))
+
+
+def timeless_topic(registry: Registry, kafka: KafkaSettings, name: str) -> str:
+    """A topic with a message in the format of 0.9, which has no time."""
+    registry.write(Ensure("/config/topics"))
+    config = json.dumps({"version": 1, "config": {"message.format.version": "0.9.0"}}).encode()
+    assert registry.write(Create(f"/config/topics/{name}", config)) is None
+    create_topic(registry, name, 1)
+    produce(kafka, name, [Record(b"v", None, 0)])
+    return name
 
 
 def test_findings_count_as_severe_as_they_are(check: Check, groups: Groups, topic: str) -> None:
@@ -221,6 +260,9 @@ def test_prometheus_reads_the_metrics(
     found = series(path.read_text(encoding="utf-8"))
     # Labels in the order of their names: consumergroup, partition, topic.
     assert found["kafka_consumergroup_lag", group, "0", topic] == 6
+    assert 0 < found["zkgroup_consumergroup_lag_seconds", group, "0", topic] < 3600
+    assert ("zkgroup_consumergroup_lag_seconds", group, "2", topic) not in found
+    assert ("zkgroup_consumergroup_max_lag_seconds", group) not in found
     assert ("kafka_consumergroup_lag", group, "1", topic) not in found
     assert ("kafka_consumergroup_lag", group, "2", topic) not in found
     assert ("kafka_consumergroup_lag_sum", group, topic) not in found
@@ -242,6 +284,7 @@ def test_metrics_of_one_group_to_stdout_and_with_a_verdict(
     result = run("offsets", group, "--metrics", "-", "-z", cluster.connect)
     assert (result.returncode, result.stderr) == (0, "")
     assert series(result.stdout)["kafka_consumergroup_lag_sum", group, topic] == 0
+    assert series(result.stdout)["zkgroup_consumergroup_max_lag_seconds", group] == 0
     assert series(result.stdout)["zkgroup_consumergroup_lag_unknown_partitions", group, topic] == 0
     path = tmp_path / "m.prom"
     assert check(group, "--metrics", str(path))[0] == 0
@@ -267,7 +310,7 @@ def test_a_lag_that_is_not_known_is_no_number_anywhere(
     def json_of(*args: str) -> Any:
         return json.loads(run(*args, "--output", "json", "-z", cluster.connect).stdout)
 
-    totals = {"topics": 1, "lag": None, "lag_at_least": part, "lag_unknown": unknown}
+    totals = {"topics": 1, "lag": None, "lag_at_least": part, "lag_unknown": unknown, "lag_seconds": None}
     (row,) = [row for row in json_of("list-groups") if row["group"] == group]
     assert {key: row[key] for key in totals} == totals
     assert {key: value for key, value in json_of("inspect-group", group).items() if key in totals} == totals
@@ -323,7 +366,7 @@ def test_what_no_message_waits_for_has_no_lag_anywhere(
     def json_of(*args: str) -> Any:
         return json.loads(run(*args, "--output", "json", "-z", cluster.connect).stdout)
 
-    totals = {"lag": lag, "lag_at_least": lag, "lag_unknown": 0}
+    totals = {"lag": lag, "lag_at_least": lag, "lag_unknown": 0, "lag_seconds": lag, "lag_seconds_at_least": lag}
     (row,) = [row for row in json_of("list-groups") if row["group"] == group]
     assert {key: row[key] for key in totals} == totals
     assert {key: value for key, value in json_of("inspect-group", group).items() if key in totals} == totals

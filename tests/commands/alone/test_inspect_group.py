@@ -23,13 +23,16 @@ from zkgroup.sandbox.server_probe import free_port
 
 OBJECT = [
     *("group", "taken_at", "store", "state", "strategy", "topics", "lag", "lag_at_least", "lag_unknown"),
+    *("lag_seconds", "lag_seconds_at_least"),
     *("members", "partitions", "findings"),
 ]
 MEMBERS = ["member", "host", "registered_at", "subscription", "pattern", "streams", "owned", "session_id"]
 PARTITIONS = [
     *("topic", "partition", "owner", "member", "committed", "committed_at", "log_start", "log_end", "lag", "leader"),
 ]
+TIMES = ["lag_seconds", "lag_seconds_at_least"]
 FINDINGS = ["code", "severity", "subject", "message", "remedy", "commands"]
+SEVERITIES = ("critical", "warning", "info")
 ONE = "@_box-1411294187842-ab12cd34"
 
 
@@ -65,6 +68,11 @@ def inspected(cluster: Sandbox, *args: str) -> Any:
     return json.loads(result.stdout)
 
 
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows without what grows from one snapshot to the next."""
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
 def critical_of(found: Any) -> int:
     """How many of its findings are critical."""
     return sum(finding["severity"] == "critical" for finding in found["findings"])
@@ -94,7 +102,9 @@ def test_one_object(cluster: Sandbox, groups: Groups, healthy: str, topic: str) 
     ]  # fmt: skip
     shown = run("inspect-group", healthy, "-z", cluster.connect, "--section", "members").stdout
     assert shown.splitlines()[1].split()[-1] == f"{groups.session.session_id:#x}"
-    assert [list(row) for row in found["partitions"]] == [PARTITIONS] * 2
+    assert [list(row) for row in found["partitions"]] == [PARTITIONS + TIMES] * 2
+    assert [[row.pop(name) for name in TIMES] for row in found["partitions"]][1] == [0, 0]
+    assert 0 < found["lag_seconds"] == found["lag_seconds_at_least"] < 3600
     moment = found["partitions"][0].pop("committed_at")
     assert moment.startswith("20")
     assert found["partitions"][0] == {
@@ -109,17 +119,20 @@ def test_a_section_in_every_format(cluster: Sandbox, ill: str, section: str, col
     """--section shows one part with all its columns, as a table, as JSON and as CSV: the same rows."""
     whole = inspected(cluster, ill)[section]
     rows = inspected(cluster, ill, "--section", section)
-    assert rows == whole
-    more = ["page"] if section == "findings" else []
+    assert without_times(rows) == without_times(whole)
+    more = {"findings": ["page"], "partitions": TIMES}.get(section, [])
     assert [list(row) for row in rows] == [columns + more] * len(rows)
     assert rows
     table = run("inspect-group", ill, "--section", section, "-z", cluster.connect).stdout.splitlines()
-    assert table[0].split() == columns
+    in_time = section == "partitions"
+    assert table[0].split() == [*columns, *(["behind"] if in_time else [])]
     assert len(table) == len(rows) + 1
     listed = rows_of_csv(cluster, ill, "--section", section)
-    assert [list(row) for row in listed] == [columns] * len(rows)
+    assert [list(row) for row in listed] == [[*columns, *(TIMES[:1] if in_time else [])]] * len(rows)
     for by_json, by_csv, line in zip(rows, listed, table[1:], strict=True):
         for name, value in by_json.items():
+            if name in TIMES:
+                continue
             if name in more:
                 assert value == f"zkgroup inspect-group --explain {by_json['code']}"
                 continue
@@ -133,7 +146,7 @@ def test_a_section_in_every_format(cluster: Sandbox, ill: str, section: str, col
 def test_csv_is_the_partitions(cluster: Sandbox, ill: str, topic: str) -> None:
     """Without --section."""
     rows = rows_of_csv(cluster, ill)
-    assert [list(row) for row in rows] == [PARTITIONS] * 2
+    assert [list(row) for row in rows] == [[*PARTITIONS, "lag_seconds"]] * 2
     assert [(row["topic"], row["partition"], row["lag"]) for row in rows] == [(topic, "0", "6"), (topic, "1", "-5")]
 
 
@@ -142,16 +155,18 @@ def test_the_overview(cluster: Sandbox, ill: str, healthy: str, topic: str) -> N
     shown = run("inspect-group", ill, "-z", cluster.connect).stdout
     head, members, partitions, findings, more = (block.splitlines() for block in shown.rstrip("\n").split("\n\n"))
     assert head[0].split() == [
-        *("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", "taken_at"),
+        *("group", "store", "state", "strategy", "members", "topics", "partitions", "lag", "behind", "taken_at"),
     ]
-    assert head[1].split()[:-1] == [ill, "zookeeper", "active", "range", "1", "1", "2", "≥6"]
+    assert head[1].split()[:8] == [ill, "zookeeper", "active", "range", "1", "1", "2", "≥6"]
+    assert re.fullmatch(r"≥\d+ (s|min)( \d+ s)?", " ".join(head[1].split()[8:-1]))
     assert re.fullmatch(r"20[-\d]+T[:.\d]+Z", head[1].split()[-1])
     assert members[:2] == ["members", members[1]]
     assert members[1].split() == ["owned", "streams", "subscription", "host", "member"]
     assert members[2].split() == ["2", "1", f"{topic}=1", "box", ONE.replace("@", ill)]
-    assert partitions[1].split() == ["topic", "partition", "committed", "log_end", "lag", "leader", "owner"]
-    assert partitions[2].split() == [topic, "0", "4", "10", "6", "1", ONE.replace("@", ill) + "-0"]
-    assert partitions[3].split() == [topic, "1", "15", "10", "-5", "1", ONE.replace("@", ill) + "-0"]
+    assert partitions[1].split() == ["topic", "partition", "committed", "log_end", "lag", "behind", "leader", "owner"]
+    assert partitions[2].split()[:5] == [topic, "0", "4", "10", "6"]
+    assert partitions[2].split()[-2:] == ["1", ONE.replace("@", ill) + "-0"]
+    assert partitions[3].split() == [topic, "1", "15", "10", "-5", "-", "1", ONE.replace("@", ill) + "-0"]
     # What matters is within 80 columns.
     assert all(line.index(line.split()[-1]) < 80 for line in partitions[1:])
     assert findings[0] == "findings"
@@ -238,17 +253,17 @@ def test_every_group_worst_first(cluster: Sandbox, groups: Groups, ill: str, hea
 
     blocks = table.split("\n\n")
     head, *rest = blocks[0].splitlines()
-    assert head.split() == ["group", "store", "state", "members", "partitions", "lag", "critical", "warning", "info"]
+    assert head.split() == [*("group", "store", "state", "members", "partitions", "lag", "behind"), *SEVERITIES]
     # A name may have blanks. Groups of the tests before grow older from snapshot to snapshot, and may pass each other.
-    lines = [line.rsplit(maxsplit=8) for line in rest]
+    lines = [re.sub(r"≥?\d+ (s|min|h)( \d+ \w+)?(?=  )", "AGE", line).rsplit(maxsplit=9) for line in rest]
     names = [line[0] for line in lines]
     assert sorted(names) == sorted(order)
     assert names.index(worse) < names.index(ill) < names.index(healthy)
-    critical = [int(line[6]) for line in lines]
+    critical = [int(line[7]) for line in lines]
     assert critical == sorted(critical, reverse=True)
     (mine,) = [line for line in lines if line[0] == worse]
     assert mine[2] == "broken"
-    assert int(mine[6]) == counts[order.index(worse)]
+    assert int(mine[7]) == counts[order.index(worse)]
     assert [block for block in blocks if block.startswith(f"{ill}\ncritical  ")]
     assert not [block for block in blocks if block.startswith(f"{healthy}\n")]
 
@@ -268,7 +283,8 @@ def test_a_group_in_kafka(cluster: Sandbox, kafka: KafkaSettings, topic: str, un
         member.commit(TopicPartition(topic, 0), 3)
         found = inspected(cluster, group)
         result = run("inspect-group", group, "--bootstrap-server", cluster.bootstrap, "--output", "json")
-        assert (result.returncode, json.loads(result.stdout)["partitions"]) == (0, found["partitions"])
+        assert result.returncode == 0
+        assert without_times(json.loads(result.stdout)["partitions"]) == without_times(found["partitions"])
     assert [found[key] for key in ("store", "state", "strategy")] == ["kafka", "active", "range"]
     (one,) = found["members"]
     assert one["member"].startswith("tester-")
@@ -287,7 +303,7 @@ def test_a_group_in_both(cluster: Sandbox, kafka: KafkaSettings, healthy: str, t
     commit_in_kafka(kafka, healthy, {TopicPartition(topic, 0): 6})
     found = inspected(cluster, healthy)
     assert found["store"] == "both"
-    assert list(found["partitions"][0]) == [*PARTITIONS, "committed_zookeeper", "committed_kafka"]
+    assert list(found["partitions"][0]) == [*PARTITIONS, "committed_zookeeper", "committed_kafka", *TIMES]
     stores = ("committed", "committed_zookeeper", "committed_kafka", "lag")
     assert [[row[key] for key in stores] for row in found["partitions"]] == [[6, 4, 6, 4], [10, 10, None, 0]]
     assert "contradicting-offsets" in {finding["code"] for finding in found["findings"]}
@@ -295,7 +311,7 @@ def test_a_group_in_both(cluster: Sandbox, kafka: KafkaSettings, healthy: str, t
     assert "committed_zookeeper  committed_kafka" in table
     assert rows_of_csv(cluster, healthy)[0]["committed_kafka"] == "6"
     alone = inspected(cluster, healthy, "--store", "zookeeper")
-    assert (alone["store"], list(alone["partitions"][0])) == ("zookeeper", PARTITIONS)
+    assert (alone["store"], list(alone["partitions"][0])) == ("zookeeper", PARTITIONS + TIMES)
 
 
 def test_brokers_that_are_away(cluster: Sandbox, healthy: str) -> None:

@@ -21,6 +21,8 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
 
 COLUMNS = ["group", "store", "state", "members", "topics", "partitions", "lag"]
+TIMES = ["lag_seconds", "lag_seconds_at_least", "changed_at"]
+WORST = ["finding", "severity"]
 
 
 @pytest.fixture
@@ -38,10 +40,10 @@ def four(
     both = groups.make(offsets={(topic, 0): 1, (topic, 1): 10})
     commit_in_kafka(kafka, both, {TopicPartition(topic, 0): 3})
     return {
-        active: ["zookeeper", "active", 1, 2, 3, "≥6"],
-        broken: ["zookeeper", "broken", 2, 0, 0, None],
-        in_kafka: ["kafka", "inactive", 0, 1, 2, 1],
-        both: ["both", "inactive", 0, 1, 2, 7],
+        active: ["zookeeper", "active", 1, 2, 3, "≥6", "offset-beyond-end"],
+        broken: ["zookeeper", "broken", 2, 0, 0, None, "stopping-registration"],
+        in_kafka: ["kafka", "inactive", 0, 1, 2, 1, None],
+        both: ["both", "inactive", 0, 1, 2, 7, "contradicting-offsets"],
     }
 
 
@@ -52,21 +54,52 @@ def test_every_kind_of_group_in_every_format(cluster: Sandbox, four: dict[str, l
     assert (result.returncode, result.stderr) == (0, "")
     rows = {row.pop("group"): row for row in json.loads(result.stdout)}
     assert list(rows) == sorted(rows)
-    for group, expected in four.items():
-        assert list(rows[group]) == [*COLUMNS[1:], "lag_at_least", "lag_unknown"]
+    for group, (*expected, finding) in four.items():
+        assert list(rows[group]) == [*COLUMNS[1:], "lag_at_least", "lag_unknown", *TIMES, *WORST]
         part = expected[-1] == "≥6"
         known = 6 if part else expected[-1]
         assert (rows[group].pop("lag_at_least"), rows[group].pop("lag_unknown")) == (known, int(part))
+        assert (rows[group].pop("finding"), rows[group].pop("severity") is None) == (finding, finding is None)
+        assert (rows[group].pop("changed_at") is None) == (expected[0] == "kafka")
+        seconds, at_least = (rows[group].pop(name) for name in TIMES[:2])
+        assert (seconds is None, at_least is None) == (part or known is None, known is None)
+        assert known is None or 0 < at_least < 3600
         assert list(rows[group].values()) == [*expected[:-1], None if part else known]
     table = run("list-groups", "-z", cluster.connect).stdout.splitlines()
-    assert table[0].split() == COLUMNS
-    lines = {line.split()[0]: line.split()[1:] for line in table[1:]}
+    assert table[0].split() == [*COLUMNS, "behind", "finding"]
+    lines = {line.split()[0]: line for line in table[1:]}
     listed = csv.DictReader(io.StringIO(run("list-groups", "-z", cluster.connect, "--output", "csv").stdout))
-    assert listed.fieldnames == COLUMNS
+    assert listed.fieldnames == [*COLUMNS, "lag_seconds", "changed_at", *WORST]
     by_csv = {row.pop("group"): list(row.values()) for row in listed}
-    for group, expected in four.items():
-        assert lines[group] == ["-" if value is None else str(value) for value in expected]
-        assert by_csv[group] == ["" if value in (None, "≥6") else str(value) for value in expected]
+    for group, (*expected, finding) in four.items():
+        shown = lines[group].split()
+        assert shown[1:7] == ["-" if value is None else str(value) for value in expected]
+        assert shown[-1] == (finding or "-")
+        behind = " ".join(shown[7:-1])
+        assert re.fullmatch(r"-" if expected[-1] is None else r"≥?\d+ (s|min)( \d+ s)?", behind), lines[group]
+        assert by_csv[group][:6] == ["" if value in (None, "≥6") else str(value) for value in expected]
+
+
+def test_orders_and_names(cluster: Sandbox, four: dict[str, list[object]]) -> None:
+    """The largest comes first, what is unknown last; equal ones, and those without an order, by their names. --filter
+    takes whole names."""
+    active, broken, in_kafka, both = four
+
+    def names(*options: str) -> list[str]:
+        filters = [word for group in four for word in ("--filter", group)]
+        result = run("list-groups", *filters, *options, "-z", cluster.connect, "--output", "json")
+        return [row["group"] for row in json.loads(result.stdout)]
+
+    assert names() == sorted(four)
+    assert names("--sort", "lag") == [both, active, in_kafka, broken]
+    assert names("--sort", "behind")[-1] == broken
+    assert names("--sort", "changed")[-1] == in_kafka
+    assert set(names("--sort", "findings")[:2]) == {active, broken}
+    assert names("--sort", "findings")[-1] == in_kafka
+    shown = run(
+        "list-groups", "--filter", f"*{active.removeprefix('group')}", "--filter", broken[:-1], "-z", cluster.connect
+    ).stdout
+    assert [line.split()[0] for line in shown.splitlines()] == ["group", active]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +147,7 @@ def test_partitions_that_came_while_a_group_was_stopped(
     assert [[rows[group][name] for name in ("partitions", "lag", "lag_at_least", "lag_unknown")]
             for group in (read, unread, in_kafka)] == [[2, 0, 0, 0], [2, None, 0, 1], [2, None, 0, 1]]  # fmt: skip
     table = {line.split()[0]: line.split() for line in run("list-groups", "-z", cluster.connect).stdout.splitlines()}
-    assert [table[group][-1] for group in (read, unread, in_kafka)] == ["0", "≥0", "≥0"]
+    assert [table[group][6] for group in (read, unread, in_kafka)] == ["0", "≥0", "≥0"]
     for group in (unread, in_kafka):
         shown = json.loads(run("offsets", group, "-z", cluster.connect, "--output", "json").stdout)
         assert [(row["partition"], row["committed"], row["log_end"], row["lag"]) for row in shown] == [

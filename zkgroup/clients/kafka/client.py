@@ -377,6 +377,7 @@ def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
             topic.partitions[number] = partition
             partition.id, partition.leader = number, led.leader
             partition.error = KafkaError(led.error) if led.error else None
+            partition.replicas, partition.isrs = list(led.replicas), list(led.in_sync)
     return found
 
 

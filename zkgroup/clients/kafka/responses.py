@@ -58,6 +58,23 @@ class KafkaOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageAge:
+    """How long ago the next message to be read was written, in seconds; 0 where none waits. ``is_at_least``: it is
+    older, or as old."""
+
+    seconds: float
+    is_at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAges:
+    """The ages by partition and position. Those without an age are missing; ``failures``: why, as text."""
+
+    ages: Mapping[TopicPartition, Mapping[int, MessageAge]] = field(default_factory=dict)
+    failures: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TimeOffsets:
     """For each partition the first offset whose message is not older than a time.
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, out_of_range
 from zkgroup.clients.kafka.timestamp_search import offsets_since
+from zkgroup.config.time_arguments import parse_time
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition
 
 Reset: TypeAlias = Literal["smallest", "largest"]
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class StartAt:
 def parse_start(text: str, reset: Reset | None = None) -> StartAt:
     """Read ``earliest``, ``latest`` (in any case), ``N``, ``-N`` (the last N) or ``@TIME``. Raises UsageError.
 
-    A time is ISO 8601, UTC if it names no zone, or milliseconds since 1970; times before that count as 1970.
+    A time is as in ``time_arguments``, or milliseconds since 1970; times before that count as 1970.
     """
     match text.lower():
         case "earliest" | "beginning" | "smallest":
@@ -49,20 +49,14 @@ def parse_start(text: str, reset: Reset | None = None) -> StartAt:
         return StartAt("offset", int(text), reset)
     if re.fullmatch(r"-[0-9]{1,18}", text, re.ASCII):
         return StartAt("tail", -int(text))
-    if re.fullmatch(r"@[0-9]{1,15}", text, re.ASCII):
+    if re.fullmatch(r"@[0-9]{1,8}", text, re.ASCII):
         return StartAt("time", int(text[1:]))
     if text.startswith("@"):
-        try:
-            moment = datetime.fromisoformat(text[1:])
-        except ValueError:
-            pass
-        else:
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            # Negative numbers have meanings of their own to brokers.
-            return StartAt("time", max(0, (moment - _EPOCH) // timedelta(milliseconds=1)))
+        with contextlib.suppress(UsageError):
+            return StartAt("time", parse_time(text[1:]))
     raise UsageError(
-        f"{text[:80]!r} is no position to start at", "write earliest, latest, N, -N, or @TIME such as @2024-05-01T12:00"
+        f"{text[:80]!r} is no position to start at",
+        "write earliest, latest, N, -N, or @TIME such as @2024-05-01T12:00 or '@3h ago'",
     )
 
 

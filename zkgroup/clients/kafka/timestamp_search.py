@@ -59,7 +59,8 @@ _SILENCE: Final = 1.0
 _PATIENCE: Final = 3.0
 _BATCH: Final = 500
 _LEGACY: Final = ("0.8", "0.9")
-_HANDLED_LATER: Final = frozenset(
+#: Errors of a partition that librdkafka recovers from by itself, and the end of a partition.
+PASSING: Final = frozenset(
     {*UNREACHABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._PARTITION_EOF}
 )
 
@@ -282,7 +283,7 @@ class _Search:
                     continue
                 partition = TopicPartition(topic, number)
                 if (error := message.error()) is not None:
-                    if error.code() not in _HANDLED_LATER:
+                    if error.code() not in PASSING:
                         raise _unread(partition, error, self._settings)
                     searched.done |= (
                         error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= searched.end

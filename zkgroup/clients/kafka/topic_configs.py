@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from zkgroup.clients.kafka.client import AdminClient, ConfigResource, KafkaException, KafkaSettings, admin_client
 
 log = logging.getLogger(__name__)
+
+POLICY: Final = "cleanup.policy"
 
 
 def cleanup_policies(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> dict[str, str | None]:
@@ -17,13 +20,25 @@ def cleanup_policies(settings: KafkaSettings, topics: Iterable[str], timeout: fl
     None where it cannot be read: brokers before 0.11 have no such request, others may refuse it. Raises
     ``UnreachableError`` where no broker can be reached.
     """
+    values = _topic_configs(settings, topics, [POLICY], timeout)
+    return {topic: its.get(POLICY) for topic, its in values.items()}
+
+
+def retention_configs(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> dict[str, dict[str, str]]:
+    """Each topic's configs that decide what is deleted, by their names; as above."""
+    return _topic_configs(settings, topics, [POLICY, "retention.ms", "retention.bytes"], timeout)
+
+
+def _topic_configs(
+    settings: KafkaSettings, topics: Iterable[str], names: Sequence[str], timeout: float
+) -> dict[str, dict[str, str]]:
     wanted = list(dict.fromkeys(topics))
     if not wanted or settings.legacy_release is not None:
-        return dict.fromkeys(wanted)
+        return {topic: {} for topic in wanted}
     deadline = time.monotonic() + timeout
     resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in wanted]
-    values = _describe(admin_client(settings, timeout), resources, "cleanup.policy", deadline)
-    return {topic: values.get(topic) for topic in wanted}
+    values = _describe(admin_client(settings, timeout), resources, names, deadline)
+    return {topic: values.get(topic, {}) for topic in wanted}
 
 
 def offsets_retention(settings: KafkaSettings, timeout: float) -> int | None:
@@ -35,20 +50,23 @@ def offsets_retention(settings: KafkaSettings, timeout: float) -> int | None:
     admin = admin_client(settings, timeout)
     brokers = admin.list_topics(timeout=max(0.1, deadline - time.monotonic())).brokers
     resources = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
-    values = _describe(admin, resources, "offsets.retention.minutes", deadline)
-    return min((int(minutes) for minutes in values.values() if minutes.isdecimal()), default=None)
+    values = _describe(admin, resources, ["offsets.retention.minutes"], deadline)
+    minutes = [text for its in values.values() for text in its.values()]
+    return min((int(text) for text in minutes if text.isdecimal()), default=None)
 
 
-def _describe(admin: AdminClient, resources: Sequence[ConfigResource], setting: str, deadline: float) -> dict[str, str]:
-    """A config of each topic or broker, by its name; without those that cannot be read."""
+def _describe(
+    admin: AdminClient, resources: Sequence[ConfigResource], names: Sequence[str], deadline: float
+) -> dict[str, dict[str, str]]:
+    """These configs of each topic or broker, by its name; without those that cannot be read."""
     answers = admin.describe_configs(list(resources), request_timeout=max(0.1, deadline - time.monotonic()))
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
     for resource, future in answers.items():
         try:
-            entry = future.result(max(0.1, deadline + 1 - time.monotonic())).get(setting)
+            entries = future.result(max(0.1, deadline + 1 - time.monotonic()))
         except (KafkaException, TimeoutError) as error:
             log.debug("settings of %s: %s", resource.name, error)
             continue
-        if entry is not None and entry.value is not None:
-            found[resource.name] = entry.value
+        values = {name: entries[name].value for name in names if name in entries}
+        found[resource.name] = {name: value for name, value in values.items() if value is not None}
     return found

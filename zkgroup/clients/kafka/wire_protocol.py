@@ -69,10 +69,12 @@ def offsets_request(partitions: Sequence[TopicPartition], at: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLeader:
-    """A partition: Kafka's error code (0: none), and its leader (−1: none)."""
+    """A partition: Kafka's error code (0: none), its leader (−1: none), its replicas, and those in sync."""
 
     error: int
     leader: int
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,9 @@ def read_metadata(answer: bytes) -> Metadata:
         partitions = {}
         for _ in reader.count():
             trouble, number, leader = reader.take("hii")
-            partitions[number] = PartitionLeader(trouble, leader)
-            for _ in ("replicas", "in sync"):
-                reader.take(f"{len(reader.count())}i")
+            replicas = reader.take(f"{len(reader.count())}i")
+            in_sync = reader.take(f"{len(reader.count())}i")
+            partitions[number] = PartitionLeader(trouble, leader, replicas, in_sync)
         topics[topic] = error, partitions
     return Metadata(brokers, topics)
 

@@ -44,7 +44,7 @@ _ENDS = {"committed": COMMITTED, "end": LATEST}
 
 def parse_bound(text: str, group: str, option: str) -> Bound:
     """Read ``committed``, ``earliest``, ``latest`` (or ``end``; of ``--until`` these alone: ``committed``, ``end``),
-    ``@TIME`` (ISO 8601, or milliseconds since 1970), ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of
+    ``@TIME`` (as in ``time_arguments``), ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of
     which the group's offsets are taken, or those of its only group. Raises ``UsageError``."""
     places = _ENDS if option == "--until" else BEGINNINGS
     if text in places:
@@ -85,7 +85,8 @@ def _millis(text: str, option: str) -> int:
     except UsageError:
         # Its own words are of where a consumer may start, which is neither all of this nor right for an end.
         raise UsageError(
-            f"{option} {text[:80]!r} is no time", "write it like @2024-05-01T12:00, or @1714564800000 (ms since 1970)"
+            f"{option} {text[:80]!r} is no time",
+            "write it like @2024-05-01T12:00, '@3h ago', or @1714564800000 (ms since 1970)",
         ) from None
 
 

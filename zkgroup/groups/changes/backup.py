@@ -25,6 +25,7 @@ from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.atomic_file import write_new
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
+from zkgroup.shell_commands import Command, group_command
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
@@ -154,13 +155,25 @@ def _quoted(group: str) -> str:
     return quote(group, safe="")[:100]
 
 
+def backup_files() -> list[Path]:
+    """The files in the state folder's folder of backups, the oldest first."""
+    try:
+        return sorted((state_dir() / "backups").glob("*.json"))
+    except OSError:  # it may not be there
+        return []
+
+
 def earlier(command: str, group: str) -> list[Path]:
     """The backups of changes of that kind and group that are in the state folder, the oldest first."""
     wanted = re.compile(rf"[0-9TZ]+-{re.escape(command)}-{re.escape(_quoted(group))}(-[0-9]+)?\.json")
-    try:
-        return sorted(path for path in (state_dir() / "backups").iterdir() if wanted.fullmatch(path.name))
-    except OSError:  # it may not be there
-        return []
+    return [path for path in backup_files() if wanted.fullmatch(path.name)]
+
+
+def undo_command(backup: Backup, path: Path) -> Command:
+    """The command that restores what the backup has."""
+    if backup.nodes:
+        return ("delete-group", "--undo", str(path))
+    return group_command("reset-offsets", backup.group, "--undo", str(path))
 
 
 def _publish(text: bytes, path: Path) -> None:

@@ -46,6 +46,11 @@ class Inspection:
         """The group in one row."""
         return group_row(self.snapshot, self.store)
 
+    @property
+    def worst(self) -> Finding | None:
+        """The worst finding that is critical or a warning."""
+        return next((finding for finding in self.findings if finding.severity != "info"), None)
+
     def count(self, severity: str) -> int:
         """The number of findings of this severity."""
         return sum(finding.severity == severity for finding in self.findings)

@@ -19,7 +19,7 @@ from zkgroup.groups.monitoring.burrow_status import (
 )
 from zkgroup.groups.snapshot.tables import GroupRow
 from zkgroup.protocol.names import TopicPartition, span_list, spans
-from zkgroup.text import counted, listed
+from zkgroup.text import counted, duration_text, listed
 
 State: TypeAlias = Literal["OK", "WARNING", "CRITICAL", "UNKNOWN"]
 #: As plugins of Nagios end.
@@ -31,10 +31,18 @@ _OF_SEVERITY: Final[Mapping[str, State]] = {"critical": "CRITICAL", "warning": "
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The lag of all partitions of a group from which on it is a warning, and critical; None: never."""
+    """The lag of all partitions of a group from which on it is a warning, and critical; None: never. The same for the
+    lag in time of the partition that is furthest behind, in seconds."""
 
     warn_lag: int | None = None
     crit_lag: int | None = None
+    warn_behind: float | None = None
+    crit_behind: float | None = None
+
+    @property
+    def in_time(self) -> tuple[float | None, float | None]:
+        """The limits of the lag in time."""
+        return self.warn_behind, self.crit_behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,7 @@ def check_group(
     reasons = [
         *_of_findings(one.findings),
         *_of_lag(row.lag_at_least or 0, thresholds),
+        *_of_behind(one, row.lag_seconds_at_least or 0.0, thresholds),
         *_of_progress(statuses),
     ]
     if unread:
@@ -96,7 +105,7 @@ def check_group(
         status_of_group(statuses.values()),
         statuses,
         max((len(window) for window in windows.values()), default=0),
-        None if unknown else _catch_up([windows[key] for key in lags if key in windows]),
+        None if unknown else catch_up_seconds([windows[key] for key in lags if key in windows]),
         complete=not doubtful,
     )
 
@@ -121,6 +130,23 @@ def _of_lag(total: int, thresholds: Thresholds) -> list[tuple[State, str]]:
     return []
 
 
+def _of_behind(one: Inspection, seconds: float, thresholds: Thresholds) -> list[tuple[State, str]]:
+    limits: tuple[tuple[State, float | None], ...] = (
+        ("CRITICAL", thresholds.crit_behind),
+        ("WARNING", thresholds.warn_behind),
+    )
+    for state, limit in limits:
+        if limit is not None and seconds >= limit:
+            return [(state, f"{duration_text(seconds)} behind (from {duration_text(limit)} on)")]
+    ages = {p.key: p.next_age for p in one.snapshot.partitions if p.known_lag(one.store)}
+    unknown = [key for key, age in ages.items() if age is None or age.is_at_least]
+    if thresholds.in_time == (None, None) or not unknown:
+        return []
+    return [
+        ("UNKNOWN", f"lag in time of {counted(len(unknown), 'partition')} not known ({listed(span_list(unknown))})")
+    ]
+
+
 def _of_progress(statuses: Mapping[TopicPartition, Status]) -> list[tuple[State, str]]:
     reasons: list[tuple[State, str]] = []
     for status, meaning in MEANINGS.items():
@@ -131,8 +157,9 @@ def _of_progress(statuses: Mapping[TopicPartition, Status]) -> list[tuple[State,
     return reasons
 
 
-def _catch_up(windows: Sequence[Sequence[Sample]]) -> float | None:
-    """The group has caught up when its slowest partition has."""
+def catch_up_seconds(windows: Iterable[Sequence[Sample]]) -> float | None:
+    """Seconds until the lag of a group is zero: until its slowest partition has caught up. ``windows``: the samples of
+    each partition. Infinity where a lag does not shrink, None where that is unknown."""
     times = [seconds_to_catch_up(window) for window in windows]
     known = [seconds for seconds in times if seconds is not None]
     return max(known) if known and len(known) == len(times) else None

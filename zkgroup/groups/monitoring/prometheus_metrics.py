@@ -20,6 +20,8 @@ _HELP: Final = {
     "kafka_consumergroup_current_offset_sum": "Current Offset of a ConsumerGroup at Topic for all partitions",
     "kafka_consumergroup_lag": "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
     "kafka_consumergroup_lag_sum": "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
+    "zkgroup_consumergroup_lag_seconds": "Age of the next message to be read at Topic/Partition",
+    "zkgroup_consumergroup_max_lag_seconds": "Age of the oldest message of a ConsumerGroup that is next to be read",
     "zkgroup_consumergroup_lag_unknown_partitions": "Partitions of a topic whose lag is not known",
     "kafka_consumergroup_members": "Amount of members in a consumer group",
     "kafka_topic_partition_current_offset": "Current Offset of a Broker at Topic/Partition",
@@ -71,6 +73,7 @@ def _of_group(series: _Series, one: Inspection) -> None:
     series.set("zkgroup_snapshot_timestamp_seconds", snapshot.taken_at / 1000, consumergroup=group)
     for severity in SEVERITIES:
         series.set("zkgroup_consumergroup_findings", one.count(severity), consumergroup=group, severity=severity)
+    series.set("zkgroup_consumergroup_max_lag_seconds", one.summary.lag_seconds, consumergroup=group)
     partial = {p.topic for p in snapshot.partitions if p.is_lag_unknown(one.store)}  # a part is not given as the whole
     for p in snapshot.partitions:
         of_group = {"consumergroup": group, "topic": p.topic}
@@ -79,6 +82,9 @@ def _of_group(series: _Series, one: Inspection) -> None:
         series.set("kafka_consumergroup_current_offset", committed, **of_group, partition=partition)
         series.add("kafka_consumergroup_current_offset_sum", committed, **of_group)
         series.set("kafka_consumergroup_lag", lag, **of_group, partition=partition)
+        behind = p.behind(one.store)
+        if behind is not None and not behind.is_at_least:
+            series.set("zkgroup_consumergroup_lag_seconds", behind.seconds, **of_group, partition=partition)
         unknown = int(p.is_lag_unknown(one.store))
         series.add("zkgroup_consumergroup_lag_unknown_partitions", unknown, **of_group)
         if p.topic not in partial:

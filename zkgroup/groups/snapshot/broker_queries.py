@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from zkgroup.clients.kafka.responses import UNTOLD, GroupNames, KafkaSide
+from zkgroup.clients.kafka.responses import UNTOLD, GroupNames, KafkaSide, MessageAges
 from zkgroup.errors import NoAnswerError, ZkgroupError, is_wrong_setting
 from zkgroup.protocol.names import TopicPartition
 
@@ -132,6 +132,12 @@ class BrokerQueries:
             assert self.failure is not None
             return dict.fromkeys(wanted, self.failure)
         return answers
+
+    def ages(self, positions: Mapping[TopicPartition, Collection[int]], now: int) -> MessageAges:
+        """The age, at ``now``, of the next message at each position. Raises ``ZkgroupError``."""
+        from zkgroup.clients.kafka.message_ages import message_ages  # as above
+
+        return message_ages(self.settings(), positions, now, self._left())
 
     def _ask(self, what: str, question: Callable[[], T], otherwise: T) -> T:
         """The answer, or ``otherwise``. Raises ``UsageError`` where librdkafka refuses its configuration, and where the

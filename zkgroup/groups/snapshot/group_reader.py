@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.clients.kafka.responses import (
     UNTOLD,
     KafkaSide,
+    MessageAges,
     words_of,
 )
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError, did_you_mean
-from zkgroup.groups.group_model import GroupSnapshot, Store
+from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
+from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, Store
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
 from zkgroup.groups.snapshot.raw_group import RawGroup, build_raw_group, build_snapshot, why_not_asked
+from zkgroup.groups.snapshot.tables import notes_by_reason
 from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, needs_partitions
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 #: Of so many groups the offsets of all partitions are requested, where partitions must be named.
 MAX_GROUPS_WHOLE: Final = 10
 DEFAULT_TIMEOUT: Final = 5.0
+#: Of so many offsets the age of the next message is read unasked.
+MAX_AGES: Final = 1000
 
 
 def read_group(
@@ -46,9 +50,11 @@ def read_group(
     kafka: Brokers | None = None,
     store: Store = "both",
     logs: bool = True,
+    ages: bool | None = False,
     timeout: float | None = None,
 ) -> GroupSnapshot:
-    """Read one group. ``timeout`` (seconds, the registry's by default) is for the brokers.
+    """Read one group. ``timeout`` (seconds, the registry's by default) is for the brokers. ``ages``: whether brokers
+    are asked for the age of the next message of each partition with lag; None: of ``MAX_AGES`` at most.
 
     Without ``kafka`` only ZooKeeper is read: no log ranges, nothing of the coordinator. Without ``registry`` only Kafka
     is asked. ``store`` "zookeeper" asks brokers for log ranges alone; without ``logs`` they are not asked for those.
@@ -57,7 +63,7 @@ def read_group(
     ``UnreachableError`` where ZooKeeper does not answer. Brokers that do not answer are no error as long as the group
     is in ZooKeeper: see the snapshot's ``warnings``.
     """
-    reader = GroupReader(registry, kafka, store=store, logs=logs, timeout=timeout)
+    reader = GroupReader(registry, kafka, store=store, logs=logs, ages=ages, timeout=timeout)
     found = reader.read([group])
     if not found:
         znodes.group(group)
@@ -79,6 +85,7 @@ def read_groups(
     *,
     kafka: Brokers | None = None,
     store: Store = "both",
+    ages: bool | None = False,
     timeout: float | None = None,
     warned: list[str] | None = None,
 ) -> tuple[GroupSnapshot, ...]:
@@ -88,7 +95,7 @@ def read_groups(
     Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer, and
     without ``groups`` where their list may not be read.
     """
-    reader = GroupReader(registry, kafka, store=store, timeout=timeout)
+    reader = GroupReader(registry, kafka, store=store, ages=ages, timeout=timeout)
     found = reader.read(groups)
     if warned is not None and reader.queries is not None:
         warned += [*reader.queries.warnings, *reader.queries.unlisted]
@@ -109,6 +116,7 @@ class GroupReader:
         *,
         store: Store = "both",
         logs: bool = True,
+        ages: bool | None = False,
         timeout: float | None = None,
         selection: Selection | None = None,
     ) -> None:
@@ -119,6 +127,7 @@ class GroupReader:
         self.store = store
         self.selection = selection
         self.logs = logs and kafka is not None
+        self.ages = ages
         self.started = time.monotonic()
         self.taken_at = int(time.time() * 1000)
         self.sides: Mapping[str, KafkaSide] = {}
@@ -168,6 +177,8 @@ class GroupReader:
                 if one.exists and isinstance(logs.get(key), ZkgroupError | None)
             )
         found = [build_snapshot(raw, nodes, cluster, self.taken_at, logs if self.logs else None) for raw in raw_groups]
+        if self.queries is not None and self.ages is not False:
+            found = self._with_ages(found, self.queries)
         took = time.monotonic() - self.started
         if self.queries is None:
             return tuple(replace(one, took=took) for one in found)
@@ -192,6 +203,27 @@ class GroupReader:
             return {}
         partitions = {key: one for raw in raw_groups for key, one in raw.partitions.items() if key not in known}
         return self.queries.logs(key for key, one in partitions.items() if why_not_asked(key, one, cluster) is None)
+
+    def _with_ages(self, found: Sequence[GroupSnapshot], queries: BrokerQueries) -> list[GroupSnapshot]:
+        """The snapshots with the age of the next message of each partition with lag."""
+        positions: dict[TopicPartition, set[int]] = {}
+        for snapshot in found:
+            for p in snapshot.partitions:
+                if (position := _next_position(p, self.store)) is not None:
+                    positions.setdefault(p.key, set()).add(position)
+        count = sum(map(len, positions.values()))
+        if self.ages is None and count > MAX_AGES:
+            warning = f"how far behind {count} partitions with lag are in time was not read: --behind does, in a while"
+            return [replace(snapshot, age_warnings=(warning,)) for snapshot in found]
+        if not positions:
+            return list(found)
+        try:
+            answer = queries.ages(positions, self.taken_at)
+        except ZkgroupError as error:
+            if is_wrong_setting(error):
+                raise
+            answer = MessageAges(failures=dict.fromkeys(positions, error.reason))
+        return [_with_ages(snapshot, answer, self.store) for snapshot in found]
 
     def _ask_coordinators(
         self, reader: ZnodeReader, executor: ThreadPoolExecutor
@@ -266,3 +298,23 @@ class GroupReader:
             where = f"in Kafka at {self.queries.settings().bootstrap}"
             remedy = "check its name; a group in ZooKeeper needs --zookeeper"
         return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
+
+
+def _next_position(p: GroupPartition, store: Store) -> int | None:
+    """Where a partition with lag is read next: at the committed offset, or at the log's start if that is later."""
+    committed, lag = p.committed(store), p.known_lag(store)
+    if committed is None or not lag or not p.exists:
+        return None
+    return max(committed, p.log_start or 0)
+
+
+def _with_ages(snapshot: GroupSnapshot, answer: MessageAges, store: Store) -> GroupSnapshot:
+    partitions, failed = [], []
+    for p in snapshot.partitions:
+        position = _next_position(p, store)
+        age = answer.ages.get(p.key, {}).get(position) if position is not None else None
+        if position is not None and age is None and p.key in answer.failures:
+            failed.append((p, answer.failures[p.key]))
+        partitions.append(p if age is None else replace(p, next_age=age))
+    warnings = notes_by_reason(failed, "its lag in time is unknown: ")
+    return replace(snapshot, partitions=tuple(partitions), age_warnings=tuple(warnings))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, State, Store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
@@ -19,8 +20,23 @@ from zkgroup.text import counted, listed
 NAMES_LENGTH: Final = 200
 
 
+class _InTime:
+    """A row with ``behind``, a lag in time, which is a lower bound where it is not known wholly."""
+
+    __slots__ = ()
+    behind: MessageAge | None
+
+    @property
+    def lag_seconds(self) -> float | None:
+        return None if self.behind is None or self.behind.is_at_least else self.behind.seconds
+
+    @property
+    def lag_seconds_at_least(self) -> float | None:
+        return None if self.behind is None else self.behind.seconds
+
+
 @dataclass(frozen=True, slots=True)
-class GroupRow:
+class GroupRow(_InTime):
     """A group in one row.
 
     ``lag``: the sum over all partitions, None where it is not known of each of them. ``lag_at_least``: the sum over
@@ -28,6 +44,8 @@ class GroupRow:
     log's end that is not known, an offset beyond the log's end, or messages and nothing committed.
 
     ``partitions`` are all that concern the group: of topics that it is subscribed to or has offsets of, or owned.
+    ``behind``: the lag in time of the partition that is furthest behind; at least that, where some are unknown.
+    ``changed_at``: the newest time of any node of the group.
     """
 
     group: str
@@ -39,6 +57,8 @@ class GroupRow:
     lag: int | None
     lag_at_least: int | None
     lag_unknown: int
+    behind: MessageAge | None = None
+    changed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +79,9 @@ class MemberRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """A partition. ``committed_at`` is when the offset node was written; of offsets in Kafka it is not known."""
+class PartitionRow(_InTime):
+    """A partition. ``committed_at`` is when the offset node was written; of offsets in Kafka it is not known.
+    ``behind``: the lag in time, None where it is unknown."""
 
     topic: str
     partition: int
@@ -74,6 +95,7 @@ class PartitionRow:
     leader: int | None
     committed_zookeeper: int | None
     committed_kafka: int | None
+    behind: MessageAge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +130,20 @@ def group_row(snapshot: GroupSnapshot, store: Store | None = None) -> GroupRow:
         None if unknown else known,
         known,
         unknown,
+        _furthest_behind(snapshot, store),
+        snapshot.last_change,
     )
+
+
+def _furthest_behind(snapshot: GroupSnapshot, store: Store) -> MessageAge | None:
+    concerned = [p for p in snapshot.partitions if p.known_lag(store) is not None or p.is_lag_unknown(store)]
+    known = [age for p in concerned if (age := p.behind(store)) is not None]
+    if not concerned and snapshot.partitions:
+        return MessageAge(0.0)
+    if not known:
+        return None
+    seconds = max(age.seconds for age in known)
+    return MessageAge(seconds, is_at_least=len(known) < len(concerned) or any(age.is_at_least for age in known))
 
 
 def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
@@ -126,7 +161,7 @@ def shared_warnings(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     lines: dict[str, None] = {}
     notes_by_reason: dict[tuple[str, str], list[str]] = {}
     for snapshot in snapshots:
-        lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted])
+        lines |= dict.fromkeys([*snapshot.warnings, *snapshot.unlisted, *snapshot.age_warnings])
         for why in dict.fromkeys(snapshot.kafka_failures.values()):
             what = " and ".join(half for half, reason in snapshot.kafka_failures.items() if reason == why)
             notes_by_reason.setdefault((what, why), []).append(snapshot.group)
@@ -191,6 +226,7 @@ def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
                 partition.leader,
                 stored.offset if stored is not None else None,
                 kept.offset if kept is not None else None,
+                partition.behind(store),
             )
         )
     return rows
@@ -256,7 +292,7 @@ def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
 
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     """What could not be read, one line each; partitions with the same problem share a line."""
-    lines = [*snapshot.all_warnings, *map(str, snapshot.problems)]
+    lines = [*snapshot.all_warnings, *snapshot.age_warnings, *map(str, snapshot.problems)]
     lines += foreign_note(snapshot.foreign, "no offsets")
     lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]

@@ -22,7 +22,7 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.znode_reader import needs_partitions
 from zkgroup.groups.watch.broker_poller import Answer, BrokerPoller, Question
 from zkgroup.groups.watch.event_detector import EventDetector
-from zkgroup.groups.watch.timeline import Observation, WatchedGroup, watched_group
+from zkgroup.groups.watch.timeline import Observation, WatchedFinding, WatchedGroup, watched_group
 from zkgroup.groups.watch.watched_znodes import WatchedGroupReader
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Opener: TypeAlias = Callable[[Callable[[str], None]], WatchingRegistry]
 #: Finds out how to reach the brokers: the registered ones, or those of the command line without a registry.
 Finder: TypeAlias = "Callable[[Registry | None], KafkaSettings]"
+
+#: The findings of a snapshot.
+Judge: TypeAlias = Callable[[GroupSnapshot], tuple[WatchedFinding, ...]]
 
 #: Seconds to wait after a change: a session that ends removes many nodes.
 SETTLING_TIME: Final = 0.03
@@ -46,8 +49,8 @@ class GroupWatch:
 
     ``opener`` None: the group is watched in Kafka alone, at each ``interval`` (seconds). ``timeout``: seconds for each
     question to a server. ``store``: whose offsets are shown, by default where the group has some. ``topics``: the only
-    ones whose partitions are watched, if any are named. ``news`` is called, on the thread, when there is something to
-    take.
+    ones whose partitions are watched, if any are named. ``judge`` finds what is wrong, once an interval. ``news`` is
+    called, on the thread, when there is something to take.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class GroupWatch:
         timeout: float,
         store: Store | None = None,
         topics: frozenset[str] = frozenset(),
+        judge: Judge = lambda snapshot: (),
         news: Callable[[], object] = lambda: None,
     ) -> None:
         self.group = group
@@ -69,6 +73,8 @@ class GroupWatch:
         self._timeout = timeout
         self._store = store
         self._topics = topics
+        self._judge = judge
+        self._findings: tuple[WatchedFinding, ...] = ()
         self.news = news
         self._reader = WatchedGroupReader(group)
         self._registry: WatchingRegistry | None = None
@@ -259,7 +265,9 @@ class GroupWatch:
         self._noticed = noticed if self._noticed is None else self._noticed
         snapshot = self._reader.read(registry, _now(), last.side, last.logs, offsets=offsets)
         state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=last.error)
-        return snapshot, state
+        if measured and not offsets:  # the brokers have answered
+            self._findings = self._judge(snapshot)
+        return snapshot, replace(state, findings=self._findings)
 
     def _check_first(self, registry: Registry, snapshot: GroupSnapshot) -> None:
         """Raise ``NotFoundError`` where the group exists in neither store at the start."""
@@ -274,6 +282,7 @@ class GroupWatch:
                 snapshot = read_group(None, self.group, kafka=lambda: self._find(None), timeout=self._timeout)
                 warnings = "; ".join(snapshot.all_warnings) or None
                 state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
+                state = replace(state, findings=self._judge(snapshot))
             except ZkgroupError as error:
                 if self._detector.last is None:
                     raise

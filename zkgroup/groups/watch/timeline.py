@@ -81,6 +81,13 @@ class WatchedPartition(NamedTuple):
         return there and is_lag_unknown(self.committed, self.log_start, self.log_end)
 
 
+class WatchedFinding(NamedTuple):
+    """A finding of the group, and how severe it is."""
+
+    severity: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedGroup:
     """The state of a group at one time, ``at``.
@@ -90,6 +97,7 @@ class WatchedGroup:
     ``zookeeper`` and ``kafka``: why they do not answer, else None; the other fields then are as before.
     ``measured``: whether offsets and logs were read for this state, and not only members and owners.
     ``hidden``: how many nodes may not be read. ``noticed``: when the first of its changes was noted, None if unknown.
+    ``findings``: critical ones and warnings, the worst first; no recording has them.
     """
 
     at: int
@@ -106,6 +114,7 @@ class WatchedGroup:
     measured: bool = True
     hidden: int = 0
     noticed: int | None = field(default=None, compare=False)
+    findings: tuple[WatchedFinding, ...] = field(default=(), compare=False)
 
     @property
     def lag(self) -> int | None:

@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.start_position import parse_start
 from zkgroup.clients.kafka.timestamp_search import has_no_time_index
+from zkgroup.config.time_arguments import parse_duration, parse_time
 from zkgroup.errors import NotFoundError, UsageError
-from zkgroup.groups.changes.time_arguments import parse_duration, parse_time
 from zkgroup.groups.partition_scope import Scope, parse_scope, whole
 from zkgroup.protocol.names import TopicPartition
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00:00Z
+HOUR = 3_600_000
 
 
 @pytest.mark.parametrize(
@@ -41,12 +43,53 @@ def test_times(text: str, millis: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "now", "1714564800000", "2024-13-01", "2024-05-01T25:00", "12:00", "2024-05-01T12:00 CET"]
+    "text",
+    [
+        "",
+        "ago",
+        "30",
+        "17145648",
+        "2024-13-01",
+        "2024-05-01T25:00",
+        "12:00",
+        "2024-05-01T12:00 CET",
+        "today 25:00",
+        "3y",
+    ],
 )
 def test_what_is_no_time(text: str) -> None:
-    """Anything else is wrong usage; milliseconds, too, as eight digits would be a date."""
+    """Anything else is wrong usage; few digits, too, as eight would be a date."""
     with pytest.raises(UsageError, match="is no time: write it like"):
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("now", NOON),
+        ("today", NOON - 12 * HOUR),
+        ("Yesterday", NOON - 36 * HOUR),
+        ("yesterday 14:00", NOON - 22 * HOUR),
+        ("yesterday  14:00:30+02:00", NOON - 24 * HOUR + 30_000),
+        ("3h", NOON - 3 * HOUR),
+        ("1d 12h ago", NOON - 36 * HOUR),
+        ("90 minutes ago", NOON - HOUR * 3 // 2),
+        ("9999999d", 0),
+        ("1714564800", NOON),
+        ("1714564800000", NOON),
+    ],
+)
+def test_times_as_people_type_them(text: str, millis: int) -> None:
+    """Days and durations count from now, in UTC; seconds and milliseconds since 1970 differ in their digits."""
+    assert parse_time(text, NOON) == millis
+
+
+@pytest.mark.parametrize("text", ["@3h", "@1714564800", "@1714564800000", "@yesterday 14:00"])
+def test_starts_by_time(text: str) -> None:
+    """Where reading starts takes the same times; few digits are milliseconds."""
+    expected = parse_time(text[1:])
+    assert 0 <= parse_start(text).value - expected < 60_000
+    assert parse_start("@1000").value == 1000
 
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1)), st.integers(-1439, 1439))
@@ -61,7 +104,8 @@ def test_times_of_any_zone(moment: datetime, minutes: int) -> None:
     ("text", "seconds"),
     [
         ("PT30M", 1800), ("P1DT2H", 93_600), ("PT0.5S", 0.5), ("PT1,5H", 5400), ("P2W", 1_209_600), ("p1dt1s", 86_401),
-        ("P0D", 0), ("PT90M", 5400), ("P1W2DT3H4M5.678S", 788_645.678),
+        ("P0D", 0), ("PT90M", 5400),
+        ("30m", 1800), ("1.5 h", 5400), ("1d12h", 129_600), ("3 h 12 min", 11_520), ("P1W2DT3H4M5.678S", 788_645.678),
     ],
 )  # fmt: skip
 def test_durations(text: str, seconds: float) -> None:
@@ -72,8 +116,8 @@ def test_durations(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        *((text, "is no duration") for text in ("", "P", "PT", "1D", "PT5", "P1DT", "-P1D", "PT-5M", "P1H")),
-        *((text, "is no duration") for text in ("30m", "PT1S2M")),
+        *((text, "is no duration") for text in ("", "P", "PT", "PT5", "P1DT", "-P1D", "PT-5M", "P1H")),
+        *((text, "is no duration") for text in ("30", "-3h", "3y", "3h5", "3 hens", "PT1S2M")),
         ("P1M", "months or years"), ("P1Y2D", "months or years"), ("P3MT5S", "months or years"),
         ("P1.5DT1H", "fraction before its last part"), ("P99999999999D", "beyond all time"),
     ],

@@ -1,0 +1,113 @@
+"""``zkgroup backups``: the backups that changes have written."""
+
+from __future__ import annotations
+
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from zkgroup.errors import UsageError, ZkgroupError
+
+from ._context import warn
+from ._global_options import GlobalOptions
+from ._group_overview import print_title
+from ._output import Output, as_objects, has_objects, is_table, iso_utc, print_object, print_rows, time_column
+from ._rendering import render_command
+from ._shared_options import OutputOption, option
+
+if TYPE_CHECKING:
+    from zkgroup.groups.changes.backup_json import Backup
+
+COLUMNS: Final = (time_column("time"), "command", "group", "offsets", "nodes", "zookeeper", "file")
+OFFSETS: Final = ("store", "topic", "partition", "before", "written")
+NODES: Final = ("path", "bytes")
+_SPARE: Final = ("zookeeper", "nodes", "offsets")
+
+
+def backups(
+    ctx: typer.Context,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Show this backup.", show_default=False)] = None,
+    pattern: Annotated[
+        list[str] | None,
+        option("--filter", metavar="GLOB", help="Only those of groups whose whole name matches; repeatable."),
+    ] = None,
+    output: OutputOption = "table",
+) -> None:
+    """List the backups that changes of groups have written, or show one.
+
+    The newest is first. time: when the change was planned. offsets and nodes: how many are saved. zookeeper: the
+    servers of the cluster, or its brokers. Backups that --backup has written elsewhere are not listed. Of one backup
+    the offsets before the change and those written by it are shown (-: none), the deleted nodes, and the command that
+    restores them.
+
+    JSON of one backup is an object, CSV its offsets.
+
+    \b
+    zkgroup backups
+    zkgroup backups --filter 'billing*' --output json
+    zkgroup backups 20240501T120000Z-reset-offsets-billing.json
+    """
+    from zkgroup.groups.changes import backup
+
+    if file is not None:
+        if pattern:
+            raise UsageError("--filter with a FILE", "leave one of them out")
+        if not file.exists():
+            file = next((path for path in backup.backup_files() if path.name == file.name), file)
+        found = backup.read(file)
+        _print_one(found, file, render_command((*backup.undo_command(found, file), "--execute"), _given(ctx)), output)
+        return
+    rows, unread = [], []
+    for path in backup.backup_files():
+        try:
+            found = backup.read(path)
+        except ZkgroupError as error:
+            unread.append(error)
+            continue
+        if not pattern or any(fnmatchcase(found.group, each) for each in pattern):
+            rows.append(_head(found, path))
+    rows.sort(key=lambda row: row["time"], reverse=True)
+    print_rows(rows, COLUMNS, output, spare=_SPARE)
+    warn(ctx, unread)
+
+
+def _given(ctx: typer.Context) -> GlobalOptions:
+    return ctx.ensure_object(GlobalOptions)
+
+
+def _head(found: Backup, path: Path) -> dict[str, Any]:
+    return {
+        "time": found.time,
+        "command": found.command,
+        "group": found.group,
+        "offsets": len(found.offsets),
+        "nodes": len(found.nodes),
+        "zookeeper": found.cluster.connect,
+        "file": str(path),
+    }
+
+
+def _print_one(found: Backup, path: Path, undo: str, output: Output) -> None:
+    offsets = [
+        dict(zip(OFFSETS, (one.store, *one.partition, one.before, one.written), strict=True)) for one in found.offsets
+    ]
+    nodes = [{"path": one.path, "bytes": len(one.data)} for one in found.nodes]
+    head = _head(found, path)
+    if has_objects(output):
+        saved = {"offsets": as_objects(offsets, OFFSETS), "nodes": as_objects(nodes, NODES)}
+        print_object({**head, "time": iso_utc(found.time), **saved, "undo": undo}, output)
+        return
+    if not is_table(output):
+        print_rows(offsets, OFFSETS, output)
+        return
+    print_rows([head], COLUMNS, output, spare=_SPARE)
+    if offsets:
+        print_title("offsets")
+        print_rows(offsets, OFFSETS, output)
+    if nodes:
+        print_title("nodes")
+        print_rows(nodes, NODES, output)
+    sys.stdout.write(f"\n{undo}\n")
