@@ -14,7 +14,6 @@ import time
 
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol.names import session_text
-from zkgroup.sandbox.server_probe import receive
 
 _SUPER_SECRET = 0xB3415C00
 _CLOSE_SESSION = -11
@@ -63,6 +62,17 @@ def _take_over(server: socket.socket, session_id: int) -> bool:
     signed = struct.unpack(">q", struct.pack(">Q", session_id % (1 << 64)))[0]
     request = struct.pack(">iqiqi", 0, 0, 10_000, signed, 16) + session_password(session_id) + b"\0"
     server.sendall(struct.pack(">i", len(request)) + request)
-    (length,) = struct.unpack(">i", receive(server, 4))
-    _version, granted = struct.unpack_from(">ii", receive(server, length))
+    (length,) = struct.unpack(">i", _receive(server, 4))
+    _version, granted = struct.unpack_from(">ii", _receive(server, length))
     return bool(granted > 0)
+
+
+def _receive(connection: socket.socket, length: int) -> bytes:
+    """Exactly ``length`` bytes. Raises ``ConnectionError`` if the other side ends first."""
+    data = b""
+    while len(data) < length:
+        part = connection.recv(length - len(data))
+        if not part:
+            raise ConnectionError("closed in the middle of an answer")
+        data += part
+    return data

@@ -32,7 +32,7 @@ from zkgroup.sandbox.owned_processes import ProcessId
 from zkgroup.sandbox.sandbox_paths import sandbox_folder
 from zkgroup.sandbox.sandbox_state import all_states, find, lock_file, read_state, write_state
 from zkgroup.sandbox.server_configuration import properties_file
-from zkgroup.sandbox.server_probe import HOST, known_brokers, port_is_free, zookeeper_serves
+from zkgroup.sandbox.server_probe import HOST, known_brokers, port_is_free, zookeeper_data
 from zkgroup.sandbox.server_process import ServerFailedError, telling_line
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
@@ -76,12 +76,12 @@ def test_a_cluster_of_three_survives_each_kind_of_fault(make_sandbox: Callable[.
         add_partitions(registry, "t", 5)
         produce(settings, "t", numbered(5, 5))
     sandbox.zookeeper.kill()
-    assert not zookeeper_serves(sandbox.zookeeper.port)
+    assert zookeeper_data(sandbox.zookeeper.port) is None
     sandbox.zookeeper.start(START_TIMEOUT)
     sandbox.zookeeper.pause()
-    assert not zookeeper_serves(sandbox.zookeeper.port, timeout=0.3)
+    assert zookeeper_data(sandbox.zookeeper.port, timeout=0.3) is None
     sandbox.zookeeper.resume()
-    wait_until(lambda: zookeeper_serves(sandbox.zookeeper.port), 10, "ZooKeeper answers again")
+    wait_until(lambda: zookeeper_data(sandbox.zookeeper.port) is not None, 10, "ZooKeeper answers again")
 
     # Brokers whose session ended with ZooKeeper's pause are elected anew meanwhile.
     expected = [LogRange(0, 21)] * 3 + [LogRange(0, 1)] * 2
@@ -183,7 +183,7 @@ def test_a_running_sandbox_is_not_started_again(make_sandbox: Callable[..., Sand
     sandbox = make_sandbox(brokers=0)
     with pytest.raises(RefusedError, match=f"sandbox {sandbox.name} runs already"):
         Sandbox(sandbox.name, brokers=0).start()
-    assert zookeeper_serves(sandbox.zookeeper.port)
+    assert zookeeper_data(sandbox.zookeeper.port) is not None
 
 
 def test_a_port_that_is_taken(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
@@ -205,7 +205,7 @@ def test_a_port_taken_meanwhile_is_changed(
         monkeypatch.setattr(server_process, "free_port", lambda: offered.pop() if offered else choose())
         sandbox = make_sandbox(brokers=0)
         assert sandbox.zookeeper.port != other.getsockname()[1]
-        assert zookeeper_serves(sandbox.zookeeper.port)
+        assert zookeeper_data(sandbox.zookeeper.port) is not None
 
 
 def test_a_foreign_zookeeper_is_not_taken_for_ones_own(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
@@ -297,7 +297,7 @@ def test_a_sandbox_in_a_given_folder(tmp_path: Path) -> None:
     """With a folder of its own a sandbox keeps all that it has there, and removes it at the end."""
     folder = tmp_path / "deep" / "sandbox"
     with Sandbox("x", brokers=0, folder=folder) as sandbox:
-        assert zookeeper_serves(sandbox.zookeeper.port)
+        assert zookeeper_data(sandbox.zookeeper.port) is not None
         assert (folder / "state.json").is_file()
         assert find("x") is None
     assert not folder.exists()

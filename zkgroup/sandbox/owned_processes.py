@@ -14,7 +14,7 @@ from pathlib import Path
 
 from zkgroup.child_environment import childs_environment
 from zkgroup.child_watchdog import REPORT, Watchdog
-from zkgroup.child_watchdog.watchdog_script import start_token
+from zkgroup.child_watchdog.watchdog_script import is_paused, start_token
 from zkgroup.errors import ZkgroupError
 
 POLL = 0.02  # seconds between two checks of a condition
@@ -148,6 +148,47 @@ class Process:
         """Kill the process, and wait until it is gone."""
         self.signal(signal.SIGKILL)
         self.wait(30.0)
+
+
+class Restartable:
+    """A child process that can be stopped, paused, and started again. ``_process``: the one last started."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._process: Process | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs, or is paused."""
+        return self._process is not None and self._process.alive()
+
+    @property
+    def started(self) -> Process:
+        """The process last started. Raises ``ZkgroupError`` before the first start."""
+        if self._process is None:
+            raise ZkgroupError(f"{self.name} has not been started", "start it first")
+        return self._process
+
+    def stop(self, patience: float = 20.0) -> None:
+        """Terminate the process (SIGTERM), and kill it after ``patience`` seconds."""
+        if self._process is not None:
+            self._process.end(patience)
+
+    def kill(self) -> None:
+        """Kill the process (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+
+    def pause(self) -> None:
+        """Pause the process (SIGSTOP): a server's port accepts connections and answers nothing."""
+        self.started.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 5.0
+        while self.running and not is_paused(self.started.id.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def resume(self) -> None:
+        """Resume a paused process."""
+        self.started.signal(signal.SIGCONT)
 
 
 def spawn(

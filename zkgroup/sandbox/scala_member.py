@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.class_data_sharing import jvm
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
-from zkgroup.sandbox.owned_processes import POLL, Process, ProcessId, spawn
+from zkgroup.sandbox.owned_processes import POLL, ProcessId, Restartable, spawn
 from zkgroup.sandbox.server_configuration import LOG4J1, properties_file
 from zkgroup.sandbox.server_process import telling_line
 
@@ -114,8 +113,9 @@ class Consumed(NamedTuple):
     value: bytes
 
 
-class ScalaMember:
-    """A Scala member as a process of this one. Its output is kept in a file, and its log in another.
+class ScalaMember(Restartable):
+    """A Scala member as a process of this one. Its output is kept in a file, and its log in another. ``stop`` lets it
+    commit and leave; after ``kill`` it stays registered until its session expires.
 
     With a ``guard`` it ends when this process does.
     """
@@ -123,13 +123,13 @@ class ScalaMember:
     def __init__(
         self, options: MemberOptions, folder: Path, guard: Watchdog | None = None, *, record: bool = False
     ) -> None:
+        super().__init__(f"member {options.member_id}")
         self.options = options
         self.folder = folder
         self.output = folder / "output"
         self.log = folder / "log"
         self._guard = guard
         self._archive_classes = record
-        self._process: Process | None = None
         self._read_to = self._seen = 0
 
     @property
@@ -140,12 +140,12 @@ class ScalaMember:
     @property
     def pid(self) -> int:
         """The process id of the one last started."""
-        return self._running().id.pid
+        return self.started.id.pid
 
     @property
     def process_id(self) -> ProcessId:
         """The process last started, for others to find."""
-        return self._running().id
+        return self.started.id
 
     @property
     def has_streams(self) -> bool:
@@ -157,14 +157,9 @@ class ScalaMember:
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
     @property
-    def running(self) -> bool:
-        """Whether the process is there (paused or not)."""
-        return self._process is not None and self._process.alive()
-
-    @property
     def returncode(self) -> int | None:
         """The exit status (143 after a clean ``stop``), None while it runs."""
-        return self._running().returncode
+        return self.started.returncode
 
     def start(self) -> Self:
         """Start the process, and return at once. It may be started again after it has ended; output is appended."""
@@ -172,29 +167,6 @@ class ScalaMember:
             command = self.options.command(self.folder, record=self._archive_classes)
             self._process = spawn(command, folder=self.folder, log=self.log, guard=self._guard, output=self.output)
         return self
-
-    def _running(self) -> Process:
-        if self._process is None:
-            raise ZkgroupError(f"member {self.id} has not been started", "start it first")
-        return self._process
-
-    def stop(self, patience: float = 20.0) -> None:
-        """Let it commit, give up its partitions and leave (SIGTERM); end it after ``patience`` seconds."""
-        if self._process is not None:
-            self._process.end(patience)
-
-    def kill(self) -> None:
-        """End it at once (SIGKILL): it stays registered until its session expires."""
-        if self._process is not None:
-            self._process.kill()
-
-    def pause(self) -> None:
-        """Freeze it (SIGSTOP)."""
-        self._running().signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self._running().signal(signal.SIGCONT)
 
     def lines(self) -> list[bytes]:
         """The lines that it has printed so far; an unfinished last line is left out."""
@@ -224,7 +196,7 @@ class ScalaMember:
             if (ended and self.printed < messages) or time.monotonic() > deadline:
                 what = "ended" if ended else f"did not get there within {timeout:g} s"
                 raise ZkgroupError(
-                    f"member {self.id} {what}: {seen} messages of {messages}",
+                    f"{self.name} {what}: {seen} messages of {messages}",
                     f"its log says: {telling_line(self.logged())}",
                 )
             time.sleep(POLL)

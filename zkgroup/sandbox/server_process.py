@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zkgroup.child_watchdog import Watchdog
-from zkgroup.child_watchdog.watchdog_script import is_paused
 from zkgroup.errors import ZkgroupError
-from zkgroup.sandbox.owned_processes import POLL, Process, ProcessId, spawn
+from zkgroup.sandbox.owned_processes import POLL, ProcessId, Restartable, spawn
 from zkgroup.sandbox.server_probe import free_port, port_is_free
 
 _TAKEN = "Address already in use"
@@ -25,8 +23,8 @@ class ServerFailedError(ZkgroupError):
         self.port_taken = port_taken
 
 
-class Server:
-    """A server process with its folder, log and port.
+class Server(Restartable):
+    """A server process with its folder, log and port, which outlast it.
 
     ``prepare`` writes the configuration for a port and returns the command; ``serves`` checks whether this very server
     takes requests at a port: until the process has found out that its port is taken, another may answer there. Without
@@ -42,7 +40,7 @@ class Server:
         guard: Watchdog | None,
         port: int | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.folder = folder
         self.log = folder / "server.log"
         self._prepare = prepare
@@ -51,7 +49,6 @@ class Server:
         self._fixed = port is not None
         self._port = port
         self._served = False
-        self._process: Process | None = None
         self._log_start = 0
 
     @property
@@ -65,11 +62,6 @@ class Server:
     def id(self) -> ProcessId | None:
         """The process; None before the start."""
         return self._process.id if self._process else None
-
-    @property
-    def running(self) -> bool:
-        """True if the process runs or is paused."""
-        return self._process is not None and self._process.alive()
 
     def launch(self) -> None:
         """Start the process without waiting until it serves. Does nothing if it runs."""
@@ -111,30 +103,6 @@ class Server:
         """Start the server and wait until it serves."""
         self.launch()
         self.wait(timeout)
-
-    def stop(self, patience: float = 15.0) -> None:
-        """Terminate the server, and kill it after ``patience`` seconds. Its port and data are kept."""
-        if self._process is not None:
-            self._process.end(patience)
-
-    def kill(self) -> None:
-        """Kill the server. Its port and data are kept."""
-        if self._process is not None:
-            self._process.kill()
-
-    def pause(self) -> None:
-        """Pause the server (SIGSTOP): its port accepts connections and answers nothing."""
-        if self._process is None or not self._process.alive():
-            raise ZkgroupError(f"{self.name} does not run", "start it first")
-        self._process.signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 5.0
-        while not is_paused(self._process.id.pid) and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-    def resume(self) -> None:
-        """Resume a paused server."""
-        if self._process is not None:
-            self._process.signal(signal.SIGCONT)
 
     def new_log(self) -> str:
         """The server's log since its last launch."""
