@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.consume import Bench, count_only, memory, values
 from benchmarks.describe import describe, list_groups
-from benchmarks.export import export, limit, tables, topics
+from benchmarks.export import export, limit, schemas, tables, topics
 from benchmarks.load import SIZES, load
 from benchmarks.measure import Row, machine
 from benchmarks.rebalance import rebalance
@@ -32,6 +32,7 @@ KINDS = (
     "limit",
     "topics",
     "tables",
+    "schemas",
     "load",
 )
 
@@ -78,6 +79,8 @@ def main() -> None:
             rows += export(bench, options.rounds, options.messages)
         if "tables" in wanted:
             rows += tables(bench, options.rounds, options.messages)
+        if "schemas" in wanted:
+            rows += schemas(bench, options.rounds, options.messages // 5)
         if "export" not in wanted:  # parts of that
             if "limit" in wanted:
                 rows.append(limit(bench, options.rounds, options.messages))

@@ -7,15 +7,20 @@ which reads Kafka through ``spark-sql-kafka-0-10``; of 4.x not all of that could
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
 import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Self
+
+import orjson
 
 from benchmarks.consume import Bench
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
@@ -29,12 +34,13 @@ PEER = "3.5.7"
 PARTITIONS, MANY, TOPICS, COMMITS = 4, 200, 60, 400
 CORES = min(2, os.cpu_count() or 1)
 NOTHING_NEW = 2.5  # seconds
+_PACKAGES = ("spark-sql-kafka-0-10", "spark-avro")
 IVY_SETTINGS = "ZKGROUP_IVY_SETTINGS"
 
 _PEER_JOB = """
 import sys, time
 from pyspark.sql import SparkSession
-bootstrap, topic, out, master, jobs, jars, wanted = sys.argv[1:]
+bootstrap, topic, out, master, jobs, jars, wanted, form, schema = sys.argv[1:]
 spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.jars", jars)
     .config("spark.ui.showConsoleProgress", "false").config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.parquet.compression.codec", "zstd")
@@ -45,8 +51,15 @@ for number in range(int(jobs)):
     began = time.monotonic()
     read = (spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
         .option("startingOffsets", "earliest").option("endingOffsets", "latest").load())
-    columns = "topic", "partition", "offset", "timestamp", "timestampType", "key", "value"
-    read.select(*columns).write.parquet(f"{out}/{number}")
+    value = "value"
+    if form == "avro":
+        from pyspark.sql.avro.functions import from_avro
+        value = from_avro("value", schema).alias("value")
+    elif form == "json-schema":
+        from pyspark.sql.functions import col, from_json
+        value = from_json(col("value").cast("string"), schema).alias("value")
+    columns = "topic", "partition", "offset", "timestamp", "timestampType", "key"
+    read.select(*columns, value).write.parquet(f"{out}/{number}")
     print(f"job {time.monotonic() - began:.3f}", flush=True)
 if int(jobs) > 1:
     assert spark.read.parquet(f"{out}/0").count() == int(wanted)
@@ -61,13 +74,16 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.export.model.layout import LayoutWish
-bootstrap, connect, topic, out, group, master, jobs, wanted, kind = sys.argv[1:]
+from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas
+bootstrap, connect, topic, out, group, master, jobs, wanted, kind, form, schema = sys.argv[1:]
+schemas = FieldSchemas() if form == "bytes" else FieldSchemas(value=FieldSchema(form, schema))
 with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
     for number in range(int(jobs)):
         sys.stdin.readline()
         began = time.monotonic()
-        layout = LayoutWish(format=kind)
-        request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest", layout=layout)
+        layout = LayoutWish(value=form, format=kind)
+        request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest", layout=layout,
+            schemas=schemas)
         rows = run_export(request, registry, lambda: KafkaSettings(bootstrap), runner=lambda: nullcontext(spark))
         print(f"job {time.monotonic() - began:.3f}", flush=True)
         assert sum(row.rows for row in rows) == int(wanted)
@@ -175,6 +191,72 @@ def _scaling(bench: Bench, exports: _Exports, topic: str, count: int, rounds: in
     return [cores, many, nothing]
 
 
+#: Ten fields, as Avro's schema, as JSON Schema, and as Spark's.
+_FIELDS = {
+    "id": ("long", "integer", "bigint"),
+    "customer": ("string", "string", "string"),
+    "state": ("string", "string", "string"),
+    "country": ("string", "string", "string"),
+    "amount": ("double", "number", "double"),
+    "tax": ("double", "number", "double"),
+    "items": ("long", "integer", "bigint"),
+    "paid": ("boolean", "boolean", "boolean"),
+    "note": ("string", "string", "string"),
+    "sent": ("long", "integer", "bigint"),
+}
+
+
+def schemas(bench: Bench, rounds: int, messages: int) -> list[Row]:
+    """Warm jobs that decode ten fields: JSON, and Avro."""
+    python, jars = _peer()
+    avro = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "fields": [{"name": name, "type": kinds[0]} for name, kinds in _FIELDS.items()],
+        }
+    )
+    by_json = json.dumps(
+        {"type": "object", "properties": {name: {"type": kinds[1]} for name, kinds in _FIELDS.items()}}
+    )
+    ddl = ", ".join(f"{name} {kinds[2]}" for name, kinds in _FIELDS.items())
+    rows: list[Row] = []
+    for form, ours, theirs in (("json-schema", by_json, ddl), ("avro", avro, avro)):
+        topic = fill(bench, messages, 0, PARTITIONS, name=f"export-{form}", values=_orders(form, avro))
+        exports = _Exports(bench, topic, messages, python, jars, form, ours, theirs)
+        work = f"export {messages:,} × 10 fields of {form.partition('-')[0]}, warm job"
+        row = Row(work, f"Spark {PEER}", "s", "less", 3.0)
+        with exports.warm(rounds) as peer, exports.our_warm(rounds) as warm:
+            rows.append(in_turn(row, rounds, peer.job, warm.job))
+    return rows
+
+
+def _orders(form: str, avro: str) -> Iterator[bytes]:
+    """Values without end."""
+    import fastavro
+
+    schema, dice = fastavro.parse_schema(json.loads(avro)), random.Random(7)
+    for number in itertools.count():
+        order = {
+            "id": number,
+            "customer": f"customer-{dice.randrange(100_000)}",
+            "state": dice.choice(("new", "paid", "sent", "closed")),
+            "country": dice.choice(("DE", "FR", "PL", "IT")),
+            "amount": dice.randrange(1_000_000) / 100,
+            "tax": dice.randrange(100_000) / 100,
+            "items": dice.randrange(20),
+            "paid": dice.random() < 0.5,
+            "note": dice.randbytes(10).hex(),
+            "sent": 1_700_000_000_000 + number,
+        }
+        if form == "avro":
+            out = BytesIO()
+            fastavro.schemaless_writer(out, schema, order)
+            yield out.getvalue()
+        else:
+            yield orjson.dumps(order)
+
+
 def topics(bench: Bench, rounds: int) -> Row:
     """Whole processes: many topics of one message each, beside one topic of as many partitions."""
     one = fill(bench, TOPICS, 99, TOPICS)
@@ -240,7 +322,17 @@ class _Warm:
 class _Exports:
     """Exports of one topic by either; every one into a folder of its own, which goes before the next."""
 
-    def __init__(self, bench: Bench, topic: str, count: int, python: str, jars: str) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        topic: str,
+        count: int,
+        python: str,
+        jars: str,
+        form: str = "bytes",
+        our_schema: str = "",
+        their_schema: str = "",
+    ) -> None:
         self._bench = bench
         self._topic = topic
         self._count = count
@@ -248,10 +340,12 @@ class _Exports:
         self._jars = jars
         self._master = f"local[{CORES}]"
         self._outs = 0
+        self._ours = [form, our_schema]
+        self._theirs = [form, their_schema]
 
     def _job(self, jobs: int, out: Path) -> list[str]:
         arguments = (self._bench.sandbox.bootstrap, self._topic, str(out), self._master, str(jobs), self._jars)
-        return [self._python, "-c", _PEER_JOB, *arguments, str(self._count)]
+        return [self._python, "-c", _PEER_JOB, *arguments, str(self._count), *self._theirs]
 
     def _out(self) -> Path:
         out = self._bench.folder / "export"
@@ -294,7 +388,7 @@ class _Exports:
         out = self._out_beside()
         arguments = [self._bench.sandbox.bootstrap, self._bench.sandbox.connect, self._topic, str(out)]
         arguments += [self._bench.group(), master or self._master, str(rounds + 1), str(self._count), kind]
-        return _Warm([sys.executable, "-c", _OUR_JOB, *arguments], out)
+        return _Warm([sys.executable, "-c", _OUR_JOB, *arguments, *self._ours], out)
 
     def bare(self, rounds: int) -> _Warm:
         """The bare loop's jobs."""
@@ -307,9 +401,11 @@ def _environment(python: str) -> dict[str, str]:
     return {"PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def fill(bench: Bench, count: int, size: int, partitions: int) -> str:
-    """A topic of random hexadecimal values, which compress by half at best, as data does."""
-    topic = f"export-{size}-{partitions}"
+def fill(
+    bench: Bench, count: int, size: int, partitions: int, *, name: str = "", values: Iterator[bytes] | None = None
+) -> str:
+    """A topic of these ``values``, or of random hexadecimal ones, which compress by half at best, as data does."""
+    topic = name or f"export-{size}-{partitions}"
     with bench.sandbox.registry() as registry:
         create_topic(registry, topic, partitions)
     settings = KafkaSettings(bench.sandbox.bootstrap)
@@ -318,9 +414,10 @@ def fill(bench: Bench, count: int, size: int, partitions: int) -> str:
     stock = dice.randbytes(1 << 20).hex().encode()
     for number in range(count):
         at = dice.randrange(len(stock) - size)
+        value = stock[at : at + size] if values is None else next(values)
         while True:
             try:
-                client.produce(topic, stock[at : at + size], partition=number % partitions)
+                client.produce(topic, value, partition=number % partitions)
                 break
             except BufferError:
                 client.poll(0.1)
@@ -338,16 +435,16 @@ def _peer() -> tuple[str, str]:
     """The peer's Python, and the jars of its Kafka connector; installed and downloaded at their first use."""
     home = cache_dir() / "benchmarks" / f"spark-{PEER}"
     python, ivy = home / "venv" / "bin" / "python", home / "ivy"
-    if not (home / "installed").exists():
+    if not (home / "installed-avro").exists():
         shutil.rmtree(home, ignore_errors=True)
         for command in (
             [sys.executable, "-m", "venv", str(home / "venv")],
             [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={PEER}"],
-            _submit(home, ivy, f"org.apache.spark:spark-sql-kafka-0-10_2.12:{PEER}"),
+            _submit(home, ivy, ",".join(f"org.apache.spark:{name}_2.12:{PEER}" for name in _PACKAGES)),
         ):
             print(f"  {' '.join(command[:5])} …", file=sys.stderr, flush=True)
             subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ, **_environment(str(python))})
-        (home / "installed").touch()
+        (home / "installed-avro").touch()
     jars = sorted(str(jar) for jar in (ivy / "jars").glob("*.jar"))
     return str(python), ",".join(jars)
 

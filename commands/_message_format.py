@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from zkgroup.clients.kafka.native_reader import NativeMessages
     from zkgroup.protocol.ledger import Run
+    from zkgroup.schemas.field_schema import FieldSchema
 
 Message: TypeAlias = Any  # confluent_kafka.Message, which must not be imported for --help
 Column: TypeAlias = list[bytes]
@@ -178,6 +179,29 @@ def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Bu
     """
     if (native := _native(batch)) is not None:
         return native.json()
+    return _json_lines(batch, runs, _json_column, _json_column)
+
+
+def decoded_json_lines(key: FieldSchema | None, value: FieldSchema | None, *, visible: bool = False) -> Formatter:
+    """A function that prints batches as ``json_lines`` does, but for keys and values that have a schema: these are as
+    an export writes them. One that does not decode is null; ``value_raw`` has it, and ``value_error`` the reason."""
+    key_column = _json_column if key is None else _decoded_column("key", key)
+    value_column = _json_column if value is None else _decoded_column("value", value)
+
+    def formatter(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes:
+        # A message of a native batch is made anew whenever it is asked for.
+        lines = _json_lines(list(batch), runs, key_column, value_column)
+        return json_escape(lines.decode()).encode() if visible else lines
+
+    return formatter
+
+
+def _json_lines(
+    batch: Sequence[Message],
+    runs: Sequence[Run],
+    key: Callable[[list[bytes | None]], Parts],
+    value: Callable[[list[bytes | None]], Parts],
+) -> bytes:
     return b"".join(
         [
             weave(
@@ -191,9 +215,9 @@ def json_lines(batch: Sequence[Message], runs: Sequence[Run] = ()) -> bytes | Bu
                     b',"timestamp":',
                     *_json_time(piece),
                     b',"key":',
-                    *_json_column(piece.column("key")),
+                    *key(piece.column("key")),
                     b',"value":',
-                    *_json_column(piece.column("value")),
+                    *value(piece.column("value")),
                     b',"headers":',
                     _json_headers(piece.column("headers")),
                     b"}\n",
@@ -350,6 +374,24 @@ def _json_column(contents: list[bytes | None]) -> Parts:
         return b'"', cast("Column", contents), b'"'
     pieces = escaped[1:-1].split(_SEPARATOR)
     return (b'"', pieces, b'"') if len(pieces) == len(contents) else (list(map(_json_bytes, contents)),)
+
+
+def _decoded_column(name: str, schema: FieldSchema) -> Callable[[list[bytes | None]], Parts]:
+    from zkgroup.clients.kafka.arrow_columns import FieldColumns  # pyarrow takes 0.1 s
+    from zkgroup.schemas.json_values import json_values
+
+    columns = FieldColumns(name, schema)
+
+    def column(contents: list[bytes | None]) -> Parts:
+        made, raw, errors = columns.make(contents)
+        printed = json_values(made)
+        for place, (data, why) in enumerate(zip(raw.to_pylist(), errors.to_pylist(), strict=True)):
+            if why is not None:
+                fields = (f"{name}_raw".encode(), _json_bytes(data), f"{name}_error".encode(), _json_bytes(why))
+                printed[place] = b'null,"%s":%s,"%s":%s' % fields
+        return (printed,)
+
+    return column
 
 
 def _json_bytes(content: bytes | str | None) -> bytes:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -19,8 +20,9 @@ from ._completion_values import complete_group, complete_topic
 from ._consumption import Consumption, Limits, Selection
 from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
-from ._message_format import Formatter, compile_format, json_lines, values_lines, visible_json_lines
+from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
+from ._schema_options import parse_format, read_schema
 from ._shared_options import option
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ log = logging.getLogger("zkgroup.consume")
 
 MEMBER = "As a member of a group"
 WHEN = "Where to begin, and when to leave"
+SCHEMA = "With a schema: JSON lines, as export would write them"
 AT_END = "no message yet: reading began at the end of the logs{}; --from-beginning reads what is there, too"
 
 
@@ -103,6 +106,21 @@ def consume(
             r"%K %S lengths; \n \t \xXX.",
         ),
     ] = None,
+    key_format: Annotated[
+        Literal["json", "avro"] | None,
+        option("--key-format", help="The format of keys that --key-schema decodes.", panel=SCHEMA),
+    ] = None,
+    key_schema: Annotated[
+        Path | None, option("--key-schema", metavar="FILE", help="Decode keys by it, as export does.", panel=SCHEMA)
+    ] = None,
+    value_format: Annotated[
+        Literal["json", "avro"] | None,
+        option("--value-format", help="The format of values that --value-schema decodes.", panel=SCHEMA),
+    ] = None,
+    value_schema: Annotated[
+        Path | None,
+        option("--value-schema", metavar="FILE", help="Decode values by it, as export does.", panel=SCHEMA),
+    ] = None,
     output: Annotated[
         Literal["raw", "json"], option("--output", help="raw: values, one a line. json: one object a line.")
     ] = "raw",
@@ -128,13 +146,23 @@ def consume(
     With --coordinator kafka it joins the group of that name that lives in Kafka (brokers from 0.9 on), commits there,
     and says on stderr what each rebalance gives and takes. The two kinds of group know nothing of each other.
 
+    With --value-schema, or --key-schema, it prints what an export with these options would write, a JSON object a line.
+
     \b
     zkgroup consume orders --group billing
     zkgroup consume orders --offset -10 --until-end --format '%p %o %s\\n'
     zkgroup consume orders --group billing --coordinator kafka
     """
     descriptor = stdout_descriptor()
-    formatter = _formatter(fmt, output, visible=not raw and os.isatty(descriptor))
+    key = parse_format("key", key_format, key_schema, needs_schema=True)
+    value = parse_format("value", value_format, value_schema, needs_schema=True)
+    visible = not raw and os.isatty(descriptor)
+    formatter = _formatter(fmt, output, visible=visible)
+    if key is not None or value is not None:
+        if fmt is not None:
+            raise UsageError("--format and a schema contradict each other", "give one of them")
+        schemas = read_schema("key", key, key_schema), read_schema("value", value, value_schema)
+        formatter = decoded_json_lines(*schemas, visible=visible)
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     settings = connection(ctx)

@@ -22,6 +22,7 @@ from ._export_progress import ProgressBar
 from ._export_reports import show_destination, show_status
 from ._global_options import GlobalOptions
 from ._output import Output, Row, print_rows
+from ._schema_options import FormatOption, parse_format, read_schema
 from ._shared_options import OutputOption, option, parse_key_values
 from ._spinner import rewrites
 
@@ -33,7 +34,6 @@ FILES = "Files and folders"
 # As in zkgroup.export.model, which --help does without.
 OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
-FieldFormat: TypeAlias = Literal["bytes", "text", "json"]
 TableKind: TypeAlias = Literal["parquet", "delta"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -160,11 +160,18 @@ def export(
         str | None, option("--time-zone", metavar="ZONE", help="Zone of date and hour: Europe/Berlin.", panel=FILES)
     ] = None,
     key_format: Annotated[
-        FieldFormat | None, option("--key-format", metavar="FORMAT", help="bytes, text or json.", panel=FILES)
+        FormatOption | None, option("--key-format", metavar="FORMAT", help="bytes, text, json or avro.", panel=FILES)
+    ] = None,
+    key_schema: Annotated[
+        Path | None, option("--key-schema", metavar="FILE", help="Decode json or avro keys by it.", panel=FILES)
     ] = None,
     value_format: Annotated[
-        FieldFormat | None,
-        option("--value-format", metavar="FORMAT", help="bytes, text or json; others: value_raw.", panel=FILES),
+        FormatOption | None,
+        option("--value-format", metavar="FORMAT", help="bytes, text, json or avro.", panel=FILES),
+    ] = None,
+    value_schema: Annotated[
+        Path | None,
+        option("--value-schema", metavar="FILE", help="Decode json or avro values by it.", panel=FILES),
     ] = None,
     compression: Annotated[
         str,
@@ -199,7 +206,8 @@ def export(
     parse_compression(compression)
     parts = None if partition_by is None else parse_parts(partition_by)
     zone = None if time_zone is None else parse_zone(time_zone)
-    layout = LayoutWish(parts, zone, key_format, value_format, table_format)
+    key, value = parse_format("key", key_format, key_schema), parse_format("value", value_format, value_schema)
+    layout = LayoutWish(parts, zone, key, value, table_format)
     if history or verify:
         show_destination(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -218,10 +226,12 @@ def export(
     from zkgroup.export.stores.optional_packages import require
     from zkgroup.protocol.names import validate_group_id
     from zkgroup.protocol.topic_filter import TopicFilter
+    from zkgroup.schemas.field_schema import FieldSchemas
 
     require("pyspark", "pyarrow")  # before any server is asked
     if table_format == "delta":
         require("deltalake", extra="delta")
+    schemas = FieldSchemas(read_schema("key", key, key_schema), read_schema("value", value, value_schema))
     validate_group_id(group)
     if whitelist is not None and not whitelist.strip():
         raise UsageError("--whitelist is empty, and matches no topic", "leave it out for all that the group has")
@@ -245,6 +255,7 @@ def export(
         log=spark_log,
         compression=compression,
         layout=layout,
+        schemas=schemas,
         target_bytes=target_bytes,
     )
     properties = dict(settings.kafka)

@@ -17,7 +17,7 @@ ERRORS = {"errors", "shell_commands"}
 #: What export and sandbox stand on alike.
 BELOW_EXPORT = {
     *("child_environment", "child_watchdog", "java_runtime"),
-    *("connector", "groups", "clients", "protocol", "config", *ERRORS),
+    *("connector", "groups", "clients", "schemas", "protocol", "config", *ERRORS),
 }
 #: Layer → the layers it may import from, its own included.
 ALLOWED = {
@@ -29,7 +29,8 @@ ALLOWED = {
     "text": {"text"},
     "shell_commands": {"shell_commands"},
     "protocol": {"protocol", "config", *ERRORS},
-    "clients": {"clients", "protocol", "config", *ERRORS},
+    "schemas": {"schemas", *ERRORS},
+    "clients": {"clients", "schemas", "protocol", "config", *ERRORS},
     "connector": {"connector", "clients", "protocol", "config", *ERRORS},
     "groups": {"groups", "text", "clients", "protocol", "config", *ERRORS},
     "export": {"export", "text", *BELOW_EXPORT},
@@ -64,7 +65,11 @@ AT_HOME = {
     "kazoo": ("zkgroup/clients/zookeeper/",),
     "confluent_kafka": ("zkgroup/clients/kafka/client.py",),
     "pyspark": ("zkgroup/export/spark/", "zkgroup/export/tasks/task_results.py"),
-    "pyarrow": ("zkgroup/export/", "zkgroup/clients/kafka/arrow_columns.py", "zkgroup/clients/kafka/native_columns.py"),
+    "pyarrow": (
+        *("zkgroup/export/", "zkgroup/schemas/"),
+        *("zkgroup/clients/kafka/arrow_columns.py", "zkgroup/clients/kafka/native_columns.py"),
+    ),
+    "fastavro": ("zkgroup/schemas/",),
     "deltalake": ("zkgroup/export/destination/delta_tables.py",),
     "typer": ("commands/",),
     "rich": ("commands/",),
@@ -190,7 +195,7 @@ def test_there_is_something_to_read() -> None:
 
 
 def test_layers_point_one_way() -> None:
-    """protocol ← clients ← {connector, groups} ← {export, sandbox} ← commands, config and errors below all."""
+    """{protocol, schemas} ← clients ← {connector, groups} ← {export, sandbox} ← commands; config and errors below."""
     assert [str(entry) for entry in wrong_layers(all_imports())] == []
 
 

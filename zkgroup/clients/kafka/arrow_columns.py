@@ -6,7 +6,8 @@ The columns: ``partition`` int32 (unless it is a folder), ``offset`` int64, ``ti
 has none.
 
 ``key`` and ``value`` are binary, or strings where they are to be text or JSON. What is not, is null there, and its
-bytes are in ``key_raw`` or ``value_raw``, which are null for all others. So with ``timestamp``: a number that is no
+bytes are in ``key_raw`` or ``value_raw``, which are null for all others. With a schema, they are of its type, and why
+one does not decode is in ``key_error`` or ``value_error``, strings. So with ``timestamp``: a number that is no
 time of any calendar (nanoseconds taken for milliseconds, a negative one) would make the column unreadable to DuckDB,
 Spark and Python; it is null there, and the number is in ``timestamp_raw``, which is null for all others.
 """
@@ -30,6 +31,8 @@ from zkgroup.clients.kafka.message_headers import UNREADABLE, headers_of
 from zkgroup.clients.kafka.native_columns import native_columns
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.protocol.ledger import Run
+from zkgroup.schemas.field_decoder import FieldDecoder, make_decoder
+from zkgroup.schemas.field_schema import FieldSchema
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -79,33 +82,79 @@ def _bits(truths: list[bool]) -> Any:
 # What struct calls n has 64 bits wherever pyarrow runs, as q; large numbers take it a third of the time.
 _COUNT: Final = _numbers(pa.int64(), "n", range(8192))
 
+_NO_JSON: Final = "it is no JSON"
+
 # librdkafka's timestamp types are 0 (none), 1 (set by the producer) and 2 (set by the broker).
 _TYPE_NAMES: Final = _binary([b"", b"CreateTime", b"LogAppendTime"]).cast(pa.string())
 
 
-def _fields_of(name: str, kind: Format) -> list[Any]:
-    if kind == "bytes":
-        return [pa.field(name, pa.binary())]
-    return [pa.field(name, pa.string()), pa.field(f"{name}_raw", pa.binary())]
+class FieldColumns:
+    """Keys or values: their columns, in ``wire`` format, or decoded from that."""
+
+    def __init__(self, name: str, wish: Format | FieldSchema) -> None:
+        self.decoder: FieldDecoder | None = None
+        if isinstance(wish, FieldSchema):
+            self.decoder = make_decoder(wish)
+            wish = "json" if self.decoder.takes_json else "bytes"
+        self.wire: Format = wish
+        raw = [] if wish == "bytes" else [pa.field(f"{name}_raw", pa.binary())]
+        self.wire_fields = [pa.field(name, pa.binary() if wish == "bytes" else pa.string()), *raw]
+        self.fields = self.wire_fields
+        if self.decoder is not None:
+            texts = [pa.field(f"{name}_raw", pa.binary()), pa.field(f"{name}_error", pa.string())]
+            self.fields = [pa.field(name, self.decoder.type), *texts]
+
+    def make(self, contents: list[bytes | None]) -> list[Any]:
+        """The columns for keys or values."""
+        return self.decode(_decoded(contents, self.wire)[0])[0]
+
+    def decode(self, columns: list[Any]) -> tuple[list[Any], set[int]]:
+        """The columns for those in ``wire`` format, and the places of keys or values that cannot be decoded, besides
+        those that are not of that format."""
+        if self.decoder is None:
+            return columns, set()
+        wire, count = columns[0], len(columns[0])
+        made, errors = self.decoder.decode(wire)
+        bad = set(errors)
+        raw = {place: wire[place].cast(pa.binary()).as_py() for place in errors}
+        if len(columns) > 1 and columns[1].null_count < count:
+            raw |= {place: data for place, data in enumerate(columns[1].to_pylist()) if data is not None}
+            errors = dict.fromkeys(raw, _NO_JSON) | errors
+        if not errors:
+            return [made, pa.nulls(count, pa.binary()), pa.nulls(count, pa.string())], bad
+        why = _binary([errors[place].encode() if place in errors else None for place in range(count)])
+        return [made, _binary([raw.get(place) for place in range(count)]), why.cast(pa.string())], bad
 
 
 class Columns:
-    """Makes columns, keys and values of which are to be in a format. ``has_partition``: whether that is one."""
+    """Makes columns, keys and values of which are to be in a format, or of a schema. ``has_partition``: whether that is
+    one."""
 
-    def __init__(self, key: Format = "bytes", value: Format = "bytes", *, has_partition: bool = True) -> None:
-        self._key = key
-        self._value = value
+    def __init__(
+        self,
+        key: Format | FieldSchema = "bytes",
+        value: Format | FieldSchema = "bytes",
+        *,
+        has_partition: bool = True,
+    ) -> None:
+        self._key = FieldColumns("key", key)
+        self._value = FieldColumns("value", value)
         self._has_partition = has_partition
-        partition = [pa.field("partition", pa.int32(), nullable=False)] if has_partition else []
-        self.schema = pa.schema(
+        self._is_decoded = self._key.decoder is not None or self._value.decoder is not None
+        self.schema = self._schema(self._key.fields, self._value.fields)
+        self._wire_schema = self._schema(self._key.wire_fields, self._value.wire_fields)
+
+    def _schema(self, key: list[Any], value: list[Any]) -> Any:
+        partition = [pa.field("partition", pa.int32(), nullable=False)] if self._has_partition else []
+        return pa.schema(
             [
                 *partition,
                 pa.field("offset", pa.int64(), nullable=False),
                 pa.field("timestamp", _TIMESTAMP),
                 pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string())),
                 pa.field("timestamp_raw", pa.int64()),
-                *_fields_of("key", key),
-                *_fields_of("value", value),
+                *key,
+                *value,
                 pa.field("headers", HEADERS),
             ]
         )
@@ -115,24 +164,49 @@ class Columns:
     ) -> tuple[Any, int]:
         """``messages`` of a partition, which hold no error events, as one ``RecordBatch`` of ``schema``; and how many
         of them cannot be decoded. ``keys``, ``headers``: whether any may have some."""
+        key, value = self._key.wire, self._value.wire
         if isinstance(messages, NativeMessages):
-            return native_columns(messages, partition, self._key, self._value, self.schema, _TYPE_NAMES)
+            batch, bad = native_columns(messages, partition, key, value, self._wire_schema, _TYPE_NAMES)
+            return self._decode(batch, bad) if self._is_decoded else (batch, bad)
         count = len(messages)
         heads = headers_of(messages) if headers else []
         bad_heads = {place for place, one in enumerate(heads) if one is UNREADABLE} if UNREADABLE in heads else set()
-        key, bad_keys = _decoded(list(map(Message.key, messages)) if keys else [None] * count, self._key)
-        value, bad_values = _decoded(list(map(Message.value, messages)), self._value)
+        key_columns, bad_keys = _decoded(list(map(Message.key, messages)) if keys else [None] * count, key)
+        value_columns, bad_values = _decoded(list(map(Message.value, messages)), value)
         columns = [
             _offsets(messages),
             *_times(list(map(Message.timestamp, messages))),
-            *key,
-            *value,
+            *key_columns,
+            *value_columns,
             _headers(heads) if any(heads) else pa.nulls(count, HEADERS),
         ]
         if self._has_partition:
             columns.insert(0, _numbers(pa.int32(), "i", array("i", [partition]) * count))
         bad = len(bad_keys | bad_values | bad_heads) if bad_keys or bad_values or bad_heads else 0
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema), bad
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._wire_schema)
+        return self._decode(batch, bad) if self._is_decoded else (batch, bad)
+
+    def _decode(self, batch: Any, bad: int) -> tuple[Any, int]:
+        """The batch of ``schema`` for one in wire format, ``bad`` of whose messages are counted already."""
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        undecodable: set[int] = set()
+        for field in (self._key, self._value):
+            made, places = field.decode([columns[one.name] for one in field.wire_fields])
+            columns |= zip([one.name for one in field.fields], made, strict=True)
+            undecodable |= places
+        if undecodable and bad:
+            undecodable -= _known_as_bad(batch)
+        made = [columns[name] for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(made, schema=self.schema), bad + len(undecodable)
+
+
+def _known_as_bad(batch: Any) -> set[int]:
+    """The places of messages in wire format that were counted as undecodable."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    raws = [columns[name].to_pylist() for name in ("key_raw", "value_raw") if name in columns]
+    places = {place for raw in raws for place, data in enumerate(raw) if data is not None}
+    unreadable = [{"key": name, "value": value} for name, value in UNREADABLE]
+    return places | {place for place, one in enumerate(columns["headers"].to_pylist()) if one == unreadable}
 
 
 def make_table(messages: Sequence[Message], runs: Sequence[Run]) -> Any:

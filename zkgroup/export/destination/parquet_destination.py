@@ -13,6 +13,7 @@ What zkgroup keeps is ``OUT/_zkgroup/``, which no reader takes for data:
   says what all records of the group account for: an export reads no other.
 - ``topics/TOPIC/GROUP@CLUSTER``: see ``topic_owners``.
 - ``layout/HASH.json``: the layout, which all files share, since readers take a destination for one table.
+- ``columns/HASH.json``: see ``kept_columns``.
 - ``runs/GROUP/RUN/``: a run under way: ``*.tmp``, and ``record.json`` once all is written.
 """
 
@@ -36,11 +37,11 @@ from zkgroup.export.stores.store import Store, UnlistableError
 from zkgroup.text import listed
 
 ROOT: Final = "_zkgroup"
-LOG, RUNS, TOPICS, LAYOUT = (f"{ROOT}/{name}" for name in ("log", "runs", "topics", "layout"))
+LOG, RUNS, TOPICS, LAYOUT, COLUMNS = (f"{ROOT}/{name}" for name in ("log", "runs", "topics", "layout", "columns"))
 RECORD: Final = "record.json"
-_KNOWN: Final = frozenset({"log", "runs", "topics", "layout"})
-_HASH: Final = 16
-_NAME: Final = re.compile(rf"(([0-9]{{8,}})-[0-9a-f]{{8}})\.([0-9a-f]{{{_HASH}}})\.json", re.ASCII)
+_KNOWN: Final = frozenset({"log", "runs", "topics", "layout", "columns"})
+HASH: Final = 16
+_NAME: Final = re.compile(rf"(([0-9]{{8,}})-[0-9a-f]{{8}})\.([0-9a-f]{{{HASH}}})\.json", re.ASCII)
 
 
 class LogEntry(NamedTuple):
@@ -136,12 +137,12 @@ class Destination:
 
     def append(self, group: str, run: str, data: bytes) -> None:
         """Put a record into the log; may be repeated."""
-        entry = LogEntry(run, number_of(run), digest(data)[:_HASH])
+        entry = LogEntry(run, number_of(run), digest(data)[:HASH])
         self.store.write(f"{LOG}/{group}/{entry.name}", data)
 
     def is_logged(self, group: str, run: str, data: bytes | None = None) -> bool:
         """Whether the log has this run; with ``data`` this record of it."""
-        wanted = None if data is None else digest(data)[:_HASH]
+        wanted = None if data is None else digest(data)[:HASH]
         return any(one.run == run and wanted in (None, one.hash) for one in self.entries(group, is_checked=False))
 
     def new_run(self, group: str) -> str:
@@ -180,7 +181,7 @@ class Destination:
         """Write down a destination's layout. Raises ``RefusedError`` where another export has begun with another one
         meanwhile: written first and then listed, of two at once at most one goes on."""
         data = msgspec.json.encode(layout, order="sorted")
-        name = f"{digest(data)[:_HASH]}.json"
+        name = f"{digest(data)[:HASH]}.json"
         there = self._layouts()
         if not there:
             self.store.write(f"{LAYOUT}/{name}", data)
@@ -194,7 +195,7 @@ class Destination:
         for name in self.store.names(LAYOUT):
             data = self.store.read(f"{LAYOUT}/{name}")
             whole = f"{self}/{LAYOUT}/{name}"
-            if data is None or not name.startswith(digest(data)[:_HASH]):
+            if data is None or not name.startswith(digest(data)[:HASH]):
                 raise damaged(whole, "was changed")
             found[name] = decode_layout(whole, data)
         return found

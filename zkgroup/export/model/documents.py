@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.layout import ColumnTypes, Layout
 from zkgroup.export.model.run_record import Pointer, RunRecord
 
 FORMAT: Final = 1
@@ -56,6 +56,11 @@ def decode_pointer(path: str, data: bytes) -> Pointer | None:
 def decode_layout(name: str, data: bytes) -> Layout:
     """Read a destination's layout. Raises ``DamagedDocumentError``."""
     return _read(name, data, Layout)
+
+
+def decode_columns(name: str, data: bytes) -> ColumnTypes:
+    """Read a document with the types of columns. Raises ``DamagedDocumentError``."""
+    return _read(name, data, ColumnTypes)
 
 
 def _plain(value: Any) -> dict[str, Any]:

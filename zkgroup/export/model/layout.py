@@ -28,9 +28,10 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
-from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, FieldFormat
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.plan_types import Slice
+from zkgroup.schemas.field_schema import SCHEMA_FORMATS
 
 Part = Literal["partition", "date", "hour"]
 PARTS: Final[tuple[Part, ...]] = ("partition", "date", "hour")
@@ -59,8 +60,8 @@ class Layout:
 
     by: tuple[Part, ...] = ("partition",)
     zone: str = "UTC"
-    key: Format = "bytes"
-    value: Format = "bytes"
+    key: FieldFormat = "bytes"
+    value: FieldFormat = "bytes"
     format: TableKind = "parquet"
 
     @property
@@ -111,7 +112,18 @@ class Layout:
         words = [f"--format {self.format}"] if self.has_tables else []
         words.append(f"--partition-by {','.join(self.by) or 'none'}")
         words += [f"--time-zone {self.zone}"] if self.timed else []
-        return " ".join([*words, f"--key-format {self.key} --value-format {self.value}"])
+        for name, kind in (("key", self.key), ("value", self.value)):
+            words.append(f"--{name}-format {kind.removesuffix('-schema')}")
+            words += [f"--{name}-schema FILE"] if kind in SCHEMA_FORMATS else []
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTypes:
+    """The Arrow types of keys and values that have a schema, encoded: see ``zkgroup.schemas.column_types``."""
+
+    key: bytes | None = None
+    value: bytes | None = None
 
 
 class FileName(NamedTuple):
@@ -151,8 +163,8 @@ class LayoutWish:
 
     by: tuple[Part, ...] | None = None
     zone: str | None = None
-    key: Format | None = None
-    value: Format | None = None
+    key: FieldFormat | None = None
+    value: FieldFormat | None = None
     format: TableKind | None = None
 
     def resolve(self, found: Layout | None, where: str) -> Layout:

@@ -17,6 +17,7 @@ from zkgroup.export.model.intervals import Interval
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import ColumnStatistics, PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.schemas.field_schema import FieldSchemas
 
 Kind = Literal["export", "backfill"]
 State = Literal["planned", "decided"]
@@ -71,6 +72,7 @@ class RunPlan:
     partitions: tuple[PartitionPlan, ...]
     coverage: Mapping[str, TopicCoverage]
     layout: Layout
+    schemas: FieldSchemas = field(default_factory=FieldSchemas)
     previous: str | None = None
     joined_before: bool = False
     newest: Mapping[TopicPartition, int] = field(default_factory=dict)

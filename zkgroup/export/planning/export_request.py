@@ -13,6 +13,7 @@ from zkgroup.export.model.plan_types import Begin, OnMismatch
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.export.planning.bounds import BEGINNINGS, LATEST, Bound
 from zkgroup.protocol.topic_filter import TopicFilter
+from zkgroup.schemas.field_schema import FieldSchemas
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
@@ -30,6 +31,7 @@ class ExportRequest:
     and export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
     ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds without a message
     after which a task asks what is wrong. ``range_messages``: about how many one task reads.
+    ``schemas``: of keys and values, where ``layout`` names a format with one.
     """
 
     group: str
@@ -51,6 +53,7 @@ class ExportRequest:
     log: Path | None = None
     compression: str = COMPRESSION
     layout: LayoutWish = field(default_factory=LayoutWish)
+    schemas: FieldSchemas = field(default_factory=FieldSchemas)
     target_bytes: int = TARGET_BYTES
     patience: float = 30.0
     range_messages: int = RANGE_MESSAGES

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.coverage import extend_coverage
+from zkgroup.export.destination.kept_columns import claim_columns
 from zkgroup.export.destination.parquet_destination import RECORD, Destination
 from zkgroup.export.destination.table_format import open_format, table_changed
 from zkgroup.export.destination.topic_owners import claim_topics
@@ -138,6 +139,7 @@ class PlannedRun:
         store.refuse_closed(file.name for file in written.files)
         context.passed("checked")
         self._destination.claim_layout(plan.layout)
+        claim_columns(self._destination, plan.schemas)
         claim_topics(self._destination, plan.topics, plan.group, plan.clusters)
         context.passed("topics claimed")
         if context.member is not None:

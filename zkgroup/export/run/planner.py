@@ -11,6 +11,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
+from zkgroup.export.destination.kept_columns import resolve_schemas
 from zkgroup.export.destination.parquet_destination import LAYOUT, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.table_format import lost_partitions, open_format, read_coverage
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
@@ -149,6 +150,7 @@ class Planner:
         if known is None and destination.groups():
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
         layout = request.layout.resolve(known, destination.store.uri)
+        schemas = resolve_schemas(destination, layout, request.schemas)
         # What other members have read is recorded when there is something else: for that alone the export does not
         # join.
         has_gaps = any(part.skipped for part in plan.partitions)
@@ -184,6 +186,7 @@ class Planner:
             partitions=parts,
             coverage={**found.coverage, **found.tables.as_recorded(found.coverage.keys() - topics)},
             layout=layout,
+            schemas=schemas,
             previous=None if newest is None else newest.run,
             joined_before=newest is not None and newest.joined,
             newest=_newest_periods(found),

@@ -77,6 +77,7 @@ def _file_options(plan: RunPlan, destination: Destination, *, is_shared: bool) -
             "zkgroup.version": __version__,
         },
         plan.layout,
+        plan.schemas,
         plan.planned,
         shared=is_shared,
         only=_only(plan),

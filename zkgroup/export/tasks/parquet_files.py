@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
-from zkgroup.clients.kafka.message_formats import END_OF_TIME, time_of
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.range_reader import Batch, bounds, memory_size
 from zkgroup.export.model.layout import Layout, Period
@@ -33,6 +33,7 @@ from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, Slice
 from zkgroup.export.tasks.late_messages import LateCounter
 from zkgroup.export.tasks.staging import Staging, WorkFile
 from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
+from zkgroup.schemas.field_schema import FieldSchemas
 
 _GROUP_ROWS: Final = 128 << 10
 _GROUP_BYTES: Final = 16 << 20
@@ -69,9 +70,10 @@ _Messages: TypeAlias = list[Message] | NativeMessages
 _Folder: TypeAlias = tuple[str, int, Period]
 
 
-def columns_of(layout: Layout) -> Columns:
+def columns_of(layout: Layout, schemas: FieldSchemas = FieldSchemas()) -> Columns:
     """The columns of a destination's files, without those that are folders."""
-    return Columns(layout.key, layout.value, has_partition="partition" not in layout.by)
+    key, value = schemas.key or cast("Format", layout.key), schemas.value or cast("Format", layout.value)
+    return Columns(key, value, has_partition="partition" not in layout.by)
 
 
 @dataclass
@@ -91,7 +93,7 @@ class TaskFiles:
     def __init__(self, options: FileOptions) -> None:
         self._options = options
         self._layout = options.layout
-        self._columns = columns_of(options.layout)
+        self._columns = columns_of(options.layout, options.schemas)
         self._staging = Staging(options.destination, options.folder)
         self._calendar = options.layout.calendar() if options.layout.timed else None
         self._horizon = None if self._calendar is None else self._calendar.period(options.planned)

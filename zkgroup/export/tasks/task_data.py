@@ -17,6 +17,7 @@ from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import ColumnStatistics, Slice
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.schemas.field_schema import FieldSchemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class FileOptions:
     target_bytes: int
     metadata: Mapping[str, str]
     layout: Layout = field(default_factory=Layout)
+    schemas: FieldSchemas = field(default_factory=FieldSchemas)
     planned: int = 1 << 62
     shared: bool = True
     only: Mapping[TopicPartition, Sequence[tuple[str, int, int]]] = field(default_factory=dict)

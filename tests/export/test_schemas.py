@@ -1,0 +1,292 @@
+"""Keys and values by a schema: columns that every reader reads, messages that do not decode, and newer schemas."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fastavro
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from cli import run
+from documented import run_examples
+from exports import files_in, messages_in, problems, published_in
+from pyspark.sql import SparkSession
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError, UsageError
+from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, IncompatibleSchemaError, SchemaFormat
+
+Export = Callable[..., list[PartitionSummary]]
+MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def avro(*fields: tuple[str, Any], name: str = "Order") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields]}
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def by(value: Any, form: SchemaFormat = "avro", key: Any = None) -> dict[str, Any]:
+    """The options of an export for values of this schema, and keys by JSON Schema."""
+    keys = None if key is None else FieldSchema("json-schema", json.dumps(key))
+    return {
+        "layout": LayoutWish(key=None if key is None else "json-schema", value=form),
+        "schemas": FieldSchemas(keys, FieldSchema(form, json.dumps(value))),
+    }
+
+
+LINE = avro(
+    ("sku", "string"), ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}), name="L"
+)
+ORDER = avro(
+    ("id", "int"),
+    ("at", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("state", {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}),
+    ("note", ["null", "string"]),
+    ("lines", {"type": "array", "items": LINE}),
+    ("tags", {"type": "map", "values": "long"}),
+)
+KEY = {"type": "object", "properties": {"shop": {"type": "integer"}}, "required": ["shop"]}
+
+
+def order(number: int) -> dict[str, Any]:
+    lines = [{"sku": f"s{number}", "price": Decimal(number) + Decimal("0.25")}] * (number % 3)
+    return {
+        "id": number, "at": MOMENT, "day": date(2024, 5, 1), "state": "PAID", "note": None if number % 2 else "ü",
+        "lines": lines, "tags": {"n": number},
+    }  # fmt: skip
+
+
+def test_every_reader_reads_the_columns(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    destination: Destination, spark: SparkSession, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Structs, lists, maps, decimals, times, enums and nulls, beside the message's own columns. What does not decode is
+    in the raw column with its reason, and counts once; a tombstone is null in all three."""
+    topic, out = make_topic(), tmp_path / "out"
+    good = [Record(encoded(ORDER, order(i)), b'{"shop": %d}' % i, 0, headers=(("h", b"1"),)) for i in range(4)]
+    bad = [
+        Record(b"\x01", b"no json", 0),
+        Record(None, b'{"shop": 7}', 0),
+        Record(None, b"{}", 0),
+        Record(None, None, 0),
+    ]
+    produce(kafka, topic, [*good, *bad])
+    (summary,) = in_process(unique("group"), topic, **by(ORDER, key=KEY))
+    assert (summary.rows, summary.undecodable) == (6, 2)
+    assert problems(destination) == []
+
+    rows = messages_in(out)
+    assert [row["value"] for row in rows] == [order(i) | {"tags": [("n", i)]} for i in range(4)] + [None] * 4
+    assert [row["key"] and row["key"]["shop"] for row in rows] == [0, 1, 2, 3, None, 7, None, None]
+    assert [row["headers"] for row in rows[:1]] == [[{"key": "h", "value": b"1"}]]
+    assert [row["value_raw"] for row in rows[4:]] == [b"\x01", None, None, None]
+    assert [row["key_raw"] for row in rows[4:]] == [b"no json", None, b"{}", None]
+    assert [row["key_error"] for row in rows[4:]] == ["it is no JSON", None, "$.shop is missing", None]
+    assert rows[4]["value_error"].startswith("it is not of the schema (")
+    for row in rows[:4]:
+        assert (row["value_raw"], row["value_error"], row["key_raw"], row["key_error"]) == (None,) * 4
+
+    source = f"read_parquet('{out}/**/*.parquet', hive_partitioning=true)"
+    found = duckdb.sql(
+        f"SELECT value.id, value.state, value.lines[1].price, value.tags['n'], value.day, key.shop "
+        f"FROM {source} WHERE value.id = 1"
+    ).fetchall()
+    assert found == [(1, "PAID", Decimal("1.25"), 1, date(2024, 5, 1), 1)]
+
+    frame = spark.read.parquet(str(out))
+    (row,) = (
+        frame.where("value.id = 2")
+        .selectExpr(
+            "value.note", "value.lines[1].price price", "value.tags['n'] n", "cast(value.at as long) at", "key.shop"
+        )
+        .collect()
+    )
+    assert row.asDict() == {"note": "ü", "price": Decimal("2.25"), "n": 2, "at": MOMENT.timestamp(), "shop": 2}
+    assert frame.where("value_error is not null or key_error is not null").count() == 2
+
+
+OLD = avro(("id", "int"), ("inner", avro(("a", "float"), name="Inner")))
+NEW = avro(("id", "long"), ("inner", avro(("a", "double"), ("b", ["null", "string"]), name="Inner")), ("c", "string"))
+WIDE = pa.struct(
+    [("id", pa.int64()), ("inner", pa.struct([("a", pa.float64()), ("b", pa.string())])), ("c", pa.string())]
+)
+
+
+def test_a_newer_schema_widens_the_columns(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    destination: Destination, spark: SparkSession, tmp_path: Path,
+) -> None:  # fmt: skip
+    """A new field, int → long, float → double. The columns stay so, also for an export by the older schema; and readers
+    read the files of both."""
+    topic, group, out = make_topic(), unique("group"), tmp_path / "out"
+    old, new = {"id": 1, "inner": {"a": 0.5}}, {"id": 1 << 40, "inner": {"a": 0.1, "b": "x"}, "c": "y"}
+    for schema, value in ((OLD, old), (NEW, new), (OLD, old)):
+        produce(kafka, topic, [Record(encoded(schema, value), None, 0)])
+        assert in_process(group, topic, **by(schema))[0].rows == 1
+    first, second, third = (pq.read_schema(out / name).field("value").type for name in published_in(out))
+    assert (first.field("id").type, second, third) == (pa.int32(), WIDE, WIDE)
+    assert problems(destination) == []
+
+    widened = {"id": 1, "inner": {"a": 0.5, "b": None}, "c": None}
+    wanted = [widened, new, widened]
+    newest = out / published_in(out)[-1]
+    schema = pq.read_schema(newest).append(pa.field("topic", pa.string())).append(pa.field("partition", pa.int32()))
+    assert [row["value"] for row in ds.dataset(out, schema, partitioning="hive").to_table().to_pylist()] == wanted
+    source = f"read_parquet('{out}/**/*.parquet', hive_partitioning=true, union_by_name=true)"
+    assert [row for (row,) in duckdb.sql(f'SELECT value FROM {source} ORDER BY "offset"').fetchall()] == wanted
+    frame = spark.read.schema(spark.read.parquet(str(newest)).schema).parquet(str(out)).orderBy("offset")
+    assert [row.value.asDict(recursive=True) for row in frame.select("value").collect()] == wanted
+
+
+def test_an_incompatible_schema_is_refused_before_anything_is_read(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """For any group and topic of the destination, with the field's path; and so is no schema, where there is one."""
+    topic, other, group, out = make_topic(), make_topic(), unique("group"), tmp_path / "out"
+    for name in (topic, other):
+        produce(kafka, name, [Record(encoded(OLD, {"id": 1, "inner": {"a": 0.5}}), None, 0)])
+    in_process(group, topic, **by(OLD))
+    produce(kafka, topic, [Record(b"", None, 0)])
+    before = files_in(out)
+    points: list[str] = []
+    wrong = avro(("id", "int"), ("inner", avro(("a", "string"), name="Inner")))
+    for one, name in ((group, topic), (unique("another"), other)):
+        with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
+            in_process(one, name, passed=points.append, **by(wrong))
+    with pytest.raises(UsageError, match="has values by a schema"):
+        in_process(group, topic, passed=points.append)
+    with pytest.raises(RefusedError, match="--value-format avro --value-schema FILE, and readers need one layout"):
+        in_process(group, topic, passed=points.append, **by(KEY, "json-schema"))
+    assert points.count("planned") == 0
+    assert files_in(out) == before
+
+
+def test_of_two_first_exports_with_incompatible_schemas_one_is_refused(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    destination: Destination, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Neither has seen the other's columns when it planned; the one that claims second leaves nothing."""
+    topics, groups = [make_topic(), make_topic()], [unique("first"), unique("second")]
+    schemas = [OLD, avro(("id", "string"))]
+    values = [{"id": 1, "inner": {"a": 0.5}}, {"id": "x"}]
+    for topic, schema, value in zip(topics, schemas, values, strict=True):
+        produce(kafka, topic, [Record(encoded(schema, value), None, 0)])
+    inner: list[str] = []
+
+    def second(passed: str) -> None:
+        if passed == "files written" and not inner:
+            inner.append(passed)
+            in_process(groups[1], topics[1], **by(schemas[1]))
+
+    with pytest.raises(RefusedError, match=r"value\.id is string so far, and int32 in the schema"):
+        in_process(groups[0], topics[0], passed=second, **by(schemas[0]))
+    assert (destination.groups(), destination.left_runs(groups[0])) == ([groups[1]], [])
+    assert len(list((tmp_path / "out/_zkgroup/columns").iterdir())) == 1
+    assert problems(destination) == []
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_consume_prints_what_an_export_writes(
+    cluster: Sandbox, in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings,
+    unique: Callable[[str], str], tmp_path: Path,
+) -> None:  # fmt: skip
+    """The same columns as JSON lines: decimals with all digits, times in UTC, maps as objects; and the same reasons."""
+    topic, out = make_topic(), tmp_path / "out"
+    records = [Record(encoded(ORDER, order(1)), b'{"shop": 1}', 0), Record(b"\xff", b"[]", 0), Record(None, None, 0)]
+    produce(kafka, topic, records)
+    value, key = tmp_path / "order.avsc", tmp_path / "key.json"
+    value.write_text(json.dumps(ORDER))
+    key.write_text(json.dumps(KEY))
+    options = ["--value-format", "avro", "--value-schema", str(value), "--key-format", "json", "--key-schema", str(key)]
+    done = run("-z", cluster.connect, "consume", topic, "--from-beginning", "--until-end", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    good, bad, empty = lines(done.stdout)
+    assert (good["key"], good["value"]) == (
+        {"shop": 1},
+        {
+            "id": 1, "at": "2024-05-01T12:00:00Z", "day": "2024-05-01", "state": "PAID", "note": None,
+            "lines": [{"sku": "s1", "price": 1.25}], "tags": {"n": 1},
+        },
+    )  # fmt: skip
+    assert '"price":1.25' in done.stdout
+    assert "value_error" not in good
+    assert (empty["key"], empty["value"], "value_error" in empty) == (None, None, False)
+
+    in_process(unique("group"), topic, **by(ORDER, key=KEY))
+    written = messages_in(out)[1]
+    assert (bad["key"], bad["value"]) == (written["key"], written["value"]) == (None, None)
+    assert (bad["key_raw"], bad["value_raw"]) == ("[]", {"base64": "/w=="})
+    assert [bad[name] for name in ("key_error", "value_error")] == [written["key_error"], written["value_error"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--value-format", "avro"], "--value-format avro needs a schema: --value-schema FILE"),
+        (["--value-schema", "x"], "--value-schema is for Avro and JSON: add --value-format avro"),
+        (["--key-schema", "x", "--key-format", "json"], "cannot read --key-schema x: No such file"),
+        (["--value-format", "avro", "--value-schema", "WRONG"], "$.a is a union of 2 types besides null"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [["consume", "t"], ["export", "t", "-g", "g", "--to", "out"]])
+def test_a_schema_that_cannot_be_used_is_one_line(
+    command: Sequence[str], options: Sequence[str], why: str, tmp_path: Path
+) -> None:
+    """Before a server is asked: none is named."""
+    wrong = tmp_path / "wrong.avsc"
+    wrong.write_text(json.dumps(avro(("a", ["int", "string"]))))
+    done = run("-z", "localhost:1", *command, *(str(wrong) if one == "WRONG" else one for one in options))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert why in done.stderr
+
+
+def test_the_example_of_the_page(
+    cluster: Sandbox, registry: Registry, kafka: KafkaSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ``docs/how-to/schemas.md`` shows is what the commands and DuckDB print."""
+    monkeypatch.setenv("ZKGROUP_ZOOKEEPER", cluster.connect)
+    page = Path(__file__).parents[2] / "docs/how-to/schemas.md"
+    schema = re.search(r"```json\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert schema is not None
+    (tmp_path / "order.json").write_text(schema[1])
+    create_topic(registry, "web-orders", 1)
+    values = [
+        '{"id": 1, "at": "2024-05-01T12:00:00+02:00", "lines": [{"sku": "tea", "price": 4.5}], "web": true}',
+        '{"id": "two", "at": "2024-05-01T12:00:01+02:00"}',
+        '{"id": 3, "at": "2024-05-01T12:00:02+02:00", "note": "gift", "lines": []}',
+    ]
+    at = round(MOMENT.timestamp() * 1000)
+    produce(kafka, "web-orders", [Record(value.encode(), b"k", 0, at + i) for i, value in enumerate(values)])
+    assert run_examples(page, tmp_path) == 2
+    monkeypatch.chdir(tmp_path)
+    test = doctest.DocTestParser().get_doctest(page.read_text("utf-8"), {}, page.name, str(page), 0)
+    said: list[str] = []
+    result = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+    assert (result.attempted, result.failed) == (4, 0), "".join(said)

@@ -1,0 +1,173 @@
+"""Avro → columns: each type, what has no column type, and bytes that are none of their schema."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.schemas.field_decoder import AvroDecoder, make_decoder
+from zkgroup.schemas.field_schema import FieldSchema, SchemaError
+
+MOMENT = datetime(2024, 5, 1, 12, 30, 15, 123000, tzinfo=UTC)
+
+
+def record(*types: Any, name: str = "R") -> dict[str, Any]:
+    """A record with fields f0, f1, … of these types."""
+    return {"type": "record", "name": name, "fields": [{"name": f"f{i}", "type": one} for i, one in enumerate(types)]}
+
+
+def logical(kind: str, name: str, **more: int) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def decoder(schema: Any) -> AvroDecoder:
+    found = make_decoder(FieldSchema("avro", json.dumps(schema)))
+    assert isinstance(found, AvroDecoder)
+    return found
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    """The value as fastavro writes it, with its own logical types."""
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+INNER = record("string", ["null", logical("bytes", "decimal", precision=5, scale=2)], name="Inner")
+#: Avro type, Arrow type, a value as fastavro writes it, and as it is in the column.
+TYPES: list[tuple[Any, Any, Any, Any]] = [
+    ("boolean", pa.bool_(), True, True),
+    ("int", pa.int32(), -(1 << 31), -(1 << 31)),
+    ("long", pa.int64(), (1 << 63) - 1, (1 << 63) - 1),
+    ("float", pa.float32(), 0.5, 0.5),
+    ("double", pa.float64(), 0.1, 0.1),
+    ("bytes", pa.binary(), b"\xff\0", b"\xff\0"),
+    ("string", pa.string(), "ü\0", "ü\0"),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string(), "B", "B"),
+    ({"type": "fixed", "name": "F", "size": 3}, pa.binary(), b"abc", b"abc"),
+    ({"type": "array", "items": "int"}, pa.list_(pa.int32()), [1, 2], [1, 2]),
+    ({"type": "array", "items": ["null", "int"]}, pa.list_(pa.int32()), [1, None], [1, None]),
+    ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.int32()), {"a": 1}, [("a", 1)]),
+    (["null", "string"], pa.string(), "x", "x"),
+    (["string"], pa.string(), "x", "x"),
+    (
+        {"type": "map", "values": {"type": "array", "items": INNER}},
+        pa.map_(pa.string(), pa.list_(pa.struct([("f0", pa.string()), ("f1", pa.decimal128(5, 2))]))),
+        {"k": [{"f0": "x", "f1": Decimal("-1.50")}, {"f0": "y", "f1": None}]},
+        [("k", [{"f0": "x", "f1": Decimal("-1.50")}, {"f0": "y", "f1": None}])],
+    ),
+    (
+        logical("bytes", "decimal", precision=38, scale=10),
+        pa.decimal128(38, 10),
+        Decimal("-9999999999999999999999999999.9999999999"),
+        Decimal("-9999999999999999999999999999.9999999999"),
+    ),
+    (
+        {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 10, "scale": 0},
+        pa.decimal128(10, 0),
+        Decimal(-7),
+        Decimal(-7),
+    ),
+    (logical("int", "date"), pa.date32(), date(1, 1, 1), date(1, 1, 1)),
+    (logical("int", "time-millis"), pa.time32("ms"), time(23, 59, 59, 999000), time(23, 59, 59, 999000)),
+    (logical("long", "time-micros"), pa.time64("us"), time(1, 2, 3, 4), time(1, 2, 3, 4)),
+    (logical("long", "timestamp-millis"), pa.timestamp("ms", "UTC"), MOMENT, MOMENT),
+    (logical("long", "timestamp-micros"), pa.timestamp("us", "UTC"), MOMENT, MOMENT),
+    (
+        logical("long", "local-timestamp-millis"),
+        pa.timestamp("ms"),
+        MOMENT.replace(tzinfo=None),
+        MOMENT.replace(tzinfo=None),
+    ),
+    (
+        logical("string", "uuid"),
+        pa.string(),
+        uuid.UUID(int=7),
+        "00000000-0000-0000-0000-000000000007",
+    ),
+    (logical("string", "of another"), pa.string(), "x", "x"),
+]
+
+
+@pytest.mark.parametrize(("avro", "arrow", "written", "read"), TYPES, ids=[json.dumps(one[0])[:60] for one in TYPES])
+def test_each_type_has_its_column(avro: Any, arrow: Any, written: Any, read: Any) -> None:
+    """As a field of a record, alone, and null: of a nullable union, and where a message has nothing."""
+    for schema, given_value, wanted in (
+        (record(avro), {"f0": written}, {"f0": read}),
+        (avro, written, read),
+        (record(["null", avro] if not isinstance(avro, list) else avro), {"f0": written}, {"f0": read}),
+    ):
+        made = decoder(schema)
+        assert made.type == (pa.struct([("f0", arrow)]) if isinstance(wanted, dict) else arrow)
+        found, errors = made.decode(pa.array([encoded(schema, given_value), None], pa.binary()))
+        assert (found.to_pylist(), errors) == ([wanted, None], {})
+        found.validate(full=True)
+
+
+REFUSED = [
+    (record(["null", "int", "string"]), "$.f0 is a union of 2 types"),
+    (record({"type": "array", "items": ["int", "string"]}), "$.f0[] is a union of 2 types"),
+    (record({"type": "map", "values": record("null", name="I")}), "$.f0{}.f0 is the type null"),
+    (record(["null", "R"]), "$.f0 is a R within a R"),
+    (record(), "$ has no fields"),
+    (record({"type": "fixed", "name": "F", "size": 0}), "$.f0 is the type fixed"),
+    (record(logical("bytes", "decimal", precision=39, scale=2)), "$.f0 is a decimal of 39 digits"),
+    (
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "A", "type": "int"}]},
+        "$ has two fields 'A'",
+    ),
+    ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "nothing"}]}, "this is no Avro schema"),
+    ([], "$ is a union of 0 types"),
+    (7, "this is no Avro schema"),
+    ({"type": "array"}, "this is no Avro schema"),
+]
+
+
+@pytest.mark.parametrize(("schema", "why"), REFUSED, ids=[one[1] for one in REFUSED])
+def test_what_has_no_column_type_is_refused_with_its_path(schema: Any, why: str) -> None:
+    with pytest.raises(SchemaError) as refused:
+        decoder(schema)
+    assert refused.value.message.startswith(why)
+
+
+SCHEMA = record("string", "int", logical("long", "timestamp-millis"), logical("bytes", "decimal", precision=3, scale=1))
+PLAIN = record("string", "long", "long", "bytes")
+WRONG = [
+    (b"", "EOFError at byte 0"),
+    (encoded(PLAIN, {"f0": "x", "f1": 1, "f2": 1, "f3": b"\1"}) + b"\0", "1 bytes are left"),
+    (b"\x04\xff\xff\x02\x02\x02\x01", "UnicodeDecodeError"),
+    (b"\xff\xff\xff\xff\x0f", "EOFError"),  # a length of 2 GB
+    (encoded(PLAIN, {"f0": "x", "f1": 1 << 40, "f2": 1, "f3": b"\1"}), "1099511627776"),
+    (encoded(PLAIN, {"f0": "x", "f1": 1, "f2": 1 << 60, "f3": b"\1"}), "$.f2: 1152921504606846976 is a time"),
+    (encoded(PLAIN, {"f0": "x", "f1": 1, "f2": 1, "f3": b"\x7f\xff"}), "$.f3: a decimal of more than 3 digits"),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), WRONG, ids=[one[1] for one in WRONG])
+def test_bytes_of_another_schema_are_null_with_a_reason(data: bytes, why: str) -> None:
+    """Those around them are decoded."""
+    good = encoded(SCHEMA, {"f0": "x", "f1": 1, "f2": MOMENT, "f3": Decimal("99.9")})
+    found, errors = decoder(SCHEMA).decode(pa.array([good, data, None, good], pa.binary()))
+    right = {"f0": "x", "f1": 1, "f2": MOMENT, "f3": Decimal("99.9")}
+    assert found.to_pylist() == [right, None, None, right]
+    assert list(errors) == [1]
+    assert why in errors[1]
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_no_bytes_raise(values: list[bytes]) -> None:
+    """Each is decoded, or has a reason."""
+    schema = record({"type": "array", "items": "string"}, {"type": "map", "values": INNER}, ["null", "double"])
+    found, errors = decoder(schema).decode(pa.array(values, pa.binary()))
+    found.validate(full=True)
+    assert [one is None for one in found.to_pylist()] == [place in errors for place in range(len(values))]

@@ -1,0 +1,179 @@
+"""JSON Schema → columns: each type, what has no column type, values that are not of it, and both ways to read them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.clients.kafka.json_check import is_json
+from zkgroup.schemas.field_decoder import JsonDecoder, _decode_each, make_decoder
+from zkgroup.schemas.field_schema import FieldSchema, SchemaError
+
+
+def decoder(schema: Any) -> JsonDecoder:
+    found = make_decoder(FieldSchema("json-schema", json.dumps(schema)))
+    assert isinstance(found, JsonDecoder)
+    return found
+
+
+def fields(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+#: Schema, Arrow type, a value as JSON, and as it is in the column.
+TYPES: list[tuple[Any, Any, str, Any]] = [
+    ({"type": "boolean"}, pa.bool_(), "true", True),
+    (INTEGER, pa.int64(), "-9223372036854775808", -(1 << 63)),
+    (INTEGER, pa.int64(), "1.0", 1),
+    (INTEGER, pa.int64(), "12e2", 1200),
+    ({"type": "number"}, pa.float64(), "1", 1.0),
+    ({"type": "number"}, pa.float64(), "-0.25e1", -2.5),
+    (STRING, pa.string(), r'"\u00fc\u0000\ud83d\ude00"', "ü\0😀"),
+    ({"enum": ["a", "b"]}, pa.string(), '"a"', "a"),
+    ({"const": "a"}, pa.string(), '"a"', "a"),
+    ({"type": ["null", "string"]}, pa.string(), "null", None),
+    ({"anyOf": [STRING, {"type": "null"}]}, pa.string(), '"x"', "x"),
+    ({"$ref": "#/$defs/a~1b"}, pa.int64(), "3", 3),
+    ({"allOf": [{"$ref": "#/$defs/a~1b"}]}, pa.int64(), "3", 3),
+    (
+        {"type": "string", "format": "date-time"},
+        pa.timestamp("us", "UTC"),
+        '"2024-05-01T14:00:00.5+02:00"',
+        datetime(2024, 5, 1, 12, 0, 0, 500_000, UTC),
+    ),
+    ({"type": "string", "format": "date"}, pa.date32(), '"2024-05-01"', date(2024, 5, 1)),
+    ({"type": "string", "format": "email"}, pa.string(), '"x"', "x"),
+    ({"type": "array", "items": INTEGER}, pa.list_(pa.int64()), "[1, null]", [1, None]),
+    ({"type": "object", "additionalProperties": INTEGER}, pa.map_(pa.string(), pa.int64()), '{"a": 1}', [("a", 1)]),
+    (fields(a=INTEGER, b=STRING), pa.struct([("a", pa.int64()), ("b", pa.string())]), '{"a":1}', {"a": 1, "b": None}),
+    (fields(a=STRING), pa.struct([("a", pa.string())]), '{"a":"x","c":[{"d":1e300}]}', {"a": "x"}),
+]
+
+
+@pytest.mark.parametrize(("schema", "arrow", "text", "read"), TYPES, ids=[json.dumps(one[0])[:60] for one in TYPES])
+def test_each_type_has_its_column(schema: Any, arrow: Any, text: str, read: Any) -> None:
+    """As a field beside another one, and in a list of objects; a field that is null, or not there, is null."""
+    whole = fields(f=schema, g={"type": "array", "items": fields(f=schema)}, n=INTEGER) | {"$defs": {"a/b": INTEGER}}
+    made = decoder(whole)
+    assert made.type == pa.struct([("f", arrow), ("g", pa.list_(pa.struct([("f", arrow)]))), ("n", pa.int64())])
+    values = [f'{{"f":{text},"g":[{{"f":{text}}},{{}}],"n":1}}', f'{{"n":null,\n"f":{text}}} ', None, "{}"]
+    found, errors = made.decode(pa.array(values, pa.string()))
+    found.validate(full=True)
+    assert errors == {}
+    assert found.to_pylist() == [
+        {"f": read, "g": [{"f": read}, {"f": None}], "n": 1},
+        {"f": read, "g": None, "n": None},
+        None,
+        {"f": None, "g": None, "n": None},
+    ]
+
+
+def test_a_value_need_not_be_an_object() -> None:
+    """As keys often are not."""
+    found, errors = decoder(INTEGER).decode(pa.array(["1", "null", "[]"], pa.string()))
+    assert found.to_pylist() == [1, None, None]
+    assert errors == {1: "$ is null", 2: "$ is not an integer"}
+
+
+REFUSED = [
+    (fields(a={}), "$.a is of no type"),
+    (fields(a=True), "$.a is of no type"),
+    (fields(a={"type": "object"}), "$.a is an object of anything"),
+    (fields(a={"type": "array"}), "$.a is an array of anything"),
+    (fields(a={"type": "array", "items": fields(b={"type": ["string", "integer"]})}), "$.a[].b is of 2 types"),
+    (fields(a={"oneOf": [STRING, INTEGER]}), "$.a is of 2 types"),
+    (fields(a={"$ref": "#"}), "$.a is a schema within itself"),
+    (fields(a={"$ref": "#/properties/a"}), "$.a is a schema within itself"),
+    (fields(a={"$ref": "#/nowhere"}), "$.a refers to #/nowhere, which is not there"),
+    (fields(a={"$ref": "other.json"}), "$.a refers to other.json, outside of the file"),
+    (fields(a=STRING, A=STRING), "$ has two fields 'A'"),
+    ([], "$ is of no type"),
+]
+
+
+@pytest.mark.parametrize(("schema", "why"), REFUSED, ids=[one[1] for one in REFUSED])
+def test_what_has_no_column_type_is_refused_with_its_path(schema: Any, why: str) -> None:
+    with pytest.raises(SchemaError) as refused:
+        decoder(schema)
+    assert refused.value.message.startswith(why)
+
+
+SCHEMA = fields(
+    "a", "l",
+    a=INTEGER, n={"type": ["number", "null"]}, s=STRING, b={"type": "boolean"},
+    t={"type": "string", "format": "date-time"}, d={"type": "string", "format": "date"},
+    l={"type": "array", "items": fields("x", x=INTEGER)},
+)  # fmt: skip
+WRONG = [
+    ("[]", "$ is not an object"),
+    ("null", "$ is null"),
+    ("{}", "$.a is missing"),
+    ('{"a":null,"l":[]}', "$.a is missing"),
+    ('{"a":1,"l":[{}]}', "$.l[].x is missing"),
+    ('{"a":"1","l":[]}', "$.a is not an integer"),
+    ('{"a":1.5,"l":[]}', "$.a is not an integer"),
+    ('{"a":true,"l":[]}', "$.a is not an integer"),
+    ('{"a":9223372036854775808,"l":[]}', "$.a is an integer of more than 64 bits"),
+    ('{"a":1,"l":{}}', "$.l is not an array"),
+    ('{"a":1,"l":[],"n":"1"}', "$.n is not a number"),
+    ('{"a":1,"l":[],"s":1}', "$.s is not a string"),
+    ('{"a":1,"l":[],"b":1}', "$.b is not true or false"),
+    ('{"a":1,"l":[],"t":"2024-05-01T00:00:00"}', "$.t is not a time with a zone"),
+    ('{"a":1,"l":[],"t":"soon"}', "$.t is not a time with a zone"),
+    ('{"a":1,"l":[],"d":"2024-02-30"}', "$.d is not a date"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), WRONG, ids=[one[0] for one in WRONG])
+def test_a_value_of_another_schema_is_null_with_a_reason(text: str, why: str) -> None:
+    """Those around it are decoded."""
+    good = '{"a":1,"l":[{"x":1}]}'
+    found, errors = decoder(SCHEMA).decode(pa.array([good, text, None, good], pa.string()))
+    right = dict.fromkeys("nsbtd") | {"a": 1, "l": [{"x": 1}]}
+    assert found.to_pylist() == [right, None, None, right]
+    assert list(errors) == [1]
+    assert errors[1].startswith(why)
+
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-(1 << 65), 1 << 65) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("aü\0\"", max_size=3) | st.sampled_from(["2024-05-01", "2024-05-01T00:00:00Z", "2024-05-01T00:00Z"])
+)  # fmt: skip
+any_json = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ax"), inner)
+)
+likely = st.fixed_dictionaries(
+    {"a": st.integers(-9, 9), "l": st.lists(st.fixed_dictionaries({"x": st.integers(0, 9)}), max_size=2)},
+    optional={
+        "n": st.floats(allow_nan=False, allow_infinity=False),
+        "s": st.text(max_size=2),
+        "t": scalars,
+        "z": any_json,
+    },
+)
+
+
+@given(st.lists(st.one_of(likely, likely, likely, any_json).map(json.dumps), min_size=1, max_size=4))
+def test_both_ways_to_read_agree(texts: list[str]) -> None:
+    """Arrow's reader, where it takes a batch, has read what value by value is read."""
+    assert all(is_json(text.encode()) for text in texts)
+    made = decoder(SCHEMA)
+    found, errors = made.decode(pa.array(texts, pa.string()))
+    slow, slow_errors = _decode_each(pa.array([text.encode() for text in texts]), made._decode_one, made.type)
+    assert (found.to_pylist(), errors) == (slow.to_pylist(), slow_errors)
+
+
+def test_the_common_batch_is_read_by_arrow() -> None:
+    """Values as they are most often, among them some that are null, or have line breaks: at once."""
+    made = decoder(SCHEMA)
+    texts = ['{"a":1,"l":[{"x":2}],"t":"2024-05-01T00:00:00.123Z"}', '{\n "a": 2,\n "l": []\n}', ' {"l":[],"a":3}\n']
+    assert made._decode_all(pa.array(texts)) is not None
+    assert made._decode_all(pa.array(["x", *texts]).slice(1, 2)).to_pylist()[1]["a"] == 2
+    assert made._decode_all(pa.array([*texts, '{"a":1}'])) is None

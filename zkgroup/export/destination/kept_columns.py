@@ -1,0 +1,87 @@
+"""The types of a destination's keys and values that have a schema.
+
+``_zkgroup/columns/HASH.json`` has the types that a run has widened them to, and stays. A destination's types are the
+widest of all documents, in whatever order they came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from zkgroup.errors import RefusedError, UsageError
+from zkgroup.export.destination.parquet_destination import COLUMNS, HASH, Destination
+from zkgroup.export.model.documents import damaged, decode_columns, digest
+from zkgroup.export.model.layout import ColumnTypes, Layout
+from zkgroup.schemas.field_schema import SCHEMA_FORMATS, FieldSchemas, IncompatibleSchemaError
+
+_FIELDS = ("key", "value")
+
+
+def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchemas) -> FieldSchemas:
+    """The schemas with the columns to write. Raises ``UsageError`` where one is missing, ``IncompatibleSchemaError``
+    where the destination's columns do not hold its values."""
+    schemas = {name: getattr(given, name) for name in _FIELDS}
+    for name, schema in schemas.items():
+        kind = getattr(layout, name)
+        if (kind if kind in SCHEMA_FORMATS else None) != (schema and schema.format):
+            raise UsageError(
+                f"{destination} has {name}s {f'by a schema ({kind})' if kind in SCHEMA_FORMATS else f'as {kind}'}",
+                f"give {layout.options()}",
+            )
+    if given == FieldSchemas():
+        return given
+    if layout.has_tables:
+        raise UsageError(f"--format {layout.format} takes no schema", "leave --format out, or the schemas")
+    from zkgroup.schemas.column_types import encode_type  # pyarrow takes 0.1 s
+    from zkgroup.schemas.field_decoder import make_decoder
+
+    own = {name: encode_type(make_decoder(schema).type) for name, schema in schemas.items() if schema is not None}
+    wide = _widest(destination, [*_documents(destination).values(), ColumnTypes(**own)])
+    return FieldSchemas(
+        **{name: schema and replace(schema, column=getattr(wide, name)) for name, schema in schemas.items()}
+    )
+
+
+def claim_columns(destination: Destination, schemas: FieldSchemas) -> None:
+    """Write down the columns that a run has; may be repeated. Raises ``RefusedError`` where another export has begun
+    with others meanwhile: written first and then listed, of two at once at most one goes on."""
+    if schemas == FieldSchemas():
+        return
+    mine = ColumnTypes(*(schema.column if (schema := getattr(schemas, name)) else None for name in _FIELDS))
+    there = _documents(destination)
+    if there and _widest(destination, [*there.values(), mine]) == _widest(destination, there.values()):
+        return
+    data = msgspec.json.encode(mine, order="sorted")
+    name = f"{COLUMNS}/{digest(data)[:HASH]}.json"
+    destination.store.write(name, data)
+    try:
+        _widest(destination, _documents(destination).values())
+    except IncompatibleSchemaError as error:
+        destination.store.remove_file(name)
+        raise RefusedError(f"another export has begun in {destination} with another schema", str(error)) from None
+
+
+def _documents(destination: Destination) -> dict[str, ColumnTypes]:
+    found: dict[str, ColumnTypes] = {}
+    for name in destination.store.names(COLUMNS):
+        data = destination.store.read(f"{COLUMNS}/{name}")
+        whole = f"{destination}/{COLUMNS}/{name}"
+        if data is None or not name.startswith(digest(data)[:HASH]):
+            raise damaged(whole, "was changed")
+        found[name] = decode_columns(whole, data)
+    return found
+
+
+def _widest(destination: Destination, documents: Any) -> ColumnTypes:
+    from zkgroup.schemas.column_types import decode_type, encode_type, widen
+
+    wide: dict[str, Any] = {}
+    for document in documents:
+        for name in _FIELDS:
+            if (data := getattr(document, name)) is not None:
+                kind = decode_type(data)
+                wide[name] = widen(wide[name], kind, name) if name in wide else kind
+    return ColumnTypes(**{name: encode_type(kind) for name, kind in wide.items()})

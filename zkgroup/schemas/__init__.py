@@ -1,0 +1,6 @@
+"""Schemas of keys and values: Avro and JSON Schema → Arrow types, and bytes → columns of these types.
+
+``field_schema`` (what a key or a value is decoded by: plain data), ``column_types`` (types that hold old and new
+values; pure), ``avro_schema`` and ``json_schema`` (a schema → its type, and how a value becomes one of it; pure),
+``field_decoder`` (bytes → columns), ``json_values`` (columns → JSON).
+"""

@@ -1,0 +1,42 @@
+"""The schema of a key or a value, as plain data: it travels with tasks, and needs no pyarrow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from zkgroup.errors import RefusedError, UsageError
+
+#: Avro's binary encoding, or JSON; both with a schema.
+SchemaFormat: TypeAlias = Literal["avro", "json-schema"]
+SCHEMA_FORMATS: Final[tuple[SchemaFormat, ...]] = ("avro", "json-schema")
+
+
+class SchemaError(UsageError):
+    """A schema that has no column type, or cannot be read."""
+
+
+class UndecodableError(ValueError):
+    """A value that is not of its schema; the text says why."""
+
+
+class IncompatibleSchemaError(RefusedError):
+    """A schema whose values do not fit into the columns that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSchema:
+    """``text``: the schema. ``column``: the column's Arrow type, encoded (see ``column_types``); empty: the schema's
+    own."""
+
+    format: SchemaFormat
+    text: str
+    column: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSchemas:
+    """The schemas of keys and of values; None: of no schema."""
+
+    key: FieldSchema | None = None
+    value: FieldSchema | None = None
