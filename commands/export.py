@@ -175,7 +175,7 @@ def export(
     ] = None,
     compression: Annotated[
         str,
-        option("--compression", metavar="zstd|snappy|gzip|lz4|none[:LEVEL]", help="Codec of the files.", panel=FILES),
+        option("--compression", metavar="CODEC[:LEVEL]", help="zstd, snappy, gzip, lz4, none.", panel=FILES),
     ] = "zstd",
     target_file_size: Annotated[
         str, option("--target-file-size", metavar="SIZE", help="Size of a file, about.", panel=FILES)
@@ -184,8 +184,8 @@ def export(
 ) -> None:
     """Write a group's messages to Parquet files, each exactly once.
 
-    From the committed offsets to the ends of the logs; these are committed when all files are in place. The next
-    export takes what is new, and finishes what was killed.
+    From the committed offsets to the logs' ends, committed when all files are in place. The next export takes what is
+    new, and finishes a killed one.
 
     \b
     zkgroup export orders --group lake --from earliest --to /data/lake
