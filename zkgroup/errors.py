@@ -1,8 +1,9 @@
 """The tree of expected errors. Each class carries the exit code that a command ends with.
 
 Exit codes: 1 failed, 2 wrong usage or unreadable input, 3 servers out of reach, 4 no such group, topic or
-partition, 5 refused, 6 checked and found wrong. The message is one line that names the thing; ``remedy`` is what
-the reader can do about it. Remedies and notices are data until they are printed: ``rendered`` makes one line of each.
+partition, 5 refused, 6 checked and found wrong, 7 already running. The message is one line that names the thing;
+``remedy`` is what the reader can do about it. Remedies and notices are data until they are printed: ``rendered`` makes
+one line of each.
 """
 
 from __future__ import annotations
@@ -173,6 +174,12 @@ class RefusedError(ZkgroupError):
     """Not done, because it would harm the group or lose data."""
 
     exit_code = 5
+
+
+class AlreadyRunningError(RefusedError):
+    """Another process does this at the moment."""
+
+    exit_code = 7
 
 
 class VerificationError(ZkgroupError):

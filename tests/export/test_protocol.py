@@ -21,7 +21,7 @@ from session_expiry import expire_session
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.errors import AlreadyRunningError, RefusedError, UnreachableError
 from zkgroup.export.model.run_record import Pointer
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_run import PlannedRun
@@ -125,7 +125,9 @@ def test_a_second_export_waits_and_is_refused(
     twice."""
     group, warnings = unique("twice"), list[str]()
     with Paused(lambda passed: export(group, topic, passed=passed), "checked") as first:
-        with pytest.raises(RefusedError, match=r"another export of group .* is running \(host .*, process \d+\)"):
+        with pytest.raises(
+            AlreadyRunningError, match=r"another export of group .* is running \(host .*, process \d+\)"
+        ):
             export(group, topic, warn=warnings.append)
         first.finish()
     assert len(warnings) == 1

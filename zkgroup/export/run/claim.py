@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Self, TypeVar
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
-from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.errors import AlreadyRunningError, RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.documents import decode_pointer, encode_pointer
 from zkgroup.export.model.export_command import status_command
 from zkgroup.export.model.plan_types import PartitionPlan
@@ -117,7 +117,7 @@ class ExportClaim:
             late = time.monotonic() > deadline
             match failure.code:
                 case Code.NODE_EXISTS if late:
-                    raise RefusedError(
+                    raise AlreadyRunningError(
                         f"another export of group {self.group} is running{self._holder()}", "wait until it is done"
                     )
                 case Code.NODE_EXISTS:

@@ -1,0 +1,81 @@
+"""Exports by schedule: what ``docs/how-to/schedule.md`` gives a scheduler runs, and ends as it says."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from cli import ZKGROUP, environment
+from exports import messages_in
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import AlreadyRunningError
+from zkgroup.protocol import znodes
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/schedule.md").read_text("utf-8")
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def operator() -> dict[str, object]:
+    """The arguments of the DAG's task that are literals."""
+    (source,) = blocks("python")
+    (call,) = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "BashOperator"
+    )
+    return {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg and one.arg != "retry_delay"}
+
+
+def test_every_scheduler_runs_the_same_command() -> None:
+    """cron, systemd and Airflow; and each takes an overlapping run for no failure, by its exit code."""
+    task, code = operator(), AlreadyRunningError.exit_code
+    service = configparser.ConfigParser()
+    service.read_string(blocks("ini")[0])
+    (line,) = blocks("crontab")
+    assert service["Service"]["ExecStart"] == task["bash_command"]
+    assert f" {task['bash_command']} >> " in line
+    assert f"[ $? -eq {code} ]" in line
+    assert (service.getint("Service", "SuccessExitStatus"), task["skip_on_exit_code"]) == (code, code)
+
+
+def test_the_task_exports_and_an_overlapping_one_is_skipped(
+    cluster: Sandbox, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    second: Registry, tmp_path: Path,
+) -> None:  # fmt: skip
+    """The DAG's command, in bash, on real servers: a summary in JSON and exit 0. While another process holds the lock,
+    it exports nothing, and exits with the code that Airflow skips."""
+    task, topic, group, out = operator(), make_topic(), unique("group"), tmp_path / "lake"
+    fill(topic, 10)
+    named = {"zkgroup": ZKGROUP, "orders": topic, "warehouse": group, "/data/lake": str(out)}
+    command = " ".join(named.get(word, word) for word in str(task["bash_command"]).split())
+
+    def run() -> subprocess.CompletedProcess[str]:
+        env = environment({"ZKGROUP_ZOOKEEPER": cluster.connect})
+        return subprocess.run(
+            ["bash", "-c", command], env=env, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    (row,) = json.loads(done.stdout)
+    assert (row["topic"], row["rows"], row["undecodable"]) == (topic, 10, 0)
+
+    fill(topic, 1)
+    lock = znodes.export_lock(group)
+    second.write(Ensure(lock.rpartition("/")[0]))
+    assert second.write(Create(lock, b'{"host": "other", "pid": 7, "since": 0}', ephemeral=True)) is None
+    done = run()
+    assert (done.returncode, done.stdout) == (task["skip_on_exit_code"], "")
+    assert f"another export of group {group} is running (host other, process 7)" in done.stderr
+    assert len(messages_in(out)) == 10
