@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from zkgroup.errors import UsageError
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.message_formats import FieldFormat
+    from zkgroup.clients.schema_registry import RegistrySettings
+    from zkgroup.config import ConnectionSettings
     from zkgroup.schemas.field_schema import FieldSchema
 
+#: In place of a file.
+REGISTRY: Final = Path("registry")
 FormatOption: TypeAlias = Literal["bytes", "text", "json", "avro"]
 
 
@@ -20,7 +25,8 @@ def parse_format(
     """The format of a "key" or "value". Raises ``UsageError`` for options that contradict each other."""
     if file is None:
         if given == "avro" or (given is not None and needs_schema):
-            raise UsageError(f"--{name}-format {given} needs a schema", f"--{name}-schema FILE names it")
+            remedy = f"--{name}-schema FILE names it, and --{name}-schema registry takes those of --schema-registry"
+            raise UsageError(f"--{name}-format {given} needs a schema", remedy)
         return given
     if given not in ("avro", "json"):
         raise UsageError(f"--{name}-schema is for Avro and JSON", f"add --{name}-format avro, or --{name}-format json")
@@ -28,13 +34,16 @@ def parse_format(
 
 
 def read_schema(name: str, wish: FieldFormat | None, file: Path | None) -> FieldSchema | None:
-    """The schema in a file, checked to have a column type. Raises ``UsageError``."""
+    """The schema in a file, checked to have a column type; without a text, if it is the registry's. Raises
+    ``UsageError``."""
     if file is None or (wish != "avro" and wish != "json-schema"):
         return None
     from zkgroup.export.stores.optional_packages import require
     from zkgroup.schemas.field_schema import FieldSchema, SchemaError
 
     require("pyarrow", *(["fastavro"] if wish == "avro" else []), what=f"--{name}-schema", extra="avro")
+    if file == REGISTRY:
+        return FieldSchema(wish, "")
     try:
         schema = FieldSchema(wish, file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -47,3 +56,23 @@ def read_schema(name: str, wish: FieldFormat | None, file: Path | None) -> Field
     except SchemaError as error:
         raise SchemaError(f"--{name}-schema {file}: {error.message}", error.remedy) from None
     return schema
+
+
+def registry_of(settings: ConnectionSettings, *schemas: FieldSchema | None) -> RegistrySettings | None:
+    """How to reach the registry, if one of ``schemas`` is its. Raises ``UsageError``."""
+    if not any(schema is not None and not schema.text for schema in schemas):
+        return None
+    from zkgroup.clients.schema_registry import registry_settings
+
+    return registry_settings(settings)
+
+
+def registered(
+    name: str, schema: FieldSchema | None, registry: RegistrySettings | None, topics: Iterable[str]
+) -> FieldSchema | None:
+    """The schema, or those that the registry has for keys or values of these topics."""
+    if schema is None or schema.text or registry is None:
+        return schema
+    from zkgroup.clients.schema_registry import read_schema as read_registered
+
+    return read_registered(registry, schema.format, topics, name)

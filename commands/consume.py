@@ -22,11 +22,12 @@ from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
-from ._schema_options import parse_format, read_schema
+from ._schema_options import parse_format, read_schema, registered, registry_of
 from ._shared_options import option
 
 if TYPE_CHECKING:
     from zkgroup.protocol.topic_filter import TopicFilter
+    from zkgroup.schemas.field_schema import FieldSchema
 
 log = logging.getLogger("zkgroup.consume")
 
@@ -111,7 +112,8 @@ def consume(
         option("--key-format", help="The format of keys that --key-schema decodes.", panel=SCHEMA),
     ] = None,
     key_schema: Annotated[
-        Path | None, option("--key-schema", metavar="FILE", help="Decode keys by it, as export does.", panel=SCHEMA)
+        Path | None,
+        option("--key-schema", metavar="FILE|registry", help="Decode keys by it, as export does.", panel=SCHEMA),
     ] = None,
     value_format: Annotated[
         Literal["json", "avro"] | None,
@@ -119,7 +121,7 @@ def consume(
     ] = None,
     value_schema: Annotated[
         Path | None,
-        option("--value-schema", metavar="FILE", help="Decode values by it, as export does.", panel=SCHEMA),
+        option("--value-schema", metavar="FILE|registry", help="Decode values by it, as export does.", panel=SCHEMA),
     ] = None,
     output: Annotated[
         Literal["raw", "json"], option("--output", help="raw: values, one a line. json: one object a line.")
@@ -158,14 +160,23 @@ def consume(
     value = parse_format("value", value_format, value_schema, needs_schema=True)
     visible = not raw and os.isatty(descriptor)
     formatter = _formatter(fmt, output, visible=visible)
+    schemas: tuple[FieldSchema | None, FieldSchema | None] = (None, None)
     if key is not None or value is not None:
         if fmt is not None:
             raise UsageError("--format and a schema contradict each other", "give one of them")
         schemas = read_schema("key", key, key_schema), read_schema("value", value, value_schema)
-        formatter = decoded_json_lines(*schemas, visible=visible)
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
     settings = connection(ctx)
+    if any(schemas):
+        registry = registry_of(settings, *schemas)
+        if registry is not None and not topics:
+            raise UsageError("--whitelist and --blacklist name no subjects of a registry", "name topics")
+        by_key, by_value = (
+            registered(name, schema, registry, topics or ())
+            for name, schema in zip(("key", "value"), schemas, strict=True)
+        )
+        formatter = decoded_json_lines(by_key, by_value, visible=visible)
     if group:
         from zkgroup.protocol.names import validate_group_id
 

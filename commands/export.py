@@ -22,7 +22,7 @@ from ._export_progress import ProgressBar
 from ._export_reports import show_destination, show_status
 from ._global_options import GlobalOptions
 from ._output import Output, Row, print_rows
-from ._schema_options import FormatOption, parse_format, read_schema
+from ._schema_options import FormatOption, parse_format, read_schema, registry_of
 from ._shared_options import OutputOption, option, parse_key_values
 from ._spinner import rewrites
 
@@ -163,7 +163,7 @@ def export(
         FormatOption | None, option("--key-format", metavar="FORMAT", help="bytes, text, json or avro.", panel=FILES)
     ] = None,
     key_schema: Annotated[
-        Path | None, option("--key-schema", metavar="FILE", help="Decode json or avro keys by it.", panel=FILES)
+        Path | None, option("--key-schema", metavar="FILE|registry", help="Decode json or avro keys.", panel=FILES)
     ] = None,
     value_format: Annotated[
         FormatOption | None,
@@ -171,7 +171,7 @@ def export(
     ] = None,
     value_schema: Annotated[
         Path | None,
-        option("--value-schema", metavar="FILE", help="Decode json or avro values by it.", panel=FILES),
+        option("--value-schema", metavar="FILE|registry", help="Decode json or avro values.", panel=FILES),
     ] = None,
     compression: Annotated[
         str,
@@ -256,6 +256,7 @@ def export(
         compression=compression,
         layout=layout,
         schemas=schemas,
+        registry=registry_of(settings, schemas.key, schemas.value),
         target_bytes=target_bytes,
     )
     properties = dict(settings.kafka)

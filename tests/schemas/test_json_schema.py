@@ -166,7 +166,7 @@ def test_both_ways_to_read_agree(texts: list[str]) -> None:
     assert all(is_json(text.encode()) for text in texts)
     made = decoder(SCHEMA)
     found, errors = made.decode(pa.array(texts, pa.string()))
-    slow, slow_errors = _decode_each(pa.array([text.encode() for text in texts]), made._decode_one, made.type)
+    slow, slow_errors = _decode_each(pa.array([text.encode() for text in texts]), made.decode_one, made.type)
     assert (found.to_pylist(), errors) == (slow.to_pylist(), slow_errors)
 
 

@@ -122,6 +122,9 @@ class ConnectionSettings:
     zookeeper_sasl: tuple[str, str] | None = field(default=None, repr=False)
     #: The access list of created nodes, in words.
     zookeeper_acl: str | None = None
+    schema_registry: str | None = None
+    schema_registry_user: str | None = None
+    schema_registry_password: str | None = field(default=None, repr=False)
     cluster: str | None = None
     #: True if the profile asks for a confirmation before every change.
     protected: bool = False

@@ -162,6 +162,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=5.0,
         environment_first=True,
     ),
+    _connection("schema-registry", "text", "URL", "A schema registry with Confluent's API, as http://HOST:8081."),
+    _connection("schema-registry-user", "text", "TEXT", "The user for the schema registry."),
+    _connection("schema-registry-password", "secret", "FILE", "A file with the user's password."),
     _brokers(
         "security-protocol",
         "choice",

@@ -2,5 +2,6 @@
 
 ``field_schema`` (what a key or a value is decoded by: plain data), ``column_types`` (types that hold old and new
 values; pure), ``avro_schema`` and ``json_schema`` (a schema → its type, and how a value becomes one of it; pure),
-``field_decoder`` (bytes → columns), ``json_values`` (columns → JSON).
+``field_decoder`` (bytes → columns),
+``registered_schemas`` (a registry's subjects → one column; pure), ``json_values`` (columns → JSON).
 """

@@ -20,6 +20,7 @@ from zkgroup.schemas.field_schema import FieldSchema, UndecodableError
 from zkgroup.schemas.json_schema import JsonColumn, read_json_schema
 
 _WHY: Final = 200  # characters
+_HEAD: Final = 5  # bytes: zero, and the schema's id
 _UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _OBJECT: Final = r"^[ \t\n\r]*\{"
 
@@ -44,6 +45,8 @@ class FieldDecoder(Protocol):
 
 def make_decoder(schema: FieldSchema) -> FieldDecoder:
     """Raises ``SchemaError``."""
+    if not schema.text:
+        return RegisteredDecoder(schema)
     return AvroDecoder(schema) if schema.format == "avro" else JsonDecoder(schema)
 
 
@@ -63,9 +66,10 @@ class AvroDecoder:
         self._read: Any = schemaless_reader
 
     def decode(self, column: Any) -> Decoded:
-        return _decode_each(column, self._decode_one, self.type)
+        return _decode_each(column, self.decode_one, self.type)
 
-    def _decode_one(self, data: bytes) -> Any:
+    def decode_one(self, data: bytes) -> Any:
+        """The value, as pyarrow takes it. Raises ``UndecodableError``."""
         source = BytesIO(data)
         try:
             value = self._read(source, self._plain, None)
@@ -96,7 +100,7 @@ class JsonDecoder:
         there = column.drop_null() if column.null_count else column
         found = self._decode_all(there) if self._read is not None and len(there) else None
         if found is None:
-            return _decode_each(column.cast(pa.binary()), self._decode_one, self.type)
+            return _decode_each(column.cast(pa.binary()), self.decode_one, self.type)
         if column.null_count:
             valid = column.is_valid()
             places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
@@ -126,7 +130,8 @@ class JsonDecoder:
         except pa.ArrowException:
             return None
 
-    def _decode_one(self, data: bytes) -> Any:
+    def decode_one(self, data: bytes) -> Any:
+        """The value, as pyarrow takes it. Raises ``UndecodableError``."""
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:  # of numbers beyond its range
@@ -134,6 +139,34 @@ class JsonDecoder:
         if value is None:
             raise UndecodableError("$ is null")
         return self._column.convert(value)
+
+
+class RegisteredDecoder:
+    """Values that begin with a zero byte and their schema's id, four bytes, big-endian; each by the schema of its
+    id."""
+
+    takes_json = False
+
+    def __init__(self, schema: FieldSchema) -> None:
+        self.type = decode_type(schema.column)
+        self._left_out = schema.left_out
+        self._decoders = {
+            number: AvroDecoder(own) if own.format == "avro" else JsonDecoder(own)
+            for number, text in schema.by_id.items()
+            for own in [FieldSchema(schema.format, text, schema.column)]
+        }
+
+    def decode(self, column: Any) -> Decoded:
+        return _decode_each(column, self._decode_one, self.type)
+
+    def _decode_one(self, data: bytes) -> Any:
+        if len(data) < _HEAD or data[0]:
+            raise UndecodableError("it does not begin with a schema's id")
+        number = int.from_bytes(data[1:_HEAD], "big")
+        decoder = self._decoders.get(number)
+        if decoder is None:
+            raise UndecodableError(self._left_out.get(number, f"the registry's subject has no schema of id {number}"))
+        return decoder.decode_one(data[_HEAD:])
 
 
 def _lacks_required(column: Any, kind: JsonColumn) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from zkgroup.errors import RefusedError, UsageError
 
@@ -26,12 +27,14 @@ class IncompatibleSchemaError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class FieldSchema:
-    """``text``: the schema. ``column``: the column's Arrow type, encoded (see ``column_types``); empty: the schema's
-    own."""
+    """``text``: the schema; empty: those of a registry, by their ids in ``by_id``. ``left_out``: why other ids of it
+    have none. ``column``: the column's Arrow type, encoded (see ``column_types``); empty: the schema's own."""
 
     format: SchemaFormat
     text: str
     column: bytes = b""
+    by_id: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +43,17 @@ class FieldSchemas:
 
     key: FieldSchema | None = None
     value: FieldSchema | None = None
+
+
+class RegisteredSchema(NamedTuple):
+    """A version of a subject. ``kind``: AVRO, JSON or PROTOBUF. ``refers``: it refers to other subjects."""
+
+    subject: str
+    version: int
+    id: int
+    kind: str
+    text: str
+    refers: bool = False
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.subject} (id {self.id})"

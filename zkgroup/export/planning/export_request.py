@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zkgroup.clients.schema_registry import RegistrySettings
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.model.plan_types import Begin, OnMismatch
@@ -31,7 +32,7 @@ class ExportRequest:
     and export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
     ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds without a message
     after which a task asks what is wrong. ``range_messages``: about how many one task reads.
-    ``schemas``: of keys and values, where ``layout`` names a format with one.
+    ``schemas``: of keys and values, where ``layout`` names a format with one; ``registry``: of those without a text.
     """
 
     group: str
@@ -54,6 +55,7 @@ class ExportRequest:
     compression: str = COMPRESSION
     layout: LayoutWish = field(default_factory=LayoutWish)
     schemas: FieldSchemas = field(default_factory=FieldSchemas)
+    registry: RegistrySettings | None = None
     target_bytes: int = TARGET_BYTES
     patience: float = 30.0
     range_messages: int = RANGE_MESSAGES

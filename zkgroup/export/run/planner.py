@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.timestamp_search import has_no_time_index
+from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.export.destination.kept_columns import resolve_schemas
@@ -32,6 +33,7 @@ from zkgroup.export.run.transaction_size import first_that_fit
 from zkgroup.groups.changes.backup import read_cluster
 from zkgroup.groups.changes.missing_permissions import refuse_unwritable
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.schemas.field_schema import FieldSchemas
 from zkgroup.text import listed
 
 if TYPE_CHECKING:
@@ -150,7 +152,9 @@ class Planner:
         if known is None and destination.groups():
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
         layout = request.layout.resolve(known, destination.store.uri)
-        schemas = resolve_schemas(destination, layout, request.schemas)
+        schemas = FieldSchemas()
+        if plan.reads:  # what is to be read has no newer schema: a producer registers it before it writes
+            schemas = resolve_schemas(destination, layout, self._registered(found.identities))
         # What other members have read is recorded when there is something else: for that alone the export does not
         # join.
         has_gaps = any(part.skipped for part in plan.partitions)
@@ -244,6 +248,19 @@ class Planner:
             for fact in facts
         ]
         return _Findings(state, kafka, clusters, newest, owners, to_take_over, tables, coverage, identities, facts)
+
+    def _registered(self, topics: Iterable[str]) -> FieldSchemas:
+        """The schemas that the request asks for, with those of the registry."""
+        given, registry = self._request.schemas, self._request.registry
+        if registry is None:
+            return given
+        found = {
+            name: read_schema(registry, schema.format, topics, name) if schema and not schema.text else schema
+            for name, schema in (("key", given.key), ("value", given.value))
+        }
+        for schema in found.values():
+            self.warn_all(schema.left_out.values() if schema else ())
+        return FieldSchemas(**found)
 
     def _share(
         self, member: ExportMember, registry: Registry, topics: Mapping[str, tuple[int, ...]]

@@ -1,0 +1,179 @@
+"""Schemas of a registry: by the ids that messages begin with. The registry is an HTTP server of the tests, which speaks
+the documented API of Confluent's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from cli import run
+from exports import files_in, messages_in, problems
+from registry_server import registry_of, version
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.schema_registry import RegistrySettings, read_subjects
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
+from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, IncompatibleSchemaError, SchemaError, SchemaFormat
+
+Export = Callable[..., list[PartitionSummary]]
+
+
+def avro(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+FIRST, SECOND, THIRD = avro(id="string"), avro(id="int"), avro(id="long", note=["null", "string"])
+
+
+def framed(number: int, data: bytes) -> bytes:
+    """Confluent's wire format."""
+    return b"\0" + number.to_bytes(4, "big") + data
+
+
+def encoded(number: int, schema: Any, value: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return framed(number, out.getvalue())
+
+
+def by(url: str, form: SchemaFormat = "avro", key: bool = False) -> dict[str, Any]:
+    schema = FieldSchema(form, "")
+    return {
+        "layout": LayoutWish(key=form if key else None, value=form),
+        "schemas": FieldSchemas(schema if key else None, schema),
+        "registry": RegistrySettings(url),
+    }
+
+
+def test_each_message_is_decoded_by_the_schema_of_its_id(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    destination: Destination, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Into the columns of all versions. An old version that does not go with them is left out, and told; its messages,
+    those of an unknown id and those without one stay with their bytes and the reason."""
+    topic, warnings = make_topic(), list[str]()
+    values = [
+        encoded(12, SECOND, {"id": 1}),
+        encoded(300, THIRD, {"id": 1 << 40, "note": "x"}),
+        encoded(11, FIRST, {"id": "a"}),
+        framed(99, b""),
+        b"plain",
+        None,
+        encoded(12, SECOND, {"id": 2}) + b"\0",
+    ]
+    produce(kafka, topic, [Record(value, None, 0) for value in values])
+    with registry_of({f"{topic}-value": [version(11, FIRST), version(12, SECOND), version(300, THIRD)]}) as (
+        url,
+        asked,
+    ):
+        (summary,) = in_process(unique("group"), topic, warn=warnings.append, **by(url))
+        in_process(unique("other"), topic, root=tmp_path / "other", **by(f"{url}/"))
+    assert (summary.rows, summary.undecodable) == (3, 4)
+    rows = messages_in(tmp_path / "out")
+    assert [row["value"] for row in rows] == [
+        {"id": 1, "note": None}, {"id": 1 << 40, "note": "x"}, None, None, None, None, None,
+    ]  # fmt: skip
+    assert [row["value_raw"] for row in rows] == [None, None, *values[2:5], None, values[6]]
+    left_out = f"version 1 of {topic}-value (id 11) is left out: {topic}-value.id is int64 so far, and string in"
+    assert rows[2]["value_error"].startswith(left_out)
+    assert rows[3]["value_error"] == "the registry's subject has no schema of id 99"
+    assert rows[4]["value_error"] == "it does not begin with a schema's id"
+    assert rows[6]["value_error"].endswith("(1 bytes are left)")
+    assert [line for line in warnings if line.startswith(left_out)] == [line for line in warnings if "id 11" in line]
+    assert len([line for line in warnings if "id 11" in line]) == 1
+    assert asked.count(f"/subjects/{topic}-value/versions/3") == 4  # planned twice, by each of two exports
+    assert problems(destination) == []
+
+
+def test_json_and_keys(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """The subjects TOPIC-key and TOPIC-value; a schema of another type than was asked for is refused."""
+    topic = make_topic()
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    produce(kafka, topic, [Record(framed(1, b'{"n": 5}'), framed(2, b"7"), 0), Record(framed(1, b"{"), None, 0)])
+    subjects = {
+        f"{topic}-value": [version(1, schema, schemaType="JSON")],
+        f"{topic}-key": [version(2, {"type": "integer"}, schemaType="JSON")],
+    }
+    with registry_of(subjects) as (url, _):
+        with pytest.raises(SchemaError, match=r"version 1 of .*-value \(id 1\): it is of the type JSON"):
+            in_process(unique("group"), topic, **by(url))
+        in_process(unique("group"), topic, **by(url, "json-schema", key=True))
+    rows = messages_in(tmp_path / "out")
+    assert [(row["key"], row["value"]) for row in rows] == [(7, {"n": 5}), (None, None)]
+    assert rows[1]["value_raw"] == framed(1, b"{")
+
+
+def test_a_newest_schema_that_does_not_fit_is_refused(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Before anything is read; so is one that refers to other subjects."""
+    topic, group = make_topic(), unique("group")
+    produce(kafka, topic, [Record(encoded(12, SECOND, {"id": 1}), None, 0)])
+    with registry_of({f"{topic}-value": [version(12, SECOND)]}) as (url, _):
+        in_process(group, topic, **by(url))
+    produce(kafka, topic, [Record(encoded(11, FIRST, {"id": "a"}), None, 0)])
+    before = files_in(tmp_path / "out")
+    for one, error, why in (
+        (version(11, FIRST), IncompatibleSchemaError, r"value\.id is int32 so far, and string in the schema"),
+        (version(12, SECOND, references=[{"name": "x"}]), SchemaError, "it refers to other subjects"),
+    ):
+        with registry_of({f"{topic}-value": [one]}) as (url, _), pytest.raises(error, match=why):
+            in_process(group, topic, **by(url))
+    assert files_in(tmp_path / "out") == before
+
+
+def test_what_is_wrong_with_a_registry_is_one_error() -> None:
+    """No such subject, a user that is refused, no server, no registry."""
+    with registry_of({"t-value": [version(1, SECOND)]}, "ops:secret", prefix="/registry") as (url, asked):
+        (found,) = read_subjects(RegistrySettings(url, ("ops", "secret")), ["t-value"])
+        assert [(one.id, one.version, one.kind) for one in found] == [(1, 1, "AVRO")]
+        assert asked[0] == "/registry/subjects/t-value/versions"
+        for settings, subject, error, why in (
+            (RegistrySettings(url, ("ops", "wrong")), "t-value", RefusedError, "refuses the user"),
+            (RegistrySettings(url), "t-value", RefusedError, "refuses the user"),
+            (RegistrySettings(url, ("ops", "secret")), "a/b c-value", NotFoundError, "has no subject a/b c-value"),
+        ):
+            with pytest.raises(error, match=why):
+                read_subjects(settings, [subject])
+    with pytest.raises(UnreachableError, match="check --schema-registry"):
+        read_subjects(RegistrySettings(url, timeout=1.0), ["t-value"])
+    assert "secret" not in repr(RegistrySettings(url, ("ops", "secret")))
+
+
+def test_consume_reads_a_registry_with_a_user(
+    cluster: Sandbox, make_topic: Callable[..., str], kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """URL and user out of options or variables, the password out of a file; without one, a line says so."""
+    topic = make_topic()
+    produce(kafka, topic, [Record(encoded(12, SECOND, {"id": 1}), None, 0)])
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    options = ["--value-format", "avro", "--value-schema", "registry", "--schema-registry-user", "ops"]
+    command = ["-z", cluster.connect, "consume", topic, "--from-beginning", "--until-end", *options]
+    with registry_of({f"{topic}-value": [version(12, SECOND)]}, "ops:secret") as (url, _):
+        env = {"ZKGROUP_SCHEMA_REGISTRY": url}
+        done = run(*command, "--schema-registry-password-file", str(password), env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["value"] == {"id": 1}
+        done = run(*command, env=env)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no password of ops for the schema registry was given" in done.stderr
+        done = run(*command, env={**env, "ZKGROUP_SCHEMA_REGISTRY_PASSWORD": "wrong"})
+        assert (done.returncode, done.stderr.count("\n")) == (5, 1)
+    done = run("-z", cluster.connect, "consume", topic, *options)
+    assert done.returncode == 2
+    assert "no schema registry is named: give --schema-registry URL" in done.stderr

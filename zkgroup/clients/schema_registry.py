@@ -1,0 +1,122 @@
+"""A schema registry with Confluent's API, over HTTP: what its subjects have."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from zkgroup.clients.tls import ssl_context
+from zkgroup.config.connection_settings import ConnectionSettings, TlsSettings
+from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.schemas.field_schema import FieldSchema, RegisteredSchema, SchemaFormat
+
+_ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+_MAX_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """How to reach a registry. ``user``: name and password. ``timeout`` is in seconds."""
+
+    url: str
+    user: tuple[str, str] | None = field(default=None, repr=False)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    timeout: float = 5.0
+
+
+def registry_settings(settings: ConnectionSettings) -> RegistrySettings:
+    """The settings, with the TLS files and checks of the brokers. Raises ``UsageError`` where no registry is named, or
+    a part is missing."""
+    url, kafka = settings.schema_registry, settings.kafka
+    if not url:
+        raise UsageError("no schema registry is named", "give --schema-registry URL")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise UsageError(f"--schema-registry {url[:120]!r} is no URL", "write it as http://HOST:8081")
+    if parts.username is not None:
+        raise UsageError("--schema-registry has a user", "give --schema-registry-user, and no user in the URL")
+    user = None
+    if settings.schema_registry_user is not None:
+        if settings.schema_registry_password is None:
+            raise UsageError(
+                f"no password of {settings.schema_registry_user} for the schema registry was given",
+                "name a file with it by --schema-registry-password-file, or set ZKGROUP_SCHEMA_REGISTRY_PASSWORD",
+            )
+        user = settings.schema_registry_user, settings.schema_registry_password
+    tls = TlsSettings(
+        kafka.get("ssl.ca.location"),
+        kafka.get("ssl.certificate.location"),
+        kafka.get("ssl.key.location"),
+        kafka.get("ssl.key.password"),
+        kafka.get("ssl.endpoint.identification.algorithm", "https") != "none",
+        kafka.get("enable.ssl.certificate.verification", "true") != "false",
+    )
+    return RegistrySettings(url, user, tls, settings.timeout)
+
+
+def read_schema(settings: RegistrySettings, form: SchemaFormat, topics: Iterable[str], field: str) -> FieldSchema:
+    """The schema of all versions of the subjects TOPIC-key or TOPIC-value. ``field``: "key" or "value"."""
+    from zkgroup.schemas.registered_schemas import join_schemas  # pyarrow takes 0.1 s
+
+    return join_schemas(form, read_subjects(settings, [f"{topic}-{field}" for topic in sorted(topics)]))
+
+
+def read_subjects(settings: RegistrySettings, subjects: Sequence[str]) -> list[list[RegisteredSchema]]:
+    """All versions of each subject, deleted ones included; the newest first. Raises ``NotFoundError`` for one that the
+    registry does not have, ``UnreachableError``, ``RefusedError`` for a user that may not read it."""
+    parts = urlsplit(settings.url)
+    host, port = parts.hostname or "", parts.port
+    connection = (
+        http.client.HTTPSConnection(host, port, timeout=settings.timeout, context=ssl_context(settings.tls, "registry"))
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(host, port, timeout=settings.timeout)
+    )
+    with closing(connection):
+        return [_read_subject(settings, connection, subject) for subject in subjects]
+
+
+def _read_subject(
+    settings: RegistrySettings, connection: http.client.HTTPConnection, subject: str
+) -> list[RegisteredSchema]:
+    path = f"/subjects/{quote(subject, safe='')}/versions"
+    numbers = _get(settings, connection, f"{path}?deleted=true", subject)
+    found = []
+    for number in sorted(numbers, reverse=True):
+        one = _get(settings, connection, f"{path}/{number:d}?deleted=true", subject)
+        kind = one.get("schemaType", "AVRO")
+        found.append(RegisteredSchema(subject, number, one["id"], kind, one["schema"], bool(one.get("references"))))
+    return found
+
+
+def _get(settings: RegistrySettings, connection: http.client.HTTPConnection, path: str, subject: str) -> Any:
+    headers = {"Accept": _ACCEPT}
+    if settings.user is not None:
+        headers["Authorization"] = f"Basic {base64.b64encode(':'.join(settings.user).encode()).decode()}"
+    where = f"the schema registry {settings.url}"
+    try:
+        connection.request("GET", urlsplit(settings.url).path.rstrip("/") + path, headers=headers)
+        response = connection.getresponse()
+        data = response.read(_MAX_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        why = str(error) or type(error).__name__
+        raise UnreachableError(f"{where}: {why}", "check --schema-registry, and that it runs") from None
+    match response.status:
+        case 200:
+            try:
+                return orjson.loads(data)
+            except orjson.JSONDecodeError:
+                raise ZkgroupError(f"{where} answers no JSON", "check --schema-registry") from None
+        case 404:
+            raise NotFoundError(f"{where} has no subject {subject}", "register it, or give --value-schema FILE")
+        case 401 | 403:
+            raise RefusedError(
+                f"{where} refuses the user", "check --schema-registry-user and --schema-registry-password-file"
+            )
+    raise ZkgroupError(f"{where} answers {response.status} {response.reason}", "read its log")
