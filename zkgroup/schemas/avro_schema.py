@@ -29,6 +29,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import fastavro
 import pyarrow as pa
 
+from zkgroup.schemas import avro_buffers
+from zkgroup.schemas.avro_buffers import Node
 from zkgroup.schemas.column_types import struct_of
 from zkgroup.schemas.field_schema import SchemaError, UndecodableError
 
@@ -36,7 +38,7 @@ from zkgroup.schemas.field_schema import SchemaError, UndecodableError
 #: ``UndecodableError``.
 Convert: TypeAlias = Callable[[Any], Any]
 
-_PRIMITIVES: Final = {
+_TYPES: Final = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -63,10 +65,12 @@ _TIMES: Final = {
 
 
 class AvroColumn(NamedTuple):
-    """``type``: of the column. ``convert``: None where fastavro's value is as pyarrow takes it."""
+    """``type``: of the column. ``convert``: None where fastavro's value is as pyarrow takes it. ``node``: for the C
+    extension; None where that does not know it (decimals)."""
 
     type: Any
     convert: Convert | None = None
+    node: Node | None = None
 
 
 def read_avro_schema(text: str) -> tuple[AvroColumn, Any]:
@@ -121,24 +125,28 @@ class _Walk:
             case "record" | "error":
                 return self._record(schema, path)
             case "enum":
-                return AvroColumn(pa.string())
+                symbols = tuple(schema["symbols"])
+                return AvroColumn(pa.string(), None, Node(avro_buffers.ENUM, 0, len(symbols), (), symbols))
             case "array":
                 item = self.column(schema["items"], f"{path}[]")
-                return AvroColumn(pa.list_(item.type), None if item.convert is None else _each(item.convert))
+                node = item.node and Node(avro_buffers.ARRAY, inner=(item.node,))
+                return AvroColumn(pa.list_(item.type), None if item.convert is None else _each(item.convert), node)
             case "map":
                 value = self.column(schema["values"], f"{path}{{}}")
-                return AvroColumn(pa.map_(pa.string(), value.type), _pairs(value.convert))
+                node = value.node and Node(avro_buffers.MAP, inner=(Node(avro_buffers.STRING), value.node))
+                return AvroColumn(pa.map_(pa.string(), value.type), _pairs(value.convert), node)
         logical = schema.get("logicalType")
         if (logical, kind) in _TIMES:
             type_, low, high = _TIMES[logical, kind]
-            return AvroColumn(type_, _within(low, high, path))
+            node = Node(avro_buffers.INT if kind == "int" else avro_buffers.LONG, low, high)
+            return AvroColumn(type_, _within(low, high, path), node)
         if logical == "decimal" and kind in ("bytes", "fixed"):
             return _decimal(schema, path)
         if kind == "fixed" and schema["size"] > 0:
-            return AvroColumn(pa.binary())
-        if kind not in _PRIMITIVES:
+            return AvroColumn(pa.binary(), None, Node(avro_buffers.FIXED, schema["size"]))
+        if kind not in _TYPES:
             raise _no_type(path, f"the type {kind}")
-        return AvroColumn(_PRIMITIVES[kind])
+        return AvroColumn(_TYPES[kind], None, Node(*avro_buffers.PRIMITIVES[kind]))
 
     def _record(self, schema: Any, path: str) -> AvroColumn:
         fields = {field["name"]: self.column(field["type"], f"{path}.{field['name']}") for field in schema["fields"]}
@@ -150,17 +158,21 @@ class _Walk:
             return value
 
         made = struct_of(((name, one.type) for name, one in fields.items()), path)
-        return AvroColumn(made, convert if converts else None)
+        inner = tuple(one.node for one in fields.values() if one.node is not None)
+        node = Node(avro_buffers.RECORD, inner=inner) if len(inner) == len(fields) else None
+        return AvroColumn(made, convert if converts else None, node)
 
     def _union(self, branches: list[Any], path: str) -> AvroColumn:
         others = [one for one in branches if one != "null" and one != {"type": "null"}]
         if len(others) != 1:
             raise _no_type(path, f"a union of {len(others)} types besides null")
         found = self.column(others[0], path)
+        kind = avro_buffers.SINGLE if len(branches) == 1 else avro_buffers.NULLABLE
+        node = found.node and Node(kind, int(branches[0] is others[0]), inner=(found.node,))
         inner = found.convert
-        if inner is None or len(others) == len(branches):
-            return found
-        return AvroColumn(found.type, lambda value: None if value is None else inner(value))
+        if inner is None or len(branches) == 1:
+            return AvroColumn(found.type, inner, node)
+        return AvroColumn(found.type, lambda value: None if value is None else inner(value), node)
 
 
 def _no_type(path: str, what: str) -> SchemaError:

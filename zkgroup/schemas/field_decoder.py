@@ -1,11 +1,12 @@
 """Keys or values of a batch → a column of their schema's type. What does not decode is null there, with a reason.
 
 JSON is read by Arrow's reader, all of a batch at once; where anything of it is not as the schema says, value by value.
-Avro is read value by value, by fastavro.
+Avro is read by the C extension where there is one, else value by value, by fastavro.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final, NamedTuple, Protocol
@@ -58,15 +59,31 @@ class AvroDecoder:
     def __init__(self, schema: FieldSchema) -> None:
         from fastavro import schemaless_reader
 
+        from zkgroup.schemas.avro_buffers import make_buffer_decoder
         from zkgroup.schemas.avro_schema import read_avro_schema
 
         column, self._plain = read_avro_schema(schema.text)
+        self._buffers = make_buffer_decoder(column.node, column.type)
         self.type = decode_type(schema.column) if schema.column else column.type
         self._convert = column.convert
         self._read: Any = schemaless_reader
 
     def decode(self, column: Any) -> Decoded:
-        return _decode_each(column, self.decode_one, self.type)
+        if self._buffers is None:
+            return _decode_each(column, self.decode_one, self.type)
+        found, bad = self._buffers.decode(column)
+        try:
+            found = found.cast(self.type)
+        except pa.ArrowException:  # a release of pyarrow that adds no fields
+            return _decode_each(column, self.decode_one, self.type)
+        return Decoded(found, {place: self._reason(column[place].as_py()) for place in bad})
+
+    def _reason(self, data: bytes) -> str:
+        try:
+            self.decode_one(data)
+        except UndecodableError as error:
+            return str(error)[:_WHY]
+        return "it is not of the schema"  # an encoding that fastavro lets pass
 
     def decode_one(self, data: bytes) -> Any:
         """The value, as pyarrow takes it. Raises ``UndecodableError``."""
@@ -100,12 +117,16 @@ class JsonDecoder:
         there = column.drop_null() if column.null_count else column
         found = self._decode_all(there) if self._read is not None and len(there) else None
         if found is None:
-            return _decode_each(column.cast(pa.binary()), self.decode_one, self.type)
+            return self.decode_each(column.cast(pa.binary()))
         if column.null_count:
             valid = column.is_valid()
             places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
             found = found.take(pc.if_else(valid, places, None))
         return Decoded(found, {})
+
+    def decode_each(self, column: Any) -> Decoded:
+        """Decode a column of bytes and nulls, value by value."""
+        return _decode_each(column, self.decode_one, self.type)
 
     def _decode_all(self, texts: Any) -> Any:
         """All of them, where all are of the schema, as most often; else None."""
@@ -157,16 +178,38 @@ class RegisteredDecoder:
         }
 
     def decode(self, column: Any) -> Decoded:
-        return _decode_each(column, self._decode_one, self.type)
+        places: dict[bytes, list[int]] = {}
+        for place, head in enumerate(pc.binary_slice(column, 0, _HEAD).to_pylist()):
+            if head is not None:
+                places.setdefault(head, []).append(place)
+        parts, errors = [pa.nulls(1, self.type)], dict[int, str]()
+        order = array("q", [0]) * len(column)  # where each value is in the parts
+        size = 1
+        for head, some in places.items():
+            decoder = self._decoder(head)
+            if isinstance(decoder, str):
+                errors |= dict.fromkeys(some, decoder)
+                continue
+            contents = pc.binary_slice(column.take(_integers(array("q", some))), _HEAD)
+            found = decoder.decode_each(contents) if isinstance(decoder, JsonDecoder) else decoder.decode(contents)
+            errors |= {some[place]: why for place, why in found.errors.items()}
+            parts.append(found.column)
+            for number, place in enumerate(some, size):
+                order[place] = number
+            size += len(some)
+        return Decoded(pa.concat_arrays(parts).take(_integers(order)), errors)
 
-    def _decode_one(self, data: bytes) -> Any:
-        if len(data) < _HEAD or data[0]:
-            raise UndecodableError("it does not begin with a schema's id")
-        number = int.from_bytes(data[1:_HEAD], "big")
-        decoder = self._decoders.get(number)
-        if decoder is None:
-            raise UndecodableError(self._left_out.get(number, f"the registry's subject has no schema of id {number}"))
-        return decoder.decode_one(data[_HEAD:])
+    def _decoder(self, head: bytes) -> AvroDecoder | JsonDecoder | str:
+        """The decoder of a schema's id, or why there is none."""
+        if len(head) < _HEAD or head[0]:
+            return "it does not begin with a schema's id"
+        number = int.from_bytes(head[1:], "big")
+        why = self._left_out.get(number, f"the registry's subject has no schema of id {number}")
+        return self._decoders.get(number, why[:_WHY])
+
+
+def _integers(numbers: array[int]) -> Any:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _lacks_required(column: Any, kind: JsonColumn) -> bool:
