@@ -162,6 +162,7 @@ def test_consume_reads_a_registry_with_a_user(
     produce(kafka, topic, [Record(encoded(12, SECOND, {"id": 1}), None, 0)])
     password = tmp_path / "password"
     password.write_text("secret\n")
+    password.chmod(0o600)
     options = ["--value-format", "avro", "--value-schema", "registry", "--schema-registry-user", "ops"]
     command = ["-z", cluster.connect, "consume", topic, "--from-beginning", "--until-end", *options]
     with registry_of({f"{topic}-value": [version(12, SECOND)]}, "ops:secret") as (url, _):
