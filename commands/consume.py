@@ -113,7 +113,7 @@ def consume(
     ] = None,
     key_schema: Annotated[
         Path | None,
-        option("--key-schema", metavar="FILE|registry", help="Decode keys by it, as export does.", panel=SCHEMA),
+        option("--key-schema", metavar="SCHEMA", help="A file, or registry: decode keys by it.", panel=SCHEMA),
     ] = None,
     value_format: Annotated[
         Literal["json", "avro"] | None,
@@ -121,7 +121,7 @@ def consume(
     ] = None,
     value_schema: Annotated[
         Path | None,
-        option("--value-schema", metavar="FILE|registry", help="Decode values by it, as export does.", panel=SCHEMA),
+        option("--value-schema", metavar="SCHEMA", help="A file, or registry: decode values by it.", panel=SCHEMA),
     ] = None,
     output: Annotated[
         Literal["raw", "json"], option("--output", help="raw: values, one a line. json: one object a line.")

@@ -163,7 +163,8 @@ def export(
         FormatOption | None, option("--key-format", metavar="FORMAT", help="bytes, text, json or avro.", panel=FILES)
     ] = None,
     key_schema: Annotated[
-        Path | None, option("--key-schema", metavar="FILE|registry", help="Decode json or avro keys.", panel=FILES)
+        Path | None,
+        option("--key-schema", metavar="SCHEMA", help="A file, or registry: decode json or avro.", panel=FILES),
     ] = None,
     value_format: Annotated[
         FormatOption | None,
@@ -171,7 +172,7 @@ def export(
     ] = None,
     value_schema: Annotated[
         Path | None,
-        option("--value-schema", metavar="FILE|registry", help="Decode json or avro values.", panel=FILES),
+        option("--value-schema", metavar="SCHEMA", help="A file, or registry: decode json or avro.", panel=FILES),
     ] = None,
     compression: Annotated[
         str,
@@ -184,8 +185,7 @@ def export(
 ) -> None:
     """Write a group's messages to Parquet files, each exactly once.
 
-    From the committed offsets to the logs' ends, committed when all files are in place. The next export takes what is
-    new, and finishes a killed one.
+    From the committed offsets to the logs' ends. The next export goes on there.
 
     \b
     zkgroup export orders --group lake --from earliest --to /data/lake
