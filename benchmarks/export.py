@@ -435,16 +435,17 @@ def _peer() -> tuple[str, str]:
     """The peer's Python, and the jars of its Kafka connector; installed and downloaded at their first use."""
     home = cache_dir() / "benchmarks" / f"spark-{PEER}"
     python, ivy = home / "venv" / "bin" / "python", home / "ivy"
-    if not (home / "installed-avro").exists():
+    commands: list[list[str]] = []
+    if not (home / "installed").exists():
         shutil.rmtree(home, ignore_errors=True)
-        for command in (
-            [sys.executable, "-m", "venv", str(home / "venv")],
-            [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={PEER}"],
-            _submit(home, ivy, ",".join(f"org.apache.spark:{name}_2.12:{PEER}" for name in _PACKAGES)),
-        ):
-            print(f"  {' '.join(command[:5])} …", file=sys.stderr, flush=True)
-            subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ, **_environment(str(python))})
-        (home / "installed-avro").touch()
+        commands.append([sys.executable, "-m", "venv", str(home / "venv")])
+        commands.append([str(python), "-m", "pip", "install", "--quiet", f"pyspark=={PEER}"])
+    if not list((ivy / "jars").glob("*spark-avro*")):
+        commands.append(_submit(home, ivy, ",".join(f"org.apache.spark:{name}_2.12:{PEER}" for name in _PACKAGES)))
+    for command in commands:
+        print(f"  {' '.join(command[:5])} …", file=sys.stderr, flush=True)
+        subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ, **_environment(str(python))})
+    (home / "installed").touch()
     jars = sorted(str(jar) for jar in (ivy / "jars").glob("*.jar"))
     return str(python), ",".join(jars)
 
