@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from io import BytesIO
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
@@ -179,9 +180,10 @@ class RegisteredDecoder:
 
     def decode(self, column: Any) -> Decoded:
         places: dict[bytes, list[int]] = {}
-        for place, head in enumerate(pc.binary_slice(column, 0, _HEAD).to_pylist()):
-            if head is not None:
-                places.setdefault(head, []).append(place)
+        values = column.to_pylist()
+        for place, data in enumerate(values):
+            if data is not None:
+                places.setdefault(data[:_HEAD], []).append(place)
         parts, errors = [pa.nulls(1, self.type)], dict[int, str]()
         order = array("q", [0]) * len(column)  # where each value is in the parts
         size = 1
@@ -190,7 +192,7 @@ class RegisteredDecoder:
             if isinstance(decoder, str):
                 errors |= dict.fromkeys(some, decoder)
                 continue
-            contents = pc.binary_slice(column.take(_integers(array("q", some))), _HEAD)
+            contents = _binary([values[place][_HEAD:] for place in some])
             found = decoder.decode_each(contents) if isinstance(decoder, JsonDecoder) else decoder.decode(contents)
             errors |= {some[place]: why for place, why in found.errors.items()}
             parts.append(found.column)
@@ -206,6 +208,12 @@ class RegisteredDecoder:
         number = int.from_bytes(head[1:], "big")
         why = self._left_out.get(number, f"the registry's subject has no schema of id {number}")
         return self._decoders.get(number, why[:_WHY])
+
+
+def _binary(values: list[bytes]) -> Any:
+    ends = array("i", accumulate(map(len, values), initial=0))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def _integers(numbers: array[int]) -> Any:
