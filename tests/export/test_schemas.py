@@ -83,7 +83,7 @@ def test_every_reader_reads_the_columns(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     destination: Destination, spark: SparkSession, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Structs, lists, maps, decimals, times, enums and nulls, beside the message's own columns. What does not decode is
+    """Structs, lists, maps, decimals, times, enums and nulls, with the message's own columns. What does not decode is
     in the raw column with its reason, and counts once; a tombstone is null in all three."""
     topic, out = make_topic(), tmp_path / "out"
     good = [Record(encoded(ORDER, order(i)), b'{"shop": %d}' % i, 0, headers=(("h", b"1"),)) for i in range(4)]

@@ -59,7 +59,7 @@ TYPES: list[tuple[Any, Any, str, Any]] = [
 
 @pytest.mark.parametrize(("schema", "arrow", "text", "read"), TYPES, ids=[json.dumps(one[0])[:60] for one in TYPES])
 def test_each_type_has_its_column(schema: Any, arrow: Any, text: str, read: Any) -> None:
-    """As a field beside another one, and in a list of objects; a field that is null, or not there, is null."""
+    """As a field with another one, and in a list of objects; a field that is null, or not there, is null."""
     whole = fields(f=schema, g={"type": "array", "items": fields(f=schema)}, n=INTEGER) | {"$defs": {"a/b": INTEGER}}
     made = decoder(whole)
     assert made.type == pa.struct([("f", arrow), ("g", pa.list_(pa.struct([("f", arrow)]))), ("n", pa.int64())])

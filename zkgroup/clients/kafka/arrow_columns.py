@@ -109,7 +109,7 @@ class FieldColumns:
         return self.decode(_decoded(contents, self.wire)[0])[0]
 
     def decode(self, columns: list[Any]) -> tuple[list[Any], set[int]]:
-        """The columns for those in ``wire`` format, and the places of keys or values that cannot be decoded, besides
+        """The columns for those in ``wire`` format, and the places of keys or values that cannot be decoded, apart from
         those that are not of that format."""
         if self.decoder is None:
             return columns, set()
