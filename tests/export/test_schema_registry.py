@@ -59,8 +59,8 @@ def test_each_message_is_decoded_by_the_schema_of_its_id(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     destination: Destination, tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Into the columns of all versions. An old version that does not go with them is left out with a warning. Its messages,
-    those of an unknown id and those without one stay with their bytes and the reason."""
+    """Into the columns of all versions. An old version that does not go with them is left out with a warning. Its
+    messages, those of an unknown id and those without one stay with their bytes and the reason."""
     topic, warnings = make_topic(), list[str]()
     values = [
         encoded(12, SECOND, {"id": 1}),
