@@ -181,9 +181,9 @@ def test_an_incompatible_schema_is_refused_before_anything_is_read(
         in_process(group, topic, passed=points.append)
     with pytest.raises(RefusedError, match="--value-format avro --value-schema FILE, and readers need one layout"):
         in_process(group, topic, passed=points.append, **by(KEY, "json-schema"))
+    in_tables = by(OLD) | {"layout": LayoutWish(value="avro", format="delta"), "root": out / "tables"}
     with pytest.raises(UsageError, match="--format delta takes no schema"):
-        layout = LayoutWish(value="avro", format="delta")
-        in_process(group, topic, root=out / "tables", passed=points.append, **by(OLD) | {"layout": layout})
+        in_process(group, topic, passed=points.append, **in_tables)
     assert points.count("planned") == 0
     assert files_in(out) == before
 
