@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from zkgroup.clients.kafka.arrow_columns import Columns, make_table
 from zkgroup.clients.kafka.client import KafkaSettings, Message, Producer
 from zkgroup.clients.kafka.fetcher import Fetched, runs_of
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.message_formats import END_OF_TIME, FORMATS, time_of
+from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages, open_reader
 from zkgroup.commands._message_format import compile_format, json_lines, values_lines
 from zkgroup.protocol.ledger import Run
@@ -24,7 +24,7 @@ from zkgroup.protocol.names import TopicPartition
 
 PARTITIONS = 3
 FORMATS_OF_KCAT = ("%t %p %o %s\\n", "%o|%k|%K|%s|%S|%R|%T|%h|%%|%s%s\\x00\\t", "%s", "fixed\\n", "%h" * 100 + "%p")
-COLUMNS = [Columns(key, value) for key, value in itertools.product(FORMATS, FORMATS)]
+COLUMNS = [Columns(key, value) for key, value in itertools.product(get_args(Format), repeat=2)]
 #: What a value may be made of: what JSON escapes, what is UTF-8 and what only looks like it.
 PIECES = [
     *(

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from shapes import require
@@ -45,7 +45,7 @@ from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, des
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.burrow_status import Sample
 from zkgroup.groups.monitoring.lag_history import LagHistory
-from zkgroup.groups.offset_files.file_entries import FORMATS
+from zkgroup.groups.offset_files.file_entries import FileFormat
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
@@ -302,7 +302,7 @@ PARSERS: dict[str, Parser] = {
                 "t 0 1\n".encode("utf-16"),
             ),
         )
-        for form in (None, *FORMATS)
+        for form in (None, *get_args(FileFormat))
     },
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from cli import run
@@ -14,7 +15,7 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.offset_files.file_entries import FORMATS, FileFormat
+from zkgroup.groups.offset_files.file_entries import FileFormat
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -80,7 +81,7 @@ def test_a_file_of_another_cluster_is_refused(
             assert taken.returncode == 0, taken.stderr
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", get_args(FileFormat))
 def test_each_format_comes_back(
     cluster: Sandbox, in_zookeeper: Kept, topic: str, tmp_path: Path, form: FileFormat
 ) -> None:

@@ -19,6 +19,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
+from zkgroup.protocol.java_hash import extend_hash
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -59,14 +60,6 @@ def leader_of(registry: Registry, topic: str, partition: int) -> int:
     return int(orjson.loads(node.data)["leader"]) if isinstance(node, Node) else -1
 
 
-def java_hash(text: str) -> int:
-    """``String.hashCode``, by which a group's coordinator is found."""
-    found = 0
-    for character in text:
-        found = (31 * found + ord(character)) & 0xFFFFFFFF
-    return found - (1 << 32) if found >= 1 << 31 else found
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     properties = {"zookeeper.session.timeout.ms": "6000"}
@@ -87,7 +80,7 @@ def cluster() -> Iterator[Cluster]:
         victim = 3 - leader_of(registry, topic, 0)
         of: dict[int, list[str]] = {1: [], 2: []}
         for name in (f"g{n}" for n in range(200)):
-            of[leaders[(java_hash(name) & 0x7FFFFFFF) % len(leaders)]].append(name)
+            of[leaders[(extend_hash(0, name) & 0x7FFFFFFF) % len(leaders)]].append(name)
         both, alone, lost = of[victim][:3]
         coordinated, lively = of[3 - victim][:2]
         registry.read([Ensure(znodes.offset_topic(both, topic))])

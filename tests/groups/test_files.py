@@ -13,6 +13,7 @@ import stat
 import subprocess
 import tracemalloc
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files import file_entries as file_entries
 from zkgroup.groups.offset_files.atomic_file import write_whole
-from zkgroup.groups.offset_files.file_entries import FORMATS, FileFormat, OffsetFile
+from zkgroup.groups.offset_files.file_entries import FileFormat, OffsetFile
 from zkgroup.groups.offset_files.line_formats import MAX_LINE
 from zkgroup.groups.offset_files.offset_file import MAX_BYTES, format_for, format_offsets, parse_offsets, read_offsets
 from zkgroup.protocol.names import TopicPartition
@@ -49,7 +50,7 @@ def refused(text: str | bytes, form: FileFormat | None = None) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", get_args(FileFormat))
 @given(offsets=st.dictionaries(keys, numbers, min_size=1, max_size=8))
 def test_what_is_written_is_read_again(form: FileFormat, offsets: dict[TopicPartition, int]) -> None:
     """Every format round-trips every legal topic and offset, and is recognised for itself."""
@@ -70,7 +71,7 @@ def test_zk_and_json_keep_the_group(offsets: dict[TopicPartition, int], group: s
 @given(data=st.one_of(st.binary(max_size=60), st.text('/{}[]",:#0-\n\r\\tconsumersoffsets\x00é \ufeff', max_size=60)))
 def test_no_content_breaks_the_reader(data: bytes | str) -> None:
     """Whatever a file has, it is read, or refused in one line that names it."""
-    for form in (None, *FORMATS):
+    for form in (None, *get_args(FileFormat)):
         try:
             found = parse(data, form)
             said = found.name if any(found.groups.values()) else "read nothing"
@@ -415,7 +416,7 @@ def test_the_files_of_other_tools_are_written_as_they_read_them() -> None:
 )
 def test_a_file_says_of_which_cluster_it_is(cluster: Cluster) -> None:
     """Where its format has a place for that which no other tool minds; files put together say it of each."""
-    for form in FORMATS:
+    for form in get_args(FileFormat):
         text = format_offsets(form, GROUP, ORDERS, cluster)
         found = parse(text)
         assert found.offsets_of(GROUP) == ORDERS

@@ -86,7 +86,7 @@ def test_everything_about_a_group(
     assert [p.lag("zookeeper") for p in snapshot.partitions] == [6, None, 0]
 
     ids, registered = stat_of(registry, znodes.ids(group)), stat_of(registry, znodes.topic(topic))
-    assert (snapshot.ids_version, snapshot.ids_czxid) == (ids.version, ids.czxid)
+    assert snapshot.ids_changed == ids.pzxid
     assert snapshot.topics[topic].partitions == (0, 1, 2)
     assert (snapshot.topics[topic].czxid, snapshot.topics[topic].created_at) == (registered.czxid, registered.ctime)
     assert snapshot.last_change == max(
@@ -112,7 +112,7 @@ def test_reading_creates_nothing(lonely: Registry, unique: Callable[[str], str],
     assert tree(lonely, "/consumers") == before
     assert tree(lonely, "/brokers") == {}
     assert (snapshot.members, snapshot.partitions, snapshot.problems, snapshot.state) == ((), (), (), "inactive")
-    assert (snapshot.ids_czxid is None) == ("ids" not in parts)
+    assert (snapshot.ids_changed == 0) == ("ids" not in parts)
     assert [one.group for one in read_groups(lonely, kafka=never)] == [group]
 
 

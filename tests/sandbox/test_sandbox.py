@@ -30,7 +30,7 @@ from zkgroup.sandbox.lifecycle import stop as stop_recorded
 from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.owned_processes import ProcessId
 from zkgroup.sandbox.sandbox_paths import sandbox_folder
-from zkgroup.sandbox.sandbox_state import all_states, find, lock_file, read_state, write_state
+from zkgroup.sandbox.sandbox_state import find, lock_file, read_state, write_state
 from zkgroup.sandbox.server_configuration import properties_file
 from zkgroup.sandbox.server_probe import HOST, known_brokers, port_is_free, zookeeper_data
 from zkgroup.sandbox.server_process import ServerFailedError, telling_line
@@ -259,7 +259,8 @@ def test_a_crashed_sandbox_is_noticed_and_replaced(unique: Callable[[str], str])
     os.kill(state.servers[0].process.pid, signal.SIGKILL)
     wait_until(lambda: not state.alive, 10, "the ZooKeeper is gone")
     assert find(name) is None
-    left = next(one for one in all_states() if one.name == name)
+    left = read_state(sandbox_folder(name))
+    assert left is not None
     assert [row.state for row in process_rows(left)] == ["gone"]
     Sandbox(name, brokers=0, owned=False).start()
     again = stop_recorded(name)

@@ -255,10 +255,9 @@ class GroupSnapshot:
 
     ``subscribed``: the topics of its registered members. ``problems``: nodes that belong to no single member or
     partition; ``warnings``: servers that did not answer, and what is unknown therefore; ``unanswered``: the reasons in
-    them. ``unlisted``: why groups in Kafka may be missing from a list of all. ``ids_version`` and ``ids_czxid``: the
-    version of the ``ids`` node and its creation, None where there is none; ``ids_changed``: the transaction of the last
-    change of members (0: unknown). ``hidden``: the nodes of the group and the cluster that may not be read, path → why;
-    that is no fault of the group. ``last_change``: the newest time of any node of the group.
+    them. ``unlisted``: why groups in Kafka may be missing from a list of all. ``ids_changed``: the transaction of the
+    last change of members (0: unknown). ``hidden``: the nodes of the group and the cluster that may not be read, path →
+    why; that is no fault of the group. ``last_change``: the newest time of any node of the group.
     ``coordinator``: None where the group is not in Kafka, or was not requested. ``known_topics``: all that exist.
     ``kafka_members_unknown`` and ``kafka_offsets_unknown``: the coordinator did not answer: there may be some.
     ``kafka_failures``: the halves that this group's coordinator did not answer, and why.
@@ -277,8 +276,6 @@ class GroupSnapshot:
     taken_at: int = 0
     took: float = 0.0
     in_zookeeper: bool = True
-    ids_version: int | None = None
-    ids_czxid: int | None = None
     last_change: int | None = None
     coordinator: CoordinatorGroup | None = None
     broker_ids: tuple[int, ...] = ()

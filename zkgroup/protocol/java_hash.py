@@ -22,8 +22,3 @@ def extend_hash(state: int, text: str) -> int:
 def signed(state: int) -> int:
     """The hash code of a state, a signed 32-bit integer."""
     return state - 0x1_0000_0000 if state & 0x8000_0000 else state
-
-
-def java_hash(text: str) -> int:
-    """``String.hashCode`` of the text: over its UTF-16 units, a signed 32-bit integer."""
-    return signed(extend_hash(0, text))

@@ -130,13 +130,8 @@ def not_running(name: str, problem: str = "does not run", remedy: Remedy | None 
     return UnreachableError(f"sandbox {name} {problem}", remedy)
 
 
-def all_states() -> list[SandboxState]:
-    """Every sandbox with a readable state file, running or not, by name."""
-    return [state for state in read_states() if isinstance(state, SandboxState)]
-
-
 def read_states() -> Iterator[SandboxState | DamagedStateError]:
-    """As ``all_states``, and damaged state files."""
+    """Every sandbox with a state file, running or not, by name, and damaged state files."""
     for name in sandbox_names():
         try:
             state = read_state(sandbox_folder(name))

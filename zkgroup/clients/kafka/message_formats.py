@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 #: Of a key or a value without a schema.
 Format: TypeAlias = Literal["bytes", "text", "json"]
-FORMATS: Final[tuple[Format, ...]] = ("bytes", "text", "json")
 #: Of any.
 FieldFormat: TypeAlias = Format | SchemaFormat
 #: Milliseconds since 1970: timestamps from here on, the last day of the year 9999, are in no calendar, as local times

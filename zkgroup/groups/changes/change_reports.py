@@ -45,11 +45,11 @@ def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """The outcome of the writes. ``already`` had their target before; whether ``doubtful`` are written is unknown."""
+    """The outcome of the writes, without offsets that had their target before. Whether ``doubtful`` are written is
+    unknown."""
 
     written: tuple[TopicPartition, ...] = ()
     unwritten: tuple[TopicPartition, ...] = ()
-    already: tuple[TopicPartition, ...] = ()
     doubtful: tuple[TopicPartition, ...] = ()
 
     def describe(self, where: str = "") -> str:
@@ -117,14 +117,12 @@ class Reporter:
     _todo: dict[TopicPartition, Any]
     _under_way: Collection[TopicPartition]
     _written: Collection[TopicPartition]
-    _already: Collection[TopicPartition]
 
     def report(self) -> WriteReport:
         """How far it has come."""
         return WriteReport(
             tuple(self._written),
             tuple(partition for partition in self._todo if partition not in self._under_way),
-            tuple(self._already),
             tuple(partition for partition in self._todo if partition in self._under_way),
         )
 

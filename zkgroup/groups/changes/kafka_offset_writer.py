@@ -98,7 +98,6 @@ class _Writing(Reporter):
         self._offsets = offsets
         self._todo: dict[TopicPartition, OffsetChange] = {write.key: write for write in writes}
         self._written: dict[TopicPartition, None] = {}
-        self._already: dict[TopicPartition, None] = {}
         self._under_way: Collection[TopicPartition] = ()
 
     def run(self) -> WriteReport:
@@ -128,7 +127,7 @@ class _Writing(Reporter):
         for write in writes:
             value = found[write.key]
             if value == write.target:
-                self._done([write.key], self._already)
+                self._todo.pop(write.key, None)
             elif value != write.current:
                 changed.append(f"{write.key} (was {_shown(write.current)}, is {_shown(value)})")
         if changed:
@@ -145,7 +144,7 @@ class _Writing(Reporter):
         try:
             self._under_way = values.keys()
             self._offsets.commit(values, self._timeout, metadata)
-            self._done(values, self._written)  # in here: a signal may come between any two steps
+            self._done(values)  # in here: a signal may come between any two steps
             self._under_way = ()
         except ZkgroupError as error:
             self._find_out(writes, error, self._timeout)
@@ -167,16 +166,16 @@ class _Writing(Reporter):
                     return
             except ZkgroupError:
                 return  # the first error is the one to be reported
-        self._done([write.key for write in writes if found[write.key] == write.target], self._written)
+        self._done(write.key for write in writes if found[write.key] == write.target)
         # A request that was not answered may be carried out yet: only an offset that is read is certain.
         if isinstance(error, ZkgroupError) and not isinstance(error, UnreachableError):
             self._under_way = ()
             with contextlib.suppress(UnreachableError):  # the first error is the one to be reported
                 self._refuse_if_active()
 
-    def _done(self, partitions: Iterable[TopicPartition], where: dict[TopicPartition, None]) -> None:
+    def _done(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            where[partition] = None
+            self._written[partition] = None
             self._todo.pop(partition, None)
 
 

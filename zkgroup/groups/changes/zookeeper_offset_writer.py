@@ -117,7 +117,6 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         }
         self._paths = znodes.offset_paths(group, self._todo)
         self._written: dict[TopicPartition, None] = {}
-        self._already: list[TopicPartition] = []
         self._base: Mapping[TopicPartition, Node | None] = {}  # the nodes that a transaction is based on
 
     def run(self) -> WriteReport:
@@ -144,7 +143,6 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
             node = nodes[write.key]
             if self._is_done(write, node):
                 del self._todo[write.key]
-                self._already.append(write.key)
             elif not _is_as_seen(write, node):
                 value, _ = self._value(write.key, node)
                 changed.append(f"{write.key} ({_was(write)}, {_is(node, value)})")

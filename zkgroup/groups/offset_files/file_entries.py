@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from zkgroup.errors import UsageError
 from zkgroup.groups.group_model import Cluster
@@ -14,7 +14,6 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znode_json import INT32_MAX, excerpt
 
 FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]
-FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
 
 #: An offset, one of Spark's two places, or None where the file says that there is none.
 Wanted: TypeAlias = int | Literal["earliest", "latest"] | None

@@ -158,8 +158,6 @@ def build_snapshot(
         known_topics=cluster.known_topics,
         taken_at=taken_at,
         in_zookeeper=nodes.exists(paths.group),
-        ids_version=ids.stat.version if ids is not None else None,
-        ids_czxid=ids.stat.czxid if ids is not None else None,
         last_change=raw.last_change,
         coordinator=side.group,
         broker_ids=cluster.broker_ids,
