@@ -323,7 +323,15 @@ def pack_code(target: Path) -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         if (native := native_module()) is not None:
             archive.write(str(native.__file__), f"zkgroup/clients/kafka/{EXTENSION_FILE}")
-        for part in (".", "config", "protocol", "clients", "clients/kafka", *(f"export/{layer}" for layer in _TRAVEL)):
+        for part in (
+            ".",
+            "config",
+            "protocol",
+            "schemas",
+            "clients",
+            "clients/kafka",
+            *(f"export/{one}" for one in _TRAVEL),
+        ):
             for path in sorted((root / part).glob("*.py")):
                 archive.write(path, Path("zkgroup", path.relative_to(root)))
     return target
