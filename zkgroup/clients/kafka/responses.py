@@ -34,6 +34,14 @@ def words_of(subject: str, failures: Mapping[Half, str]) -> tuple[str, ...]:
     return tuple(_UNTOLD[half].format(subject, why) for half, why in failures.items())
 
 
+class Fingerprint(NamedTuple):
+    """What is the same in every copy of a message: digests of its key and value (``content``), and of these, its headers
+    and its timestamp (``message``)."""
+
+    message: bytes
+    content: bytes
+
+
 class GroupNames(NamedTuple):
     """The groups in Kafka. ``is_unlisted``: brokers do not list groups that only keep offsets (``UNLISTED``).
     ``missing``: why groups of some coordinators may be missing."""

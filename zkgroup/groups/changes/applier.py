@@ -218,6 +218,9 @@ class Applier:
     def _refuse_moved(self, source: Source) -> None:
         """Raise ``RefusedError`` where the group is active, or has committed to Kafka since it was read. Offsets in
         ZooKeeper need no such check: a deletion there is refused by itself."""
+        if source.check is not None:
+            source.check()
+            return
         self._refuse_members([source.group])
         if source.in_kafka is not None:
             from zkgroup.groups.changes.kafka_deletion import check_unmoved

@@ -122,11 +122,13 @@ class ZnodeRemoval:
 @dataclass(frozen=True, slots=True)
 class Source:
     """The group that offsets come from, with those in Kafka that are planned with; None where it is not in Kafka.
-    ``is_deleted``: the group is to be deleted after, so that none may be added."""
+    ``is_deleted``: the group is to be deleted after, so that none may be added. ``check``: of a group in another
+    cluster, raises ``RefusedError`` where it is active, or not as planned."""
 
     group: str
     in_kafka: Mapping[TopicPartition, KafkaOffset] | None
     is_deleted: bool = False
+    check: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

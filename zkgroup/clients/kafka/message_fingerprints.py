@@ -1,0 +1,58 @@
+"""Messages of a range → their fingerprints, which are the same in every copy."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from zkgroup.clients.kafka.client import TIMESTAMP_NOT_AVAILABLE, Consumer, Message
+from zkgroup.clients.kafka.fetcher import offset_of
+from zkgroup.clients.kafka.message_headers import Headers, headers_of
+from zkgroup.clients.kafka.range_reader import RangeReader
+from zkgroup.clients.kafka.responses import Fingerprint
+from zkgroup.protocol.names import TopicPartition
+
+_BYTES: Final = 16
+
+
+class ReadMessage(NamedTuple):
+    """A message's offset, its timestamp (milliseconds since 1970, None where it has none) and its fingerprint."""
+
+    offset: int
+    timestamp: int | None
+    fingerprint: Fingerprint
+
+
+def read_fingerprints(
+    consumer: Consumer, partition: TopicPartition, start: int, end: int, patience: float
+) -> Iterator[ReadMessage]:
+    """The messages with ``start`` ≤ offset < ``end``, in order. Raises as ``RangeReader.batches``."""
+    for batch in RangeReader(consumer, patience).batches(partition, start, end):
+        messages: list[Message] = list(batch)
+        for message, headers in zip(messages, headers_of(messages), strict=True):
+            at = _timestamp_of(message)
+            yield ReadMessage(offset_of(message), at, _fingerprint(message, headers, at))
+
+
+def _timestamp_of(message: Message) -> int | None:
+    kind, at = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE or at <= 0 else at  # the oldest format has (0, 0)
+
+
+def _fingerprint(message: Message, headers: Headers | None, timestamp: int | None) -> Fingerprint:
+    content = blake2b(_part(message.key()) + _part(message.value()), digest_size=_BYTES)
+    whole = content.copy()
+    for name, value in headers or ():
+        whole.update(_part(name.encode("utf-8", "surrogatepass")) + _part(value))
+    whole.update(struct.pack("!q", -1 if timestamp is None else timestamp))
+    return Fingerprint(whole.digest(), content.digest())
+
+
+def _part(data: bytes | str | None) -> bytes:
+    """Bytes with their length, so that no two sequences of parts are the same."""
+    if data is None:
+        return struct.pack("!i", -1)
+    found = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
+    return struct.pack("!i", len(found)) + found

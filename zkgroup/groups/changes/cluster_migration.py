@@ -1,0 +1,258 @@
+"""The plan of a migration to another cluster: a group's offsets, translated, as a reset of the group there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from zkgroup.clients.kafka.client import topics as read_topics
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, VerificationError
+from zkgroup.groups.changes.applier import Applier
+from zkgroup.groups.changes.current_offsets import OffsetReader
+from zkgroup.groups.changes.group_resets import plan_group_reset
+from zkgroup.groups.changes.log_alignment import Position, Reason
+from zkgroup.groups.changes.migration import Take
+from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
+from zkgroup.groups.changes.offset_translation import translate_offsets
+from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
+from zkgroup.groups.changes.preconditions import read_guard
+from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store
+from zkgroup.groups.offset_files.file_entries import Wanted
+from zkgroup.groups.partition_scope import Scope, Selection
+from zkgroup.groups.snapshot.tables import notes_by_reason
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.shell_commands import group_command
+from zkgroup.text import counted, listed
+
+_REASONS: Final[Mapping[Reason, str]] = {
+    "outside": "the offset is outside its log at the source",
+    "empty": "the source has no message left around the offset",
+    "not mirrored yet": "the mirror has not copied the last consumed message yet",
+    "mirrored later": "the mirror began behind the offset: messages between are missing at the target",
+    "absent": "no message around the offset is in this partition at the target",
+    "ambiguous": "the messages around the offset recur at the target",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """A group's committed offsets that go to another cluster. ``store``: where they are."""
+
+    group: str
+    store: Store
+    offsets: Mapping[TopicPartition, int]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMigration:
+    """What a migration would do. ``partitions``: source → target; ``positions`` and ``offsets`` by partition of the
+    source; ``plan``: of the group at the target."""
+
+    partitions: Mapping[TopicPartition, TopicPartition]
+    offsets: Mapping[TopicPartition, int]
+    positions: Mapping[TopicPartition, Position]
+    plan: Plan
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """A row for each partition of the source, with its match and its log at the target."""
+        changes = {row.key: row for row in self.plan.rows}
+        found = []
+        for key, position in self.positions.items():
+            row = changes.get(self.partitions[key])
+            log = self.plan.partitions.get(self.partitions[key], GroupPartition(*self.partitions[key]))
+            notes = [_REASONS[position.reason]] if position.reason is not None else []
+            found.append(
+                {
+                    "topic": key.topic,
+                    "partition": key.partition,
+                    "source": self.offsets[key],
+                    "to_topic": self.partitions[key].topic,
+                    "match": _match(position),
+                    "repeated": None if position.offset is None else position.repeated,
+                    "current": None if row is None else row.current,
+                    "target": None if row is None else row.target,
+                    "change": None if row is None else row.change,
+                    "log_start": log.log_start,
+                    "log_end": log.log_end,
+                    "note": "; ".join([*notes, *([row.note] if row is not None and row.note else [])]) or None,
+                }
+            )
+        return found
+
+    def check_same(self) -> None:
+        """Raise ``VerificationError`` where the target's offsets are not the translated ones."""
+        missing = [key for key, one in self.positions.items() if one.offset is None]
+        differing = [f"{spans(missing)}: not found at the target"] if missing else []
+        differing += [
+            f"{row.key} is {'none' if row.current is None else row.current} at the target, not {row.target}"
+            for row in self.plan.rows
+            if row.current != row.target
+        ]
+        if differing:
+            raise VerificationError(
+                f"group {self.plan.group} is not at the same messages in both clusters: {listed(differing, most=3)}",
+                "a group that works at either end differs; an inactive one is moved by migrate-group",
+            )
+
+
+def _match(position: Position) -> Literal["exact", "earlier", "not found"]:
+    if position.offset is None:
+        return "not found"
+    return "earlier" if position.repeated else "exact"
+
+
+def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None) -> SourceOffsets:
+    """The offsets that a group has committed in either store; partitions that do not exist any more are left out, with
+    a warning.
+
+    Raises ``NotFoundError`` where there is none, ``RefusedError`` where the two stores differ, ``ZkgroupError`` where
+    an offset cannot be read.
+    """
+    reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
+    current = reader.read(
+        Selection(scope), None if applier.registry is not None else "kafka", needs_logs=False, may_create=False
+    )
+    offsets = checkpoint_of(group, current.partitions.values(), current.store)
+    stores = {key: {current.partitions[key].committed(store) for store in _STORES} - {None} for key in offsets}
+    if differing := [key for key, found in stores.items() if len(found) > 1]:
+        raise RefusedError(
+            f"group {group} has two offsets of {spans(differing)}: ZooKeeper and Kafka differ",
+            Remedy("make them the same first", group_command("migrate-group", group, "--to", "kafka")),
+        )
+    gone = [(key, current.partitions[key].log_error or "") for key in offsets if not current.partitions[key].exists]
+    warnings = [*current.snapshot.all_warnings, *(f"{line}: left behind" for line in notes_by_reason(gone))]
+    kept = {key: offset for key, offset in sorted(offsets.items()) if current.partitions[key].exists}
+    if not kept:
+        raise NotFoundError(f"group {group} has offsets of no partition that exists", "nothing is to move")
+    return SourceOffsets(group, current.store, kept, tuple(warnings))
+
+
+_STORES: Final[tuple[OffsetStore, ...]] = ("zookeeper", "kafka")
+
+
+def check_source(applier: Applier, source: SourceOffsets) -> None:
+    """Raise ``RefusedError`` where the group is active at the source, or has committed since it was read."""
+    if applier.registry is not None:
+        read_guard(applier.registry, source.group)
+    if source.store != "zookeeper":
+        from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
+
+        refuse_if_active(source.group, applier.coordinators().side(source.group))
+    reader = OffsetReader(applier.registry, applier.brokers, source.group, applier.timeout)
+    selection = Selection(listed=frozenset(source.offsets), gone=True)
+    now = reader.read(selection, source.store, needs_logs=False).partitions
+    if moved := [key for key, offset in source.offsets.items() if now[key].committed(source.store) != offset]:
+        raise RefusedError(
+            f"group {source.group} has committed {spans(moved)} since the plan was made",
+            "find out who commits for the group, then plan again",
+        )
+
+
+def translate(
+    source: Applier, target: Applier, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]
+) -> tuple[dict[TopicPartition, TopicPartition], dict[TopicPartition, Position]]:
+    """For each partition the one at the target, and where the group goes on there. ``topics``: those that have another
+    name there. Raises ``UsageError`` where two would become one, ``NotFoundError`` for topics that the target does not
+    have, ``RefusedError`` for those that have another number of partitions there."""
+    here, there = read_topics(source.brokers(), source.timeout), read_topics(target.brokers(), target.timeout)
+    names = {key.topic: topics.get(key.topic, key.topic) for key in offsets}
+    if len(set(names.values())) < len(names):
+        raise UsageError("two topics would become one at the target", "give each its own with --topic-map")
+    if missing := sorted(name for name in names.values() if name not in there):
+        raise NotFoundError(
+            f"the target has no topic {listed(missing)}",
+            "mirror it first; --topic-map SOURCE=TARGET names one that is called otherwise",
+        )
+    other = [
+        f"{topic} has {counted(len(here.get(topic, ())), 'partition')}, and {len(there[name])} at the target"
+        for topic, name in sorted(names.items())
+        if len(here.get(topic, ())) != len(there[name])
+    ]
+    if other:
+        raise RefusedError(
+            f"{listed(other)}: a message may be in another partition there",
+            "leave such topics out with --topic, and reset them at the target by time: reset-offsets --to-datetime",
+        )
+    partitions = {key: TopicPartition(names[key.topic], key.partition) for key in offsets}
+    return partitions, translate_offsets(source.brokers(), target.brokers(), offsets, partitions, target.timeout)
+
+
+def plan_cluster_migration(
+    target: Applier,
+    source: SourceOffsets,
+    partitions: Mapping[TopicPartition, TopicPartition],
+    positions: Mapping[TopicPartition, Position],
+    to: OffsetStore,
+    check: Callable[[], None],
+    *,
+    take: Take | None = None,
+    to_earliest: bool = False,
+) -> ClusterMigration:
+    """What becomes of the group at the target, in the store ``to``.
+
+    ``check``: raises ``RefusedError`` where the group at the source is not as it was read. Partitions that were not
+    found make the plan refused, unless they go ``to_earliest``: to the start of their logs. Without ``take`` it is
+    refused where the group is ahead at the target.
+    """
+    group = source.group
+    wanted: dict[TopicPartition, Wanted] = {
+        partitions[key]: "earliest" if one.offset is None else one.offset
+        for key, one in positions.items()
+        if one.offset is not None or to_earliest
+    }
+    plan = Plan(command="migrate-group", group=group, store=to, rows=())
+    if wanted:
+        selection = Selection(listed=frozenset(wanted))
+        plan = plan_group_reset(target, group, Target("file", offsets=wanted), selection, to)
+    ahead = [row.key for row in plan.rows if _is_ahead(row)]
+    rows = plan.rows if take != "larger" else tuple(_kept(row) if _is_ahead(row) else row for row in plan.rows)
+    missing = [] if to_earliest else [key for key, one in positions.items() if one.offset is None]
+    plan = replace(
+        plan,
+        command="migrate-group",
+        rows=rows,
+        source=Source(group, None, check=check),
+        refusals=tuple(_refusals(missing, positions, ahead if take is None else ())),
+    )
+    return ClusterMigration(partitions, source.offsets, positions, plan)
+
+
+def _is_ahead(row: OffsetChange) -> bool:
+    return row.current is not None and row.target is not None and row.current > row.target
+
+
+def _kept(row: OffsetChange) -> OffsetChange:
+    return replace(row, target=row.current, note="; ".join(filter(None, (row.note, "the larger one is kept"))))
+
+
+def _refusals(
+    missing: Sequence[TopicPartition], positions: Mapping[TopicPartition, Position], ahead: Iterable[TopicPartition]
+) -> Iterator[RefusedError]:
+    if missing:
+        waits = any(positions[key].reason == "not mirrored yet" for key in missing)
+        yield RefusedError(
+            f"{spans(missing)}: the place at the target was not found",
+            f"{'wait until the mirror has caught up; else ' if waits else ''}leave them out with --topic, or read their"
+            " logs from the start with --not-found earliest",
+        )
+    if ahead := list(ahead):
+        yield RefusedError(
+            f"the group is ahead at the target in {spans(ahead)}: somebody has committed there",
+            "find out which is right: --prefer larger keeps those, --prefer source sets them back",
+        )
+
+
+def parse_topic_map(texts: Iterable[str]) -> dict[str, str]:
+    """Parse ``SOURCE=TARGET``. Raises ``UsageError``."""
+    found: dict[str, str] = {}
+    for text in texts:
+        here, equals, there = text.partition("=")
+        if not (equals and here and there):
+            raise UsageError(f"--topic-map {text[:120]!r} is no SOURCE=TARGET", "write two names of topics")
+        if found.setdefault(here, there) != there:
+            raise UsageError(f"--topic-map names two targets of {here[:120]!r}", "give one")
+    return found
