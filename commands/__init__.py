@@ -22,7 +22,7 @@ COMMANDS = (
     Lazy("assign", "Predict the partition assignment, or trigger a rebalance."),
     Lazy("reset-offsets", "Reset a group's offsets: to a time, a file, a backup."),
     Lazy("backups", "List the backups of changes, or show one.", connects=False),
-    Lazy("migrate-group", "Migrate a group's offsets to Kafka or back, verified."),
+    Lazy("migrate-group", "Move a group's offsets to Kafka, back, or to another cluster."),
     Lazy("copy-group", "Copy a group's offsets to another group."),
     Lazy("rename-group", "Rename a group."),
     Lazy("delete-group", "Delete a group, some of its topics, or abandoned groups."),

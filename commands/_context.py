@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from zkgroup.config import ConnectionSettings, LoadedConfig, load_consumer_config, resolve_connection
+from zkgroup.config.settings_table import SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.shell_commands import Command
 
@@ -37,6 +38,15 @@ def connection(
     settings = resolve_connection(flags, os.environ, _sandbox, _ask() if ask else None)
     if not quiet:
         warn(ctx, settings.warnings)
+    return settings
+
+
+def cluster_connection(ctx: typer.Context, cluster: str) -> ConnectionSettings:
+    """The settings of a second cluster, from its profile alone: flags and variables are those of the first."""
+    variables = {name for one in SETTINGS for name in (one.variable, f"{one.variable}_FILE")}
+    environ = {name: value for name, value in os.environ.items() if name not in variables}
+    settings = resolve_connection({"cluster": [cluster]}, environ, _sandbox, _ask())
+    warn(ctx, settings.warnings)
     return settings
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from grouping import Groups, groups_on
 from hypothesis import HealthCheck, settings
+from mirroring import Cluster, started
 from support import fresh_name, numbered
 
 import zkgroup
@@ -101,6 +102,20 @@ def cluster(zookeeper: Sandbox) -> Iterator[Sandbox]:
 def kafka(cluster: Sandbox) -> KafkaSettings:
     """How to reach the shared broker."""
     return KafkaSettings(cluster.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def oldest(zookeeper: Sandbox) -> Iterator[Cluster]:
+    """A broker of the oldest release: without timestamps, headers and transactions."""
+    with started("0.8.2.2", zookeeper) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def newest(zookeeper: Sandbox) -> Iterator[Cluster]:
+    """A broker of the newest release that runs with ZooKeeper. It compacts at once."""
+    with started("3.9.1", zookeeper, **{"log.cleaner.backoff.ms": "100"}) as found:
+        yield found
 
 
 class LastingRegistry(Registry):

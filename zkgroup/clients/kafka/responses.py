@@ -35,8 +35,8 @@ def words_of(subject: str, failures: Mapping[Half, str]) -> tuple[str, ...]:
 
 
 class Fingerprint(NamedTuple):
-    """What is the same in every copy of a message: digests of its key and value (``content``), and of these, its headers
-    and its timestamp (``message``)."""
+    """What is the same in every copy of a message: digests of its key and value (``content``), and of all of it with
+    its headers and its timestamp (``message``)."""
 
     message: bytes
     content: bytes

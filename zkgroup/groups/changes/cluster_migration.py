@@ -123,8 +123,9 @@ def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None
             f"group {group} has two offsets of {spans(differing)}: ZooKeeper and Kafka differ",
             Remedy("make them the same first", group_command("migrate-group", group, "--to", "kafka")),
         )
-    gone = [(key, current.partitions[key].log_error or "") for key in offsets if not current.partitions[key].exists]
-    warnings = [*current.snapshot.all_warnings, *(f"{line}: left behind" for line in notes_by_reason(gone))]
+    gone = [one for key in offsets if not (one := current.partitions[key]).exists]
+    notes = notes_by_reason([(one, one.log_error or "") for one in gone])
+    warnings = [*current.snapshot.all_warnings, *(f"{line}: left behind" for line in notes)]
     kept = {key: offset for key, offset in sorted(offsets.items()) if current.partitions[key].exists}
     if not kept:
         raise NotFoundError(f"group {group} has offsets of no partition that exists", "nothing is to move")

@@ -43,10 +43,11 @@ class SeenMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TargetWindow:
-    """What was read of the target's log. ``from_start``: from its first message, or from where the mirror may not have
-    begun. ``to_end``: to its end. ``is_cut``: reading ended at a limit."""
+    """What was read of the target's log, ``count`` messages. ``from_start``: messages of the source's window may be
+    missing before it. ``to_end``: it was read to its end. ``is_cut``: reading ended at a limit."""
 
     seen: Sequence[SeenMessage]
+    count: int
     from_start: bool = True
     to_end: bool = True
     is_cut: bool = False
@@ -62,11 +63,11 @@ class Position:
 
 
 class _Place(NamedTuple):
-    """A boundary in the target's messages: ``index`` of them are consumed. Below zero, so many unconsumed ones are
+    """A boundary in the target's messages: ``consumed`` of them are before it. Below zero, so many unconsumed ones are
     missing at the start of the log; above their number, so many consumed ones are missing at the end. ``before`` and
     ``after``: how many messages match in a row on each side. ``fits``: nothing that is known contradicts it."""
 
-    index: int
+    consumed: int
     before: int
     after: int
     fits: bool
@@ -81,7 +82,10 @@ def find_position(source: SourceWindow, target: TargetWindow) -> Position:
     there = set(log)
     before = [one for one in map(key, source.before) if one in there]
     after = [one for one in map(key, source.after) if one in there]
-    places = [*_places(before, after, log, from_start=target.from_start)]
+    # Unconsumed messages may be missing before the first one that was read, and consumed ones behind the last one.
+    earliest = -len(after) if target.from_start and seen and seen[0].ordinal == 0 else 0
+    latest = len(log) + (len(before) if seen and seen[-1].ordinal == target.count - 1 else 0)
+    places = _places(before, after, log, range(earliest, latest + 1))
     best = max((one.before + one.after for one in places), default=0)
     if not best:
         return Position(None, reason="absent")
@@ -91,10 +95,11 @@ def find_position(source: SourceWindow, target: TargetWindow) -> Position:
     if not kept:
         return Position(None, reason="ambiguous")
     first, last = kept[0], kept[-1]
-    if target.is_cut and first is not last:
+    is_outside = first.consumed < 0 or first.consumed > len(log)
+    if first is not last and (target.is_cut or is_outside):
         return Position(None, reason="ambiguous")
-    if first.index < 0 or first.index > len(log):
-        return Position(None, reason="mirrored later" if first.index < 0 else "not mirrored yet")
+    if is_outside:
+        return Position(None, reason="mirrored later" if first.consumed < 0 else "not mirrored yet")
     follows = bool(first.before and key(source.before[-1]) in there)
     leads = bool(first.after and key(source.after[0]) in there)
     if not (follows or leads or (first.before and first.after)):
@@ -102,9 +107,9 @@ def find_position(source: SourceWindow, target: TargetWindow) -> Position:
             return Position(None, reason="not mirrored yet" if target.to_end else "absent")
         return Position(None, reason="mirrored later" if target.from_start else "absent")
     if first.before:
-        offset, ordinal = seen[first.index - 1].offset + 1, seen[first.index - 1].ordinal + 1
+        offset, ordinal = seen[first.consumed - 1].offset + 1, seen[first.consumed - 1].ordinal + 1
     else:
-        offset, ordinal = seen[first.index].offset, seen[first.index].ordinal
+        offset, ordinal = seen[first.consumed].offset, seen[first.consumed].ordinal
     return Position(offset, _end(last, seen) - ordinal)
 
 
@@ -118,18 +123,17 @@ def _content(fingerprint: Fingerprint) -> bytes:
 
 def _end(place: _Place, seen: Sequence[SeenMessage]) -> int:
     """The ordinal of the first message behind a place."""
-    if place.index < len(seen) and place.after:
-        return seen[place.index].ordinal
-    return seen[min(place.index, len(seen)) - 1].ordinal + 1 + max(0, place.index - len(seen))
+    if place.consumed < len(seen) and place.after:
+        return seen[place.consumed].ordinal
+    return seen[min(place.consumed, len(seen)) - 1].ordinal + 1 + max(0, place.consumed - len(seen))
 
 
 def _places(
-    before: Sequence[bytes], after: Sequence[bytes], log: Sequence[bytes], *, from_start: bool
-) -> Sequence[_Place]:
-    """All boundaries with a match on either side, the earliest first."""
+    before: Sequence[bytes], after: Sequence[bytes], log: Sequence[bytes], indexes: Sequence[int]
+) -> list[_Place]:
+    """The boundaries with a match on either side, in the order of ``indexes``."""
     found = []
-    earliest = -len(after) if from_start else 0
-    for index in range(earliest, len(log) + len(before) + 1):
+    for index in indexes:
         missing, extra = max(0, -index), max(0, index - len(log))
         inside = min(max(index, 0), len(log))
         most = min(len(before) - extra, inside)

@@ -36,10 +36,11 @@ _QUIET: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The messages around a committed offset."""
+    """The messages around a committed offset, and its distance from the log's end."""
 
     before: Sequence[ReadMessage]
     after: Sequence[ReadMessage]
+    lag: int
 
     @property
     def window(self) -> SourceWindow:
@@ -74,28 +75,36 @@ class _Translation:
         partitions: Mapping[TopicPartition, TopicPartition],
         timeout: float,
     ) -> None:
-        # A mirror may copy what its source has aborted, too; what it has aborted itself it copies again.
-        self._source = replace(source, properties={**source.properties, "isolation.level": "read_uncommitted"})
-        self._target = replace(target, properties={**target.properties, "isolation.level": "read_committed"})
+        self._source = source
+        # What the mirror has aborted it copies again.
+        self._target = _at_level(target, "read_committed")
         self._offsets = offsets
         self._partitions = partitions
         self._timeout = timeout
+        self._copies = log_ranges(self._target, list(partitions.values()), timeout, read_committed=True)
 
     def run(self) -> dict[TopicPartition, Position]:
-        logs = log_ranges(self._source, list(self._offsets), self._timeout)
-        copies = [self._partitions[key] for key in self._offsets]
-        there = log_ranges(self._target, copies, self._timeout, read_committed=True)
-        with closing(range_consumer(self._source)) as consumer:
-            around = {
-                key: None if offset == 0 else self._around(consumer, key, offset, logs[key])
-                for key, offset in self._offsets.items()
-            }
-        begins = self._begins({key: one for key, one in around.items() if one is not None}, logs, there)
-        found = {}
+        """The position of each partition. A mirror may copy what its source has aborted, too, or leave it out."""
+        around = self._read_source(list(self._offsets), "read_uncommitted")
+        found = self._find(around)
+        missing = [key for key, one in found.items() if one.offset is None and around[key] is not None]
+        committed = self._read_source(missing, "read_committed") if missing else {}
+        others = {key: one for key, one in committed.items() if one is not None and one != around[key]}
+        return found | {key: one for key, one in self._find(others).items() if one.offset is not None}
+
+    def _read_source(self, keys: Sequence[TopicPartition], level: str) -> dict[TopicPartition, _Around | None]:
+        """The messages around the offset of each partition."""
+        logs = log_ranges(self._source, keys, self._timeout, read_committed=level == "read_committed")
+        with closing(range_consumer(_at_level(self._source, level))) as consumer:
+            return {key: self._around(consumer, key, logs[key]) for key in keys}
+
+    def _find(self, around: Mapping[TopicPartition, _Around | None]) -> dict[TopicPartition, Position]:
+        found: dict[TopicPartition, Position] = {}
+        begins = self._begins({key: one for key, one in around.items() if one is not None})
         with closing(range_consumer(self._target)) as consumer:
-            for key, offset in self._offsets.items():
-                one, log = around[key], there[self._partitions[key]]
-                if offset == 0:  # nothing is consumed
+            for key, one in around.items():
+                log = self._copies[self._partitions[key]]
+                if self._offsets[key] == 0:  # nothing is consumed
                     found[key] = Position(log.start)
                 elif one is None:
                     found[key] = Position(None, reason="outside")
@@ -106,8 +115,9 @@ class _Translation:
                     found[key] = self._position(consumer, self._partitions[key], one, log, begin, by_time=by_time)
         return found
 
-    def _around(self, consumer: Consumer, key: TopicPartition, offset: int, log: LogRange) -> _Around | None:
+    def _around(self, consumer: Consumer, key: TopicPartition, log: LogRange) -> _Around | None:
         """The messages around an offset; None where it is outside its log."""
+        offset = self._offsets[key]
         if not log.start <= offset <= log.end:
             return None
         for wider in _WIDER:
@@ -120,14 +130,9 @@ class _Translation:
             if before or start == log.start:
                 break
         after = [one for one in messages if one.offset >= offset]
-        return _Around(before[-CONTEXT:], after)
+        return _Around(before[-CONTEXT:], after, log.end - offset)
 
-    def _begins(
-        self,
-        around: Mapping[TopicPartition, _Around],
-        logs: Mapping[TopicPartition, LogRange],
-        there: Mapping[TopicPartition, LogRange],
-    ) -> dict[TopicPartition, tuple[int, bool]]:
+    def _begins(self, around: Mapping[TopicPartition, _Around]) -> dict[TopicPartition, tuple[int, bool]]:
         """Where reading begins at the target, and whether that is the place of a time. Without times it is around a
         place that is as far from the end as the offset at the source."""
         times = {key: at for key, one in around.items() if (at := one.time) is not None}
@@ -136,8 +141,8 @@ class _Translation:
         asked = {self._partitions[key]: at for key, at in times.items()}
         (answers,) = offsets_for_times(self._target, [asked], self._timeout)
         begins = {}
-        for key in around:
-            copy, log = self._partitions[key], there[self._partitions[key]]
+        for key, one in around.items():
+            copy, log = self._partitions[key], self._copies[self._partitions[key]]
             if key in times:
                 found = answers[copy]
                 if found is None and log.start < log.end:  # it proves nothing
@@ -145,8 +150,7 @@ class _Translation:
                     found = since.offsets[copy]
                 begins[key] = log.end if found is None else max(log.start, found), True
             else:
-                lag = logs[key].end - self._offsets[key]
-                begins[key] = max(log.start, log.end - lag - MAX_MESSAGES // 2), False
+                begins[key] = max(log.start, log.end - one.lag - MAX_MESSAGES // 2), False
         return begins
 
     def _position(
@@ -155,20 +159,22 @@ class _Translation:
         if begin == log.end:
             return Position(None, reason="not mirrored yet")
         messages = read_fingerprints(consumer, copy, begin, log.end, self._timeout)
-        seen, is_cut, to_end = _sightings(messages, around)
-        window = TargetWindow(seen, from_start=begin == log.start or not by_time, to_end=to_end, is_cut=is_cut)
+        window = _read_target(messages, around, from_start=begin == log.start or not by_time)
         return find_position(around.window, window)
 
 
-def _sightings(messages: Iterator[ReadMessage], around: _Around) -> tuple[list[SeenMessage], bool, bool]:
-    """The messages of the target that are around the offset, whether reading ended at the limit, and whether at the
-    log's end."""
+def _at_level(settings: KafkaSettings, level: str) -> KafkaSettings:
+    return replace(settings, properties={**settings.properties, "isolation.level": level})
+
+
+def _read_target(messages: Iterator[ReadMessage], around: _Around, *, from_start: bool) -> TargetWindow:
+    """The messages of the target that are around the offset, too."""
     wanted = [one.fingerprint for one in (*around.before, *around.after)]
     contents = {one.content for one in wanted}
     whole = Counter(one.message for one in wanted)
     parts = Counter(one.content for one in wanted)
     seen: list[SeenMessage] = []
-    last = 0
+    last, ordinal = 0, -1
     for ordinal, (offset, _, fingerprint) in enumerate(messages):
         if fingerprint.content in contents:
             seen.append(SeenMessage(ordinal, offset, fingerprint))
@@ -176,10 +182,10 @@ def _sightings(messages: Iterator[ReadMessage], around: _Around) -> tuple[list[S
             _take(parts, fingerprint.content)
             _take(whole, fingerprint.message)
         if not whole or (not parts and ordinal - last >= _QUIET):
-            return seen, False, False
+            return TargetWindow(seen, ordinal + 1, from_start, to_end=False)
         if ordinal + 1 >= MAX_MESSAGES:
-            return seen, True, False
-    return seen, False, True
+            return TargetWindow(seen, ordinal + 1, from_start, to_end=False, is_cut=True)
+    return TargetWindow(seen, ordinal + 1, from_start)
 
 
 def _take(left: Counter[bytes], one: bytes) -> None:
@@ -187,4 +193,3 @@ def _take(left: Counter[bytes], one: bytes) -> None:
         left[one] -= 1
     else:
         del left[one]  # of a Counter, also where it is missing
-

@@ -1,0 +1,230 @@
+"""``zkgroup migrate-group --to-cluster`` between real clusters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from cli import ZKGROUP, environment, run
+from grouping import commit_in_kafka, groups_on, joined, static
+from mirroring import Cluster, mirror
+from support import fresh_name
+
+from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.sandbox.topic_admin import Record, create_topic
+
+THEN = 1_700_000_000_000
+#: Partition → committed offset at the source, whose partitions have ten messages each.
+COMMITTED = {0: 4, 1: 10, 2: 0}
+
+
+class Departure:
+    """A topic of three partitions, mirrored from one cluster to another, and commands about both."""
+
+    def __init__(self, source: Cluster, target: Cluster, folder: Path) -> None:
+        self.source = source
+        self.target = target
+        records = [Record(b"value %d" % n, b"key %d" % n, n % 3, THEN + n) for n in range(30)]
+        self.topic = source.topic(records, 3)
+        self.copy = target.topic([Record(b"another", None, n, THEN - 1000) for n in range(3)], 3)
+        self.config = folder / "config.toml"
+        self.config.write_text(
+            f'[clusters.old]\nzookeeper = "{source.connect}"\n[clusters.new]\nzookeeper = "{target.connect}"\n'
+            f'[clusters.brokers]\nbootstrap-server = "{target.kafka.bootstrap}"\n'
+        )
+
+    narrow = ""
+
+    def mirror(self, end: int | None = None) -> None:
+        mirror(self.source, self.target, self.topic, self.copy, 0, end, partitions=3)
+
+    def __call__(
+        self, group: str, *options: str, to: str = "new", env: Mapping[str, str] | None = None
+    ) -> CompletedProcess[str]:
+        """``migrate-group`` with the map of the topic."""
+        named = ["--topic-map", f"{self.topic}={self.copy}", "--to-cluster", to]
+        return self.run("-c", "old", "migrate-group", group, *named, *options, env=env)
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> CompletedProcess[str]:
+        return run(*arguments, env={"ZKGROUP_CONFIG": str(self.config), **(env or {})})
+
+    def group(self, offsets: Mapping[int, int] = COMMITTED) -> str:
+        """A group in the source's ZooKeeper."""
+        with groups_on(self.source.registry, fresh_name) as groups:
+            return groups.make({}, {}, {(self.topic, n): offset for n, offset in offsets.items()})
+
+    def committed(self, group: str) -> list[int | None]:
+        """The offsets in Kafka at the target."""
+        with closing(GroupOffsets(self.target.kafka, group)) as offsets:
+            return list(offsets.fetch([TopicPartition(self.copy, n) for n in range(3)], 20).values())
+
+    def commit(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Commit in Kafka at the target."""
+        commit_in_kafka(self.target.kafka, group, {TopicPartition(self.copy, n): one for n, one in offsets.items()})
+
+
+@pytest.fixture
+def leave(oldest: Cluster, newest: Cluster, tmp_path: Path) -> Departure:
+    """From 0.8.2.2 to 3.9.1, with a mirror that has copied everything."""
+    found = Departure(oldest, newest, tmp_path)
+    found.mirror()
+    return found
+
+
+def test_a_group_goes_on_at_the_same_messages(leave: Departure) -> None:
+    """The plan changes nothing; --execute writes and verifies; --verify is content, a second run has nothing to do; and
+    the backup takes all of it back that Kafka can forget."""
+    group = leave.group()
+    shown = leave(group, "--output", "json")
+    assert shown.returncode == 0, shown.stderr
+    assert [(row["partition"], row["source"], row["match"], row["target"]) for row in json.loads(shown.stdout)] == [
+        *((0, 4, "exact", 5), (1, 10, "exact", 11), (2, 0, "exact", 0))
+    ]
+    result = leave(group, "--verify")
+    assert (result.returncode, f"{leave.copy}-0 is none at the target, not 5" in result.stderr) == (6, True)
+    result = leave(group, "--execute")
+    assert result.returncode == 0, result.stderr
+    assert f"3 offsets of group {group} moved to cluster new and verified" in result.stderr
+    assert leave.committed(group) == [5, 11, 0]
+    assert [leave.target.value_at(leave.copy, at, n) for n, at in enumerate([5, 11])] == [
+        leave.source.value_at(leave.topic, at, n) for n, at in enumerate([4, 10])
+    ]
+    assert leave(group, "--verify").returncode == 0
+    result = leave(group, "--execute")
+    assert (result.returncode, "nothing to do" in result.stderr) == (0, True)
+
+
+def test_back_to_the_oldest_release_and_undone(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
+    """From Kafka's offsets at 3.9.1 to ZooKeeper's at 0.8.2.2: translated, and taken back with the backup."""
+    leave = Departure(newest, oldest, tmp_path)
+    leave.mirror()
+    group = fresh_name("group")
+    commit_in_kafka(newest.kafka, group, {TopicPartition(leave.topic, n): offset for n, offset in COMMITTED.items()})
+    result = leave(group, "--to", "zookeeper", "--execute")
+    assert result.returncode == 0, result.stderr
+    shown = leave.run("-c", "new", "offsets", group, "--store", "zookeeper", "--output", "json")
+    assert [row["committed"] for row in json.loads(shown.stdout)] == [5, 11, 0]
+    backup = re.search(r"backup: (\S+)", result.stderr)
+    assert backup is not None
+    undone = leave.run("-c", "new", "reset-offsets", group, "--undo", backup[1], "--execute")
+    assert undone.returncode == 0, undone.stderr
+    left = [znodes.offset(group, TopicPartition(leave.copy, n)) for n in COMMITTED]
+    assert not any(isinstance(one, Stat) for one in oldest.registry.read([Exists(path) for path in left]))
+
+
+def test_what_is_not_mirrored_yet_is_refused_and_nothing_is_written(
+    oldest: Cluster, newest: Cluster, tmp_path: Path
+) -> None:
+    """Exit 5 with the remedy to wait; as soon as the mirror has caught up it goes. Or at once, from the start of the
+    log, where that is asked for."""
+    leave = Departure(oldest, newest, tmp_path)
+    leave.mirror(7)
+    group = leave.group()
+    shown = leave(group)
+    assert (shown.returncode, "not found" in shown.stdout) == (0, True)
+    assert "the mirror has not copied the last consumed message yet" in shown.stdout
+    result = leave(group, "--execute")
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (
+        5,
+        f"zkgroup: cluster new: {leave.topic}-1: the place at the target was not found: wait until the mirror has"
+        " caught up; else leave them out with --topic, or read their logs from the start with --not-found earliest",
+    )
+    other = leave.group()
+    result = leave(other, "--not-found", "earliest", "--execute")
+    assert (result.returncode, leave.committed(other)) == (0, [5, 0, 0]), result.stderr
+    mirror(leave.source, leave.target, leave.topic, leave.copy, 7, partitions=3)
+    assert leave(group, "--execute").returncode == 0
+    assert leave.committed(group) == [5, 11, 0]
+
+
+def test_members_at_either_end_are_refused(leave: Departure) -> None:
+    """A member at the source, in ZooKeeper, and one at the target, in Kafka: exit 5, and nothing is written."""
+    with groups_on(leave.source.registry, fresh_name) as groups:
+        group = groups.make({"@_busy": static({leave.topic: 1})}, {}, {(leave.topic, 0): 4})
+        result = leave(group, "--execute")
+        assert (result.returncode, f"at the source: group {group} is active" in result.stderr) == (5, True)
+        assert leave(group).returncode == 0, "the plan says that it would be refused"
+    idle = leave.group()
+    with joined(leave.target.kafka, idle, [leave.copy]):
+        result = leave(idle, "--execute")
+    assert (result.returncode, f"cluster new: group {idle} is active in Kafka" in result.stderr) == (5, True)
+    assert leave.committed(idle) == [None, None, None]
+
+
+def test_a_group_that_is_ahead_at_the_target(leave: Departure) -> None:
+    """What was committed there is not set back without being asked for."""
+    group = leave.group()
+    leave.commit(group, {0: 8})
+    result = leave(group, "--execute")
+    assert (result.returncode, "the group is ahead at the target" in result.stderr) == (5, True)
+    assert leave(group, "--prefer", "larger", "--execute").returncode == 0
+    assert leave.committed(group) == [8, 11, 0]
+    assert leave(group, "--prefer", "source", "--execute").returncode == 0
+    assert leave.committed(group) == [5, 11, 0]
+
+
+def test_the_other_cluster_is_reached_by_its_profile_alone(leave: Departure) -> None:
+    """Variables and flags are those of the source; a target of which brokers alone are named asks to vouch that it has
+    no members in ZooKeeper."""
+    group = leave.group()
+    env = {"ZKGROUP_ZOOKEEPER": leave.source.connect, "ZKGROUP_BOOTSTRAP_SERVER": leave.source.kafka.bootstrap}
+    result = leave(group, "--execute", to="brokers", env=env)
+    assert (result.returncode, "members may be registered in ZooKeeper" in result.stderr) == (5, True)
+    result = leave(group, "--execute", "--no-zookeeper-members", to="brokers", env=env)
+    assert (result.returncode, leave.committed(group)) == (0, [5, 11, 0]), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (lambda one: ["--to-cluster", "old"], 2, "cluster old is the one that the group is in"),
+        (lambda one: ["--to-cluster", "new"], 4, "the target has no topic"),
+        (
+            lambda one: ["--to-cluster", "new", "--topic-map", f"{one.topic}={one.narrow}"],
+            5,
+            "3 partitions, and 1 at",
+        ),
+        (lambda one: ["--to-cluster", "nowhere"], 2, "no cluster profile 'nowhere'"),
+        (lambda one: ["--to-cluster", "new", "--topic-map", one.topic], 2, "no SOURCE=TARGET"),
+        (lambda one: ["--to", "kafka", "--not-found", "earliest"], 2, "are about --to-cluster"),
+        (lambda one: [], 2, "no place is given"),
+    ],
+    ids=["the same cluster", "no topic", "fewer partitions", "no profile", "no map", "no cluster", "no place"],
+)
+def test_what_cannot_be_translated_is_one_line(
+    leave: Departure, options: Callable[[Departure], list[str]], code: int, message: str
+) -> None:
+    """A wrong line is refused with a reason and what to do."""
+    leave.narrow = leave.target.topic()
+    result = leave.run("-c", "old", "migrate-group", leave.group(), *options(leave))
+    assert (result.returncode, result.stderr.count("\n")) == (code, 1), result.stderr
+    assert message in result.stderr
+
+
+def test_the_guide(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
+    """The chapter of the guide, block by block, for a group and a topic of the same name at both ends."""
+    leave = Departure(oldest, newest, tmp_path)
+    create_topic(newest.registry, leave.topic, 3)
+    mirror(oldest, newest, leave.topic, leave.topic, partitions=3)
+    group = leave.group()
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "migrating.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"<!-- cluster: \w+ -->\n```bash\n(.*?)```\n", guide, re.DOTALL)
+    assert blocks, "the chapter has commands"
+    path = f"{Path(ZKGROUP).parent}:{os.environ['PATH']}"
+    env = environment({"PATH": path, "ZKGROUP_CONFIG": str(leave.config), "ZKGROUP_CLUSTER": "old"})
+    typed = re.sub(r"\bbilling\b", group, "".join(blocks))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", typed], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"3 offsets of group {group} moved to cluster new and verified" in done.stderr

@@ -1,0 +1,134 @@
+"""Where a group goes on in a mirrored log: nothing is skipped, whatever the mirror did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zkgroup.clients.kafka.responses import Fingerprint
+from zkgroup.groups.changes.log_alignment import Position, SeenMessage, SourceWindow, TargetWindow, find_position
+
+#: Pieces of a source's log in the order in which a mirror copies them: a later one may begin before the last one's end.
+pieces = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted), min_size=1, max_size=4)
+
+
+def copied(ranges: Sequence[Sequence[int]]) -> list[int]:
+    """Source offsets in the order in which a mirror writes them. It never jumps ahead of what it has read, except for
+    its first message."""
+    found: list[int] = []
+    reached: int | None = None
+    for start, end in ranges:
+        begin = start if reached is None else min(start, reached)
+        found += range(begin, max(begin, end))
+        reached = max(reached or 0, *(one + 1 for one in found), begin)
+    return found
+
+
+def printed(value: object, moment: object = "") -> Fingerprint:
+    return Fingerprint(f"{value} {moment}".encode(), str(value).encode())
+
+
+def located(
+    source: Sequence[Fingerprint], committed: int, target: Sequence[Fingerprint], context: int = 100, **options: bool
+) -> Position:
+    """The position of an offset, from windows of so many messages. Target offsets are 10, 20, 30 …"""
+    window = SourceWindow(source[max(0, committed - context) : committed], source[committed : committed + context])
+    wanted = {one.content for one in (*window.before, *window.after)}
+    seen = [SeenMessage(n, 10 * (n + 1), one) for n, one in enumerate(target) if one.content in wanted]
+    return find_position(window, TargetWindow(seen, len(target), **options))
+
+
+def skipped(position: Position, committed: int, target: Sequence[int]) -> set[int]:
+    """The unconsumed messages at the target that a member which goes on there does not read. ``target``: each
+    message's offset at the source."""
+    assert position.offset is not None
+    unread = {one for one in target if one >= committed}
+    return unread - {one for n, one in enumerate(target) if 10 * (n + 1) >= position.offset}
+
+
+@given(pieces, st.sets(st.integers(0, 30)), st.integers(0, 30), st.integers(1, 40), st.booleans())
+def test_no_mirror_of_distinct_messages_makes_a_group_skip_one(
+    ranges: list[list[int]], removed: set[int], committed: int, context: int, by_content: bool
+) -> None:
+    """A mirror that begins late, lags, copies stretches again, and a target that has lost any messages by compaction:
+    no unconsumed message of the target is before the position."""
+    copies = copied(ranges)
+    target = [one for one in copies if one not in removed]
+    to_come = [one for one in range(copies[-1] + 1 if copies else 31, 31) if one not in removed]
+    prints = [printed(n, n) for n in range(31)]
+    there = [printed(one, one if not by_content else "mirrored") for one in target]
+    position = located(prints, committed, there, context)
+    if position.offset is not None:
+        assert not skipped(position, committed, [*target, *to_come])
+
+
+@given(st.text("ab", min_size=1, max_size=30), st.data())
+def test_messages_that_recur_make_a_group_repeat_and_never_skip(values: str, data: st.DataObject) -> None:
+    """Two kinds of messages, in any order, and a mirror of any part of the log: the position is that of the offset or
+    an earlier one, at most as many messages earlier as it says."""
+    start = data.draw(st.integers(0, len(values)))
+    end = data.draw(st.integers(start, len(values)))
+    committed = data.draw(st.integers(0, len(values)))
+    target = range(start, end)
+    position = located([printed(one) for one in values], committed, [printed(values[one]) for one in target])
+    if position.offset is not None:
+        assert not skipped(position, committed, target)
+        again = [one for n, one in enumerate(target) if one < committed and 10 * (n + 1) >= position.offset]
+        assert len(again) <= position.repeated
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 40))
+def test_a_mirror_that_has_both_neighbours_gives_the_very_offset(start: int, committed: int, context: int) -> None:
+    """Of distinct messages that are copied once, in order, from before the offset to behind it."""
+    target = range(min(start, max(0, committed - 1)), 31)
+    position = located([printed(n) for n in range(31)], committed, [printed(one) for one in target], context)
+    if committed:
+        assert (position.repeated, position.reason) == (0, None)
+        assert position.offset in (10 * (committed - target.start) + 1, 10 * (committed - target.start + 1))
+
+
+S = [printed(n) for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (range(20), Position(91)),
+        (range(9), Position(91)),
+        (range(12, 20), Position(None, reason="mirrored later")),
+        (range(9, 20), Position(10)),
+        ([*range(12), *range(5, 20)], Position(91, 7)),
+        ([*range(8), *range(10, 20)], Position(81)),
+        ([100, 101], Position(None, reason="absent")),
+        (range(7), Position(None, reason="not mirrored yet")),
+    ],
+    ids=["whole", "up to it", "begun behind", "begun at it", "twice", "compacted around it", "another log", "lagging"],
+)  # fmt: skip
+def test_positions_of_the_ninth_message(target: Sequence[int], expected: Position) -> None:
+    """Nine of twenty messages are consumed; the mirror has a part of them."""
+    assert located(S, 9, [printed(one) for one in target]) == expected
+
+
+def test_timestamps_tell_equal_messages_apart() -> None:
+    """Equal values at different times are different messages, unless the mirror has not kept the times."""
+    source = [printed("ping", n) for n in range(20)]
+    assert located(source, 9, source) == Position(91)
+    retimed = [printed("ping", f"mirrored at {n}") for n in range(20)]
+    assert located(source, 9, retimed) == Position(None, reason="ambiguous")
+
+
+def test_what_recurs_is_told_by_its_neighbours() -> None:
+    """A run of equal messages in the midst of others: its neighbours place it. Longer than the window, it is read again
+    from its first message on."""
+    source = [*S[:5], *[printed("ping")] * 8, *S[5:]]
+    assert located(source, 9, source) == Position(91)
+    assert located(source, 9, source, 3) == Position(60, 8)
+
+
+def test_a_search_that_was_cut_short_takes_no_place_of_several() -> None:
+    """Where the log was not read far enough to count what would repeat, there is no position."""
+    source = [printed("ping")] * 20
+    assert located(source, 9, source, 3, is_cut=True).reason == "ambiguous"

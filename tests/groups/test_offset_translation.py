@@ -1,0 +1,202 @@
+"""Offsets translated between real clusters: each at the very message, or at an earlier one, whatever lies between."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from mirroring import Cluster, mirror
+from support import fresh_name, wait_until
+
+from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, producer
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.groups.changes import offset_translation
+from zkgroup.groups.changes.log_alignment import Position
+from zkgroup.groups.changes.offset_translation import translate_offsets
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.topic_admin import Record, create_topic
+
+THEN = 1_700_000_000_000
+#: Messages of a topic that was there before the mirror began.
+OTHERS = [Record(b"other %d" % n, None, 0, THEN - 1_000_000 + n) for n in range(7)]
+
+
+@pytest.fixture
+def usual(cluster: Sandbox, registry: Registry, kafka: KafkaSettings) -> Cluster:
+    """The shared cluster, 1.1.1."""
+    return Cluster("1.1.1", cluster.connect, registry, kafka)
+
+
+def numbered(count: int, start: int = 0) -> list[Record]:
+    """Messages with all that a message can have, ten to a second."""
+    return [
+        Record(b"value %d" % n, b"key %d" % (n % 5), 0, THEN + n * 100, (("n", b"%d" % n),))
+        for n in range(start, start + count)
+    ]
+
+
+def position(source: Cluster, target: Cluster, topic: str, to_topic: str, offset: int) -> Position:
+    """The position of one offset of partition 0."""
+    key, copy = TopicPartition(topic, 0), TopicPartition(to_topic, 0)
+    return translate_offsets(source.kafka, target.kafka, {key: offset}, {key: copy}, 10)[key]
+
+
+@pytest.mark.parametrize("direction", ["old to new", "new to old", "new to usual"])
+def test_each_offset_is_at_the_very_message(oldest: Cluster, newest: Cluster, usual: Cluster, direction: str) -> None:
+    """At the start, in the midst and at the end of a log; the target has other offsets."""
+    source, target = {"old to new": (oldest, newest), "new to old": (newest, oldest), "new to usual": (newest, usual)}[
+        direction
+    ]
+    topic, to_topic = source.topic(numbered(1000)), target.topic(OTHERS)
+    mirror(source, target, topic, to_topic)
+    for offset in (1, 2, 500, 999, 1000):
+        found = position(source, target, topic, to_topic, offset)
+        assert found == Position(offset + len(OTHERS)), offset
+    assert position(source, target, topic, to_topic, 0) == Position(0), "nothing is consumed"
+    assert position(source, target, topic, to_topic, 1001).reason == "outside"
+
+
+@pytest.mark.parametrize("direction", ["old to new", "new to old"])
+def test_a_mirror_that_lags_or_has_begun_late(oldest: Cluster, newest: Cluster, direction: str) -> None:
+    """What is not there yet, or never was, is not found; what is there next to it is."""
+    source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
+    topic, to_topic = source.topic(numbered(600)), target.topic()
+    assert position(source, target, topic, to_topic, 300).reason == "not mirrored yet", "an empty log"
+    mirror(source, target, topic, to_topic, 250, 400)
+    for offset, expected in {
+        240: Position(None, reason="mirrored later"),
+        250: Position(0),
+        251: Position(1),
+        400: Position(150),
+        410: Position(None, reason="not mirrored yet"),
+    }.items():
+        assert position(source, target, topic, to_topic, offset) == expected, offset
+    mirror(source, target, topic, to_topic, 400)
+    assert position(source, target, topic, to_topic, 410) == Position(160)
+
+
+@pytest.mark.parametrize("direction", ["old to new", "new to old"])
+def test_a_mirror_that_was_restarted_has_messages_twice(oldest: Cluster, newest: Cluster, direction: str) -> None:
+    """The first copy counts, and so many messages may repeat as lie between both; elsewhere it changes nothing."""
+    source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
+    topic, to_topic = source.topic(numbered(100)), target.topic()
+    mirror(source, target, topic, to_topic, 0, 60)
+    mirror(source, target, topic, to_topic, 40)
+    assert position(source, target, topic, to_topic, 50) == Position(50, 20)
+    assert position(source, target, topic, to_topic, 20) == Position(20)
+    assert position(source, target, topic, to_topic, 80) == Position(100)
+
+
+@pytest.mark.parametrize("direction", ["old to new", "new to old"])
+def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> None:
+    """A run of equal messages among others is placed by its neighbours. One that is longer than what is read of the
+    source is not: then nothing is found, or an earlier message that says how many repeat."""
+    source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
+    ping = Record(b"ping", None, 0, THEN + 10_000)
+    records = [*numbered(50), *[ping] * 20, *numbered(50, 50)]
+    topic, to_topic = source.topic(records), target.topic()
+    mirror(source, target, topic, to_topic)
+    assert position(source, target, topic, to_topic, 60) == Position(60)
+    records = [*numbered(50), *[ping] * 2000, *numbered(50, 50)]
+    topic, to_topic = source.topic(records), target.topic()
+    mirror(source, target, topic, to_topic)
+    found = position(source, target, topic, to_topic, 1000)
+    assert found.offset is not None
+    assert found.offset <= 1000 <= found.offset + found.repeated
+
+
+def test_equal_values_at_other_times(newest: Cluster, usual: Cluster) -> None:
+    """The timestamps tell them apart."""
+    topic = newest.topic([Record(b"ping", None, 0, THEN + n) for n in range(1000)])
+    to_topic = usual.topic(OTHERS)
+    mirror(newest, usual, topic, to_topic, 100)
+    for offset in (100, 500, 1000):
+        assert position(newest, usual, topic, to_topic, offset) == Position(offset - 100 + len(OTHERS))
+    assert position(newest, usual, topic, to_topic, 50).offset is None
+
+
+def test_a_mirror_with_times_of_its_own_and_without_headers(newest: Cluster, usual: Cluster) -> None:
+    """Keys and values find the messages."""
+    topic, to_topic = newest.topic(numbered(300)), usual.topic(OTHERS)
+    usual.send(to_topic, [Record(one.value, one.key, 0) for _, one in newest.messages(topic)])
+    assert position(newest, usual, topic, to_topic, 150) == Position(150 + len(OTHERS))
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_transactions(newest: Cluster, usual: Cluster, isolation: str) -> None:
+    """Whether the mirror copies what was aborted or not: the next committed message is found, also behind markers and
+    aborted messages, and at the end."""
+    topic, to_topic = newest.topic(), usual.topic(OTHERS)
+    client = producer(newest.kafka, transactional_id=topic)
+    client.init_transactions(30)
+    ends = []
+    for turn in range(4):
+        client.begin_transaction()
+        for n in range(5):
+            client.produce(topic, b"%d %d" % (turn, n), partition=0, timestamp=THEN + turn * 1000 + n)
+        client.flush(30)
+        (client.abort_transaction if turn % 2 else client.commit_transaction)(30)
+        ends.append(6 * (turn + 1))
+        wait_until(lambda: newest.log(topic)[1] == ends[-1], what="the marker is written")
+    mirror(newest, usual, topic, to_topic, isolation=isolation)
+    copied = len(usual.messages(to_topic))
+    for offset, consumed in {1: b"0 0", 3: b"0 2", 5: b"0 4", 6: b"0 4", 13: b"2 0", 24: b"2 4"}.items():
+        found = position(newest, usual, topic, to_topic, offset)
+        assert found.offset is not None, offset
+        before = [record.value for at, record in usual.messages(to_topic) if at < found.offset]
+        assert consumed in before, "nothing committed is read again"
+        unread = [record.value for at, record in usual.messages(to_topic) if at >= found.offset]
+        committed = [record.value for at, record in newest.messages(topic) if at >= offset]
+        assert [one for one in unread if one in committed] == committed, "nothing is skipped"
+    assert copied == len(OTHERS) + (10 if isolation == "read_committed" else 20)
+
+
+def test_compacted_logs(newest: Cluster, usual: Cluster) -> None:
+    """Messages that the target has lost by compaction are as good as consumed; around a place whose neighbours are gone
+    the next ones that are left find it."""
+    settings = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
+    config = json.dumps({"version": 1, "config": settings}).encode()
+    to_topic = fresh_name("compacted")
+    assert newest.registry.write(Ensure("/config/topics")) is None
+    assert newest.registry.write(Create(f"/config/topics/{to_topic}", config)) is None
+    create_topic(newest.registry, to_topic)
+    records = [Record(b"%d " % n + b"x" * 500, b"key %d" % (n % 37), 0, THEN + n) for n in range(400)]
+    topic = usual.topic(records)
+    for start in range(0, 400, 20):  # a batch is to fit into a segment
+        mirror(usual, newest, topic, to_topic, start, start + 20)
+    wait_until(lambda: len(newest.messages(to_topic)) < 200, 60, "the log is compacted")
+    left = [int((record.value or b"").split()[0]) for _, record in newest.messages(to_topic)]
+    for offset in (1, 150, 300, 370, 399, 400):
+        found = position(usual, newest, topic, to_topic, offset)
+        if found.offset is not None:
+            unread = [int((r.value or b"").split()[0]) for at, r in newest.messages(to_topic) if at >= found.offset]
+            assert {n for n in left if n >= offset} <= set(unread), offset
+            assert len(unread) - found.repeated <= len([n for n in left if n >= offset]), offset
+    assert position(usual, newest, topic, to_topic, 390).offset is not None
+
+
+def test_what_the_source_has_lost(newest: Cluster, usual: Cluster) -> None:
+    """An offset before the log's start is not translated; at its start the next message is found."""
+    topic, to_topic = newest.topic(numbered(100)), usual.topic(OTHERS)
+    mirror(newest, usual, topic, to_topic)
+    admin = admin_client(newest.kafka, 10)
+    for future in admin.delete_records([KafkaTopicPartition(topic, 0, 40)]).values():
+        future.result(10)
+    wait_until(lambda: newest.log(topic)[0] == 40)
+    assert position(newest, usual, topic, to_topic, 39).reason == "outside"
+    assert position(newest, usual, topic, to_topic, 40) == Position(40 + len(OTHERS))
+    assert position(newest, usual, topic, to_topic, 41) == Position(41 + len(OTHERS))
+
+
+def test_a_log_without_times_is_searched_around_the_same_distance_from_its_end(
+    oldest: Cluster, newest: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no time leads there, a part of the log is read: where the offset is as far from the end as at the
+    source."""
+    monkeypatch.setattr(offset_translation, "MAX_MESSAGES", 1000)
+    topic, to_topic = oldest.topic(numbered(5000)), newest.topic(OTHERS)
+    mirror(oldest, newest, topic, to_topic)
+    for offset in (1, 2000, 4990):
+        assert position(oldest, newest, topic, to_topic, offset) == Position(offset + len(OTHERS))
