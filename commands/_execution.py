@@ -145,12 +145,20 @@ class Change:
             _confirm(f"{self.settings.cluster or ''}{labels}", self.name, self.options.confirm)
         return True
 
-    def check_vouched(self, registry: object) -> None:
-        """Refuse a change without a ``registry``, unless the operator has vouched that no member is registered in
-        ZooKeeper: brokers do not know members that register there and keep their offsets in Kafka."""
-        if registry is None and not self.options.no_zookeeper_members:
-            why = "members may be registered in ZooKeeper, which was not named: brokers do not know them"
-            self.refuse(RefusedError(why, "give --zookeeper, or --no-zookeeper-members if there are surely none"))
+    def check_vouched(self, applier: Applier) -> None:
+        """Refuse a change where ZooKeeper was not named, unless the cluster has none, or the operator has vouched that
+        no member is registered there: brokers do not know members that register there and keep their offsets in Kafka.
+        """
+        with self.refusing():
+            self.require_vouched(applier)
+
+    def require_vouched(self, applier: Applier) -> None:
+        """The same, also with a plan alone: raises ``RefusedError``."""
+        if not self.options.no_zookeeper_members and applier.has_unnamed_zookeeper():
+            raise RefusedError(
+                "members may be registered in ZooKeeper, which was not named: brokers do not know them",
+                "give --zookeeper, or --no-zookeeper-members if there are surely none",
+            )
 
     def refuse(self, error: RefusedError) -> None:
         """Raise ``error``; with a plan only say that it would be raised."""
@@ -215,7 +223,7 @@ class Change:
                     check(plan)
             self.warn_of_permissions(applier.registry, plan.group, applier.needs(plan))
         if any(plan.changes_kafka for plan in plans):
-            self.check_vouched(applier.registry)
+            self.check_vouched(applier)
 
     def apply(self, applier: Applier, plan: Plan, done: str, *, may_be_active: bool = False) -> bool:
         """Examine a plan whose rows are shown, and carry it out. Returns whether it was carried out."""
@@ -229,11 +237,15 @@ class Change:
         if not self.is_wanted(not plan.is_empty):
             return False
         self.wait_for_commits(applier.registry, [plan.group], wait)
+        self.write(applier, plan)
+        self.done(done)
+        return True
+
+    def write(self, applier: Applier, plan: Plan) -> None:
+        """Back up, write and verify."""
         with self.backed_up(applier.backup(plan)):
             applier.write(plan)
             self.warn(applier.verify(plan))
-        self.done(done)
-        return True
 
     @contextmanager
     def backed_up(self, backup: Backup) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.text import counted
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.text import are, counted, listed
 
 from ._completion_values import complete_group
 from ._execution import Change
@@ -101,3 +102,25 @@ def add_acls(change: Change, registry: Registry | None, source: WholeGroup, targ
         change.warn(copied.warnings)
         return replace(plan, acls=copied.lists)
     return plan
+
+
+def error_of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
+    """The error of some of ``count`` groups that are not ``what``, with the exit code of the worst."""
+    worst = _worst(failed)
+    surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
+    message, remedy = describe_many(failed)
+    error = RefusedError(
+        f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {message}", remedy
+    )
+    error.exit_code = worst.exit_code
+    return error
+
+
+def describe_many(failed: Mapping[str, ZkgroupError]) -> tuple[str, Remedy | None]:
+    """The first errors of groups, and the remedy of the worst."""
+    message = listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
+    return message, _worst(failed).remedy
+
+
+def _worst(failed: Mapping[str, ZkgroupError]) -> ZkgroupError:
+    return min(failed.values(), key=lambda error: error.exit_code)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zkgroup.errors import Notice, RefusedError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.text import are, counted, listed
+from zkgroup.errors import Notice, UsageError, ZkgroupError
+from zkgroup.text import counted
 
 from ._context import open_registry
 from ._execution import Change, ChangeOptions, change_of, with_change
-from ._group_changes import open_applier, remove_topics, show_removal
+from ._group_changes import describe_many, error_of_many, open_applier, remove_topics, show_removal
 from ._group_views import PartitionsOption, StoreChoice, StoreOption, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OptionalGroupArgument, OutputOption, option
@@ -155,11 +155,11 @@ def _delete_debris(
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         left = {row.group: expected[row.group] for row in rows if row.barred}
         if expected and not change.options.execute:
-            worst = _worst(expected)
-            message = f"{len(expected)} of {counted(len(doomed) + len(left), 'group')}: {_named(expected)}"
-            change.warn([Notice(f"--execute would leave {message}", worst.remedy)])
+            message, remedy = describe_many(expected)
+            count = counted(len(doomed) + len(left), "group")
+            change.warn([Notice(f"--execute would leave {len(expected)} of {count}: {message}", remedy)])
         if left and not doomed and change.options.execute:
-            raise _of_many(left, len(left), DELETED)
+            raise error_of_many(left, len(left), DELETED)
         commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}
         waits = [change.warn_of_found_commits(group, found) for group, found in commits.items()]
         if not change.is_wanted(len(doomed)):
@@ -220,24 +220,7 @@ def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: 
     failed = {group: error for group, error in outcome.items() if error is not None}
     change.done(f"{counted(len(outcome) - len(failed), 'group')} {what}")
     if failed:
-        raise _of_many(failed, len(outcome), what)
-
-
-def _of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
-    worst = _worst(failed)
-    surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
-    message = f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {_named(failed)}"
-    error = RefusedError(message, worst.remedy)
-    error.exit_code = worst.exit_code
-    return error
-
-
-def _worst(failed: Mapping[str, ZkgroupError]) -> ZkgroupError:
-    return min(failed.values(), key=lambda error: error.exit_code)
-
-
-def _named(failed: Mapping[str, ZkgroupError]) -> str:
-    return listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
+        raise error_of_many(failed, len(outcome), what)
 
 
 def _where(found: WholeGroup) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,19 +11,22 @@ from zkgroup.text import counted
 
 from ._completion_values import complete_cluster
 from ._execution import ChangeOptions, change_of, with_change
-from ._group_changes import open_applier
 from ._group_views import PartitionsOption, keep_everything
-from ._output import SPARE, print_rows
-from ._shared_options import GroupArgument, OutputOption, option
+from ._output import Output
+from ._shared_options import OptionalGroupArgument, OutputOption, option
+from ._spinner import working
+
+if TYPE_CHECKING:
+    from ._migrations import Migrations
 
 OTHER = "To another cluster"
-COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
+MANY = "Many groups"
 
 
 @with_change()
 def migrate_group(
     ctx: typer.Context,
-    group: GroupArgument,
+    group: OptionalGroupArgument = None,
     to: Annotated[
         Literal["kafka", "zookeeper"] | None,
         option("--to", help="The store to which the offsets go. Default with --to-cluster: kafka."),
@@ -57,6 +60,16 @@ def migrate_group(
             panel=OTHER,
         ),
     ] = None,
+    pattern: Annotated[
+        list[str] | None,
+        option(
+            "--pattern",
+            metavar="GLOB",
+            help="Instead of a group: all with offsets whose name matches; repeatable. --confirm takes the pattern.",
+            panel=MANY,
+        ),
+    ] = None,
+    all_groups: Annotated[bool, option("--all", help="All groups with offsets.", panel=MANY)] = False,
     topic: PartitionsOption = None,
     take: Annotated[
         Literal["source", "larger"] | None,
@@ -86,6 +99,9 @@ def migrate_group(
     With --to-cluster the messages around each offset are found in the mirrored topics of another cluster. match says
     how: exact, earlier (so many messages are repeated, none is skipped), or not found, which refuses the group.
 
+    With --pattern or --all a row is shown for each group, the worst first: refused, ready, or done. --execute moves
+    those that are ready, each with a backup of its own, and exits with 5 if others are left. Run it again to continue.
+
     Consumers that must not stop move by themselves: give each member offsets.storage=kafka and
     dual.commit.enabled=true, one after the other, until --verify finds both stores the same; then
     dual.commit.enabled=false, again one after the other.
@@ -94,39 +110,63 @@ def migrate_group(
     zkgroup migrate-group billing --to kafka
     zkgroup migrate-group billing --to kafka --execute
     zkgroup migrate-group billing --to kafka --verify
-    zkgroup migrate-group billing --to-cluster new --topic-map orders=old.orders
+    zkgroup migrate-group billing --to-cluster new --execute
+    zkgroup migrate-group --all --to-cluster new
     """
-    if (topic_map or not_found) and to_cluster is None:
+    _check_options(
+        group, pattern, to, to_cluster, aside=bool(topic_map or not_found), all_groups=all_groups, scoped=bool(topic)
+    )
+    if verify and (options.execute or take is not None or options.backup is not None):
+        raise UsageError("--verify only compares", "leave out --execute, --prefer and --backup")
+    patterns = ["*"] if all_groups else pattern or []
+    if patterns and options.backup is not None:
+        raise UsageError("each group has a backup of its own", "leave out --backup")
+    change = change_of(ctx, group or ",".join(patterns), options)
+    keep_everything()
+    from zkgroup.groups.partition_scope import parse_scope
+
+    from ._many_migrations import migrate_many
+    from ._migrations import MigrationOptions, open_migrations
+
+    scope = parse_scope(topic) if topic else None
+    wanted = MigrationOptions(to or "kafka", scope, take, not_found is not None)
+    with open_migrations(change, wanted, [group] if group else [], to_cluster, topic_map or []) as migrations:
+        if group is None:
+            migrate_many(migrations, patterns, output, verify=verify)
+        else:
+            _migrate_one(migrations, group, output, verify=verify)
+
+
+def _check_options(
+    group: str | None, pattern: list[str] | None, to: str | None, to_cluster: str | None, *, aside: bool,
+    all_groups: bool, scoped: bool,
+) -> None:  # fmt: skip
+    if sum((group is not None, bool(pattern), all_groups)) != 1:
+        raise UsageError("no group is given, or more than one choice", "give a group, or --pattern, or --all")
+    if scoped and group is None:
+        raise UsageError("--topic is about one group", "leave it out, or name the group")
+    if aside and to_cluster is None:
         raise UsageError("--topic-map and --not-found are about --to-cluster", "leave them out, or name a cluster")
     if to is None and to_cluster is None:
         raise UsageError("no place is given", "give --to kafka, --to zookeeper or --to-cluster PROFILE")
-    if verify and (options.execute or take is not None or options.backup is not None):
-        raise UsageError("--verify only compares", "leave out --execute, --prefer and --backup")
-    change = change_of(ctx, group, options)
-    keep_everything()
-    from zkgroup.groups.changes.migration import describe_retention, plan_migration
-    from zkgroup.groups.group_model import STORE_NAMES
-    from zkgroup.groups.partition_scope import parse_scope
 
-    scope = parse_scope(topic) if topic else None
-    if to_cluster is not None or to is None:
-        from ._cluster_migration import migrate_to_cluster
 
-        migrate_to_cluster(
-            change, group, to_cluster or "", to or "kafka", topic_map or [], scope, take, output, verify=verify,
-            to_earliest=not_found is not None,
-        )  # fmt: skip
+def _migrate_one(migrations: Migrations, group: str, output: Output, *, verify: bool) -> None:
+    with working(migrations.change.ctx, f"reading group {group}"):
+        migration = migrations.plan(group)
+    migrations.show(migration, output)
+    change, applier, plan = migrations.change, migrations.applier, migration.plan
+    change.warn(migration.warnings)
+    if verify:
+        migration.check_same()
         return
-    with open_applier(change.settings, [group], "zookeeper") as (applier, _):
-        migration = plan_migration(applier, group, to, scope, take)
-        print_rows(migration.rows, COLUMNS, output, spare=SPARE)
-        change.warn(migration.warnings)
-        if verify:
-            migration.check_same()
-            return
-        if not migration.plan.is_empty:
-            change.examine(applier, migration.plan)
-        moved = counted(migration.plan.changes, "offset")
-        done = f"{moved} of group {group} moved to {STORE_NAMES[to]} and verified"
-        if change.carry_out(applier, migration.plan, done) and to == "kafka":
-            change.warn([describe_retention(applier.brokers(), applier.timeout)])
+    with migrations.named():
+        if not plan.is_empty or plan.refusals:
+            with change.refusing():
+                migrations.check_origin()
+            change.examine(applier, plan)
+        if change.options.execute and not plan.is_empty:
+            migrations.wait_for_commits(group)
+        moved = counted(plan.changes, "offset")
+        if change.carry_out(applier, plan, f"{moved} of group {group} moved to {migrations.place} and verified"):
+            migrations.warn_of_retention()

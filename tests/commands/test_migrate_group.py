@@ -163,3 +163,19 @@ def test_options_that_contradict_each_other(migrate: Migrate) -> None:
     assert migrate("g", "--verify", "--execute").returncode == 2
     assert migrate("g", "--verify", "--prefer", "larger").returncode == 2
     assert run("migrate-group", "g", "-z", migrate.connect).returncode == 2
+
+
+def test_many_groups_go_to_kafka(migrate: Migrate, groups: Groups, topic: str, unique: Unique) -> None:
+    """Those that a pattern matches and that have offsets in ZooKeeper, each by itself; one that is refused stays."""
+    stem = unique("many")
+    idle = groups.make({}, {}, {(topic, 0): 4}, name=f"{stem}-idle")
+    busy = groups.make({"@_busy": static({topic: 1})}, {}, {(topic, 0): 5}, name=f"{stem}-busy")
+    groups.make({}, {}, {}, name=f"{stem}-empty")
+    result = run("migrate-group", "--pattern", f"{stem}-*", "--to", "kafka", "--execute", "-z", migrate.connect)
+    assert [line.split()[:2] for line in result.stdout.splitlines()[1:]] == [[busy, "refused"], [idle, "ready"]]
+    assert (result.returncode, f"1 of 2 groups is not moved: {busy}: group {busy} is active" in result.stderr) == (
+        5,
+        True,
+    )
+    assert f"1 group without offsets left out: {stem}-empty" in result.stderr
+    assert (migrate.in_kafka(idle, topic), migrate.in_kafka(busy, topic)) == ([4, None, None], [None] * 3)

@@ -58,10 +58,10 @@ class Departure:
     def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> CompletedProcess[str]:
         return run(*arguments, env={"ZKGROUP_CONFIG": str(self.config), **(env or {})})
 
-    def group(self, offsets: Mapping[int, int] = COMMITTED) -> str:
+    def group(self, offsets: Mapping[int, int] = COMMITTED, name: str | None = None) -> str:
         """A group in the source's ZooKeeper."""
         with groups_on(self.source.registry, fresh_name) as groups:
-            return groups.make({}, {}, {(self.topic, n): offset for n, offset in offsets.items()})
+            return groups.make({}, {}, {(self.topic, n): offset for n, offset in offsets.items()}, name=name)
 
     def committed(self, group: str) -> list[int | None]:
         """The offsets in Kafka at the target."""
@@ -209,6 +209,41 @@ def test_what_cannot_be_translated_is_one_line(
     result = leave.run("-c", "old", "migrate-group", leave.group(), *options(leave))
     assert (result.returncode, result.stderr.count("\n")) == (code, 1), result.stderr
     assert message in result.stderr
+
+
+def test_many_groups(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
+    """One row a group, the worst first. --execute moves those that can be moved, and exits with 5 for the others; run
+    again it moves the rest, and --verify is content."""
+    leave = Departure(oldest, newest, tmp_path)
+    leave.mirror(7)
+    stem = fresh_name("many")
+    ready, lagging = leave.group({0: 4}, f"{stem}-a"), leave.group({1: 10}, f"{stem}-b")
+    named = ["--topic-map", f"{leave.topic}={leave.copy}", "--to-cluster", "new", "--pattern", f"{stem}-*"]
+
+    def many(*options: str) -> CompletedProcess[str]:
+        return leave.run("-c", "old", "migrate-group", *named, *options)
+
+    def states(*options: str) -> list[tuple[str, str]]:
+        shown = many("--output", "json", *options)
+        return [(row["group"], row["state"]) for row in json.loads(shown.stdout)]
+
+    with groups_on(oldest.registry, fresh_name) as groups:
+        busy = groups.make({"@_busy": static({leave.topic: 1})}, {}, {(leave.topic, 2): 3}, name=f"{stem}-c")
+        assert states() == [(lagging, "refused"), (busy, "refused"), (ready, "ready")]
+        result = many("--execute")
+        assert (result.returncode, "1 group moved to cluster new and verified" in result.stderr) == (5, True)
+        assert f"2 of 3 groups are not moved: {lagging}: " in result.stderr
+        assert f"{busy}: at the source: group {busy} is active" in result.stderr
+    assert leave.committed(ready) == [5, None, None]
+    mirror(oldest, newest, leave.topic, leave.copy, 7, partitions=3)
+    assert states("--verify") == [(lagging, "differs"), (busy, "differs"), (ready, "done")]
+    assert states() == [(lagging, "ready"), (busy, "ready"), (ready, "done")]
+    assert many("--execute").returncode == 0
+    assert (leave.committed(lagging), leave.committed(busy)) == ([None, 11, None], [None, None, 4])
+    result = many("--verify")
+    assert (result.returncode, "3 groups compared" in result.stderr) == (0, True)
+    result = many("--execute")
+    assert (result.returncode, "nothing to do" in result.stderr) == (0, True)
 
 
 def test_the_guide(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:

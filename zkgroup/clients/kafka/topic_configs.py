@@ -44,15 +44,25 @@ def _topic_configs(
 def offsets_retention(settings: KafkaSettings, timeout: float) -> int | None:
     """The brokers' shortest ``offsets.retention.minutes``; None where it cannot be read, as above. Raises
     ``UnreachableError``."""
+    values = _broker_configs(settings, "offsets.retention.minutes", timeout)
+    return min((int(minutes) for minutes in values.values() if minutes.isdecimal()), default=None)
+
+
+def has_no_zookeeper(settings: KafkaSettings, timeout: float) -> bool:
+    """Whether the brokers run in KRaft mode; False where they do not say, as above. Raises ``UnreachableError``."""
+    roles = _broker_configs(settings, "process.roles", timeout)
+    return bool(roles) and all(roles.values())
+
+
+def _broker_configs(settings: KafkaSettings, setting: str, timeout: float) -> dict[str, str]:
+    """A config of each broker that can be read. Raises ``UnreachableError``."""
     if settings.legacy_release is not None:
-        return None
+        return {}
     deadline = time.monotonic() + timeout
     admin = admin_client(settings, timeout)
     brokers = admin.list_topics(timeout=max(0.1, deadline - time.monotonic())).brokers
     resources = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
-    values = _describe(admin, resources, ["offsets.retention.minutes"], deadline)
-    minutes = [text for its in values.values() for text in its.values()]
-    return min((int(text) for text in minutes if text.isdecimal()), default=None)
+    return _describe(admin, resources, setting, deadline)
 
 
 def _describe(

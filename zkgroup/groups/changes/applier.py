@@ -72,6 +72,14 @@ class Applier:
         """Which cluster it is."""
         return backups.cluster_of(self.registry, self.brokers, self.timeout)
 
+    def has_unnamed_zookeeper(self) -> bool:
+        """Whether ZooKeeper was not named, and the cluster may have one: brokers in KRaft mode have none."""
+        if self.registry is not None:
+            return False
+        from zkgroup.clients.kafka.topic_configs import has_no_zookeeper
+
+        return not has_no_zookeeper(self.brokers(), self.timeout)
+
     def coordinators(self) -> Coordinators:
         """The coordinators of groups in Kafka, asked through a client of their own."""
         from zkgroup.clients.kafka.group_coordinator import Coordinators

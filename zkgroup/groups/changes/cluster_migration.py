@@ -49,12 +49,23 @@ class SourceOffsets:
 @dataclass(frozen=True, slots=True)
 class ClusterMigration:
     """What a migration would do. ``partitions``: source → target; ``positions`` and ``offsets`` by partition of the
-    source; ``plan``: of the group at the target."""
+    source; ``warnings``: of the source; ``plan``: of the group at the target."""
 
     partitions: Mapping[TopicPartition, TopicPartition]
     offsets: Mapping[TopicPartition, int]
     positions: Mapping[TopicPartition, Position]
+    warnings: tuple[str, ...]
     plan: Plan
+
+    @property
+    def repeated(self) -> int:
+        """How many messages are consumed twice, at most."""
+        return sum(one.repeated for one in self.positions.values())
+
+    @property
+    def missing(self) -> int:
+        """How many partitions were not found at the target."""
+        return sum(one.offset is None for one in self.positions.values())
 
     @property
     def rows(self) -> list[dict[str, object]]:
@@ -219,7 +230,7 @@ def plan_cluster_migration(
         source=Source(group, None, check=check),
         refusals=tuple(_refusals(missing, positions, ahead if take is None else ())),
     )
-    return ClusterMigration(partitions, source.offsets, positions, plan)
+    return ClusterMigration(partitions, source.offsets, positions, source.warnings, plan)
 
 
 def _is_ahead(row: OffsetChange) -> bool:

@@ -39,6 +39,8 @@ class Migration:
     warnings: tuple[str, ...]
     plan: Plan
 
+    repeated = missing = None  # the offsets mean the same messages in both stores
+
     @property
     def rows(self) -> list[dict[str, object]]:
         """The plan's rows, each with its offset in the store it comes from, and with its log."""

@@ -1,0 +1,121 @@
+"""``migrate-group`` for many groups: one plan for all, the worst first; each group is moved by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from zkgroup.errors import Notice, VerificationError, ZkgroupError
+from zkgroup.text import counted
+
+from ._execution import KAFKA_WINDOW
+from ._group_changes import describe_many, error_of_many
+from ._migrations import Migrations
+from ._output import SPARE, Output, print_rows
+from ._spinner import working
+
+if TYPE_CHECKING:
+    from zkgroup.groups.changes.cluster_migration import ClusterMigration
+    from zkgroup.groups.changes.migration import Migration
+
+COLUMNS = ("group", "state", "partitions", "changes", "repeated", "not_found", "note")
+State = Literal["refused", "differs", "ready", "done"]
+_ORDER: Final[Sequence[State]] = ("refused", "differs", "ready", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMigration:
+    """A group, and why it is not moved."""
+
+    group: str
+    migration: Migration | ClusterMigration | None = None
+    error: ZkgroupError | None = None
+
+    @property
+    def state(self) -> State:
+        """``done``: there is nothing to move."""
+        if self.error is not None:
+            return "differs" if isinstance(self.error, VerificationError) else "refused"
+        return "done" if self.migration is None or self.migration.plan.is_empty else "ready"
+
+    @property
+    def row(self) -> dict[str, object]:
+        """How many partitions change, how many messages repeat at most, and how many partitions were not found."""
+        migration = self.migration
+        return {
+            "group": self.group,
+            "state": self.state,
+            "partitions": None if migration is None else len(migration.rows),
+            "changes": None if migration is None else migration.plan.changes,
+            "repeated": None if migration is None else migration.repeated,
+            "not_found": None if migration is None else migration.missing,
+            "note": None if self.error is None else self.error.message,
+        }
+
+
+def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output, *, verify: bool) -> None:
+    """Plan all groups that a pattern matches, and move those that can be moved; or compare all."""
+    change = migrations.change
+    with working(change.ctx, "planning all groups"):
+        warned: list[str] = []
+        names = migrations.names(patterns, warned.extend)
+        planned = sorted(
+            (_plan(migrations, name, verify=verify) for name in names),
+            key=lambda one: (_ORDER.index(one.state), one.group),
+        )
+    print_rows([one.row for one in planned], COLUMNS, output, spare=SPARE)
+    change.warn(warned)
+    left = {one.group: one.error for one in planned if one.error is not None}
+    if verify:
+        if left:
+            raise error_of_many(left, len(planned), "the same at both ends")
+        change.done(f"{counted(len(planned), 'group')} compared: the same at both ends")
+        return
+    ready = [one for one in planned if one.state == "ready"]
+    if left and not change.options.execute:
+        message, remedy = describe_many(left)
+        change.warn(
+            [Notice(f"--execute would leave {len(left)} of {counted(len(planned), 'group')}: {message}", remedy)]
+        )
+    if any(one.migration is not None and one.migration.plan.changes_kafka for one in ready):
+        change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
+    moved = 0
+    if ready and change.is_wanted(len(ready)):
+        for one in ready:
+            try:
+                _move(migrations, one)
+                moved += 1
+            except ZkgroupError as error:
+                left[one.group] = error
+        change.done(f"{counted(moved, 'group')} moved to {migrations.place} and verified")
+        migrations.warn_of_retention()
+    if left and change.options.execute:
+        raise error_of_many(left, len(planned), "moved")
+    if not ready:
+        change.is_wanted(0)
+
+
+def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigration:
+    """The migration of a group; with the first reason why it may not be done now, or, to ``verify``, with the
+    difference."""
+    migration = None
+    try:
+        migration = migrations.plan(group)
+        if verify:
+            migration.check_same()
+        elif not migration.plan.is_empty or migration.plan.refusals:
+            with migrations.named():
+                migrations.check(migration.plan)
+    except ZkgroupError as error:
+        return PlannedMigration(group, migration, error)
+    return PlannedMigration(group, migration)
+
+
+def _move(migrations: Migrations, planned: PlannedMigration) -> None:
+    assert planned.migration is not None, "it is ready"
+    with migrations.named():
+        change, registry = migrations.change, migrations.applier.registry
+        migrations.wait_for_commits(planned.group)
+        change.wait_for_commits(registry, [planned.group], change.warn_of_commits(registry, planned.group))
+        change.write(migrations.applier, planned.migration.plan)

@@ -1,0 +1,259 @@
+"""Migrations of ``migrate-group``: within a cluster, or to another, each with its own settings and commands."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from zkgroup.errors import NotFoundError, Remedy, UsageError, ZkgroupError
+from zkgroup.text import counted, listed
+
+from ._context import cluster_connection
+from ._execution import Change
+from ._global_options import GlobalOptions
+from ._group_changes import open_applier
+from ._output import SPARE, Output, is_table, print_rows
+from ._rendering import render
+
+if TYPE_CHECKING:
+    from zkgroup.groups.changes.applier import Applier
+    from zkgroup.groups.changes.cluster_migration import ClusterMigration
+    from zkgroup.groups.changes.migration import Migration, Take
+    from zkgroup.groups.changes.plan import Plan
+    from zkgroup.groups.group_model import GroupSnapshot, OffsetStore
+    from zkgroup.groups.partition_scope import Scope
+
+COLUMNS = ("topic", "partition", "source", "current", "target", "change", "log_start", "log_end", "note")
+TO_CLUSTER_COLUMNS = (
+    "topic", "partition", "source", "to_topic", "match", "repeated", "current", "target", "change", "log_start",
+    "log_end", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationOptions:
+    """The options of a migration."""
+
+    to: OffsetStore
+    scope: Scope | None = None
+    take: Take | None = None
+    to_earliest: bool = False
+
+
+class Migrations(ABC):
+    """Plans and shows migrations. ``change`` and ``applier``: of the cluster that is changed; ``origin``: of the one
+    that offsets come from."""
+
+    def __init__(self, change: Change, applier: Applier, origin: Applier, options: MigrationOptions) -> None:
+        self.change = change
+        self.applier = applier
+        self.origin = origin
+        self.options = options
+
+    @abstractmethod
+    def plan(self, group: str) -> Migration | ClusterMigration:
+        """The migration of a group. Raises ``ZkgroupError``."""
+
+    @abstractmethod
+    def show(self, migration: Any, output: Output) -> None:
+        """Print its rows."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where the offsets go, for messages."""
+
+    @abstractmethod
+    def has_offsets(self, snapshot: GroupSnapshot) -> bool:
+        """Whether a group has offsets where they come from."""
+
+    def named(self) -> AbstractContextManager[None]:
+        """Errors of the changed cluster are raised in here."""
+        return nullcontext()
+
+    def check_origin(self) -> None:
+        """Raise ``RefusedError`` where members of another origin are not visible."""
+        return
+
+    def check(self, plan: Plan) -> None:
+        """Raise ``RefusedError`` where the plan may not be carried out now."""
+        for refusal in plan.refusals:
+            raise refusal
+        self.applier.check(plan)
+        if plan.changes_kafka:
+            self.change.require_vouched(self.applier)
+        self.check_origin()
+
+    def wait_for_commits(self, group: str) -> None:
+        """Raise ``RefusedError`` where a consumer commits at another origin that is registered nowhere."""
+        return
+
+    def warn_of_retention(self) -> None:
+        """Print how long Kafka keeps what was written."""
+        from zkgroup.groups.changes.migration import describe_retention
+
+        if self.options.to == "kafka":
+            self.change.warn([describe_retention(self.applier.brokers(), self.applier.timeout)])
+
+    def names(self, patterns: Sequence[str], warn: Callable[[list[str]], object]) -> list[str]:
+        """The groups with offsets that any pattern matches. Raises ``NotFoundError`` where there is none."""
+        from zkgroup.groups.changes.inactive_groups import matching
+        from zkgroup.groups.snapshot.group_reader import read_groups
+
+        warned: list[str] = []
+        found = read_groups(self.origin.registry, kafka=self.origin.brokers, timeout=self.origin.timeout, warned=warned)
+        warn(warned)
+        there = {one.group: one for one in found}
+        names = matching(there, patterns)
+        kept = [name for name in names if self.has_offsets(there[name])]
+        if not kept:
+            raise NotFoundError(
+                f"no group with offsets matches {' or '.join(patterns)}",
+                Remedy("see which groups there are", ("list-groups",)),
+            )
+        if others := [name for name in names if name not in kept]:
+            warn([f"{counted(len(others), 'group')} without offsets left out: {listed(others)}"])
+        return kept
+
+
+class StoreMigrations(Migrations):
+    """Within a cluster, from one store to the other."""
+
+    def plan(self, group: str) -> Migration:
+        from zkgroup.groups.changes.migration import plan_migration
+
+        return plan_migration(self.applier, group, self.options.to, self.options.scope, self.options.take)
+
+    def show(self, migration: Migration, output: Output) -> None:
+        print_rows(migration.rows, COLUMNS, output, spare=SPARE)
+
+    @property
+    def place(self) -> str:
+        from zkgroup.groups.group_model import STORE_NAMES
+
+        return STORE_NAMES[self.options.to]
+
+    def has_offsets(self, snapshot: GroupSnapshot) -> bool:
+        return bool(snapshot.offset_topics["kafka" if self.options.to == "zookeeper" else "zookeeper"])
+
+
+class ClusterMigrations(Migrations):
+    """To another cluster. ``here``: the change as the command line says, of the cluster that offsets come from."""
+
+    def __init__(
+        self,
+        change: Change,
+        applier: Applier,
+        origin: Applier,
+        options: MigrationOptions,
+        here: Change,
+        topics: Mapping[str, str],
+    ) -> None:
+        super().__init__(change, applier, origin, options)
+        self._here = here
+        self._topics = topics
+
+    @property
+    def place(self) -> str:
+        return f"cluster {self.change.settings.cluster}"
+
+    def plan(self, group: str) -> ClusterMigration:
+        from zkgroup.groups.changes.cluster_migration import (
+            check_source,
+            plan_cluster_migration,
+            read_source_offsets,
+            translate,
+        )
+
+        found = read_source_offsets(self.origin, group, self.options.scope)
+        partitions, positions = translate(self.origin, self.applier, found.offsets, self._topics)
+
+        def check() -> None:
+            with _named(self._here.ctx, "at the source"):
+                check_source(self.origin, found)
+
+        with self.named():
+            return plan_cluster_migration(
+                self.applier,
+                found,
+                partitions,
+                positions,
+                self.options.to,
+                check,
+                take=self.options.take,
+                to_earliest=self.options.to_earliest,
+            )
+
+    def show(self, migration: ClusterMigration, output: Output) -> None:
+        """A table has the repeated messages in the column of the match."""
+        rows: list[dict[str, Any]] = migration.rows
+        if not is_table(output):
+            print_rows(rows, TO_CLUSTER_COLUMNS, output)
+            return
+        for row in rows:
+            if row["repeated"]:
+                row["match"] = f"{row['match']} (+{row['repeated']} repeated)"
+        columns = [name for name in TO_CLUSTER_COLUMNS if name != "repeated"]
+        print_rows(rows, columns, output, spare=("to_topic", *SPARE))
+
+    def has_offsets(self, snapshot: GroupSnapshot) -> bool:
+        return any(snapshot.offset_topics.values())
+
+    def named(self) -> AbstractContextManager[None]:
+        return _named(self.change.ctx, self.place)
+
+    def check_origin(self) -> None:
+        self._here.require_vouched(self.origin)
+
+    def wait_for_commits(self, group: str) -> None:
+        wait = self._here.warn_of_commits(self.origin.registry, group)
+        self._here.wait_for_commits(self.origin.registry, [group], wait)
+
+
+@contextmanager
+def open_migrations(
+    change: Change, options: MigrationOptions, groups: Sequence[str], profile: str | None, topics: Sequence[str]
+) -> Iterator[Migrations]:
+    """The clusters of migrations of these groups. ``profile``: of the other cluster; ``topics``: those that have
+    another name there."""
+    if profile is None:
+        with open_applier(change.settings, groups, "zookeeper") as (applier, _):
+            yield StoreMigrations(change, applier, applier, options)
+        return
+    from zkgroup.groups.changes.cluster_migration import parse_topic_map
+
+    mapped = parse_topic_map(topics)
+    settings = cluster_connection(change.ctx, profile)
+    there = replace(change, ctx=_context_of(change.ctx, profile), settings=settings)
+    with ExitStack() as stack:
+        origin, _ = stack.enter_context(open_applier(change.settings, groups, None))
+        with _named(there.ctx, f"cluster {profile}"):
+            applier, _ = stack.enter_context(open_applier(settings, groups, options.to))
+        if origin.cluster().is_same(applier.cluster()):
+            raise UsageError(f"cluster {profile} is the one that the group is in", "name another with --to-cluster")
+        yield ClusterMigrations(there, applier, origin, options, change, mapped)
+
+
+def _context_of(ctx: typer.Context, profile: str) -> typer.Context:
+    """A context whose commands name the profile alone."""
+    given = ctx.ensure_object(GlobalOptions)
+    options = GlobalOptions({"cluster": [profile]}, given.verbosity, given.quiet)
+    return typer.Context(ctx.command, info_name=ctx.info_name, obj=options)
+
+
+@contextmanager
+def _named(ctx: typer.Context, where: str) -> Iterator[None]:
+    """Errors in here say in which cluster they are, and their commands name it."""
+    try:
+        yield
+    except ZkgroupError as error:
+        if vars(error).setdefault("cluster", where) == where and not error.message.startswith(where):
+            error.message = f"{where}: {error.message}"
+            if error.remedy is not None:
+                error.remedy = Remedy(render(error.remedy, ctx.ensure_object(GlobalOptions)))
+        raise
