@@ -87,7 +87,8 @@ def _sandbox(name: str) -> tuple[str, Path | None]:
     found = sandbox_state.find(name) if name else sandbox_state.find()
     if found is None:
         raise sandbox_state.not_running(name or "default")
-    return found.connect, Path(found.secure, "profile.toml") if found.secure else None
+    place = found.secure if found.connect else found.folder  # in KRaft mode a profile names the brokers
+    return found.connect, Path(place, "profile.toml") if place else None
 
 
 def _ask() -> Callable[[str], str] | None:

@@ -120,7 +120,8 @@ def start(
         sandbox.start()
     print_rows(process_rows(sandbox.state), COLUMNS, output)
     called = "" if name == "default" else f":{name}"
-    done(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': ZooKeeper {sandbox.connect}")
+    place = f"ZooKeeper {sandbox.connect}" if sandbox.connect else f"brokers {sandbox.bootstrap}, without ZooKeeper"
+    done(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': {place}")
     if sandbox.security is not None:
         done(ctx, f"its profile, next to all files that it needs: {sandbox.security.profile}")
 
@@ -227,6 +228,7 @@ def fill(
     zkgroup sandbox fill orders --partitions 6 --messages 10000 --size 100
     """
     with nothing_begun():
+        from zkgroup.clients.kafka.client import KafkaSettings
         from zkgroup.clients.zookeeper.registry import Registry
         from zkgroup.protocol.names import validate_topic
         from zkgroup.sandbox.lifecycle import running
@@ -240,6 +242,8 @@ def fill(
         def work() -> dict[TopicPartition, LogRange]:
             state = running(name)
             security = Security(Path(state.secure)) if state.secure else None
+            if not state.connect:
+                return fill_topic(KafkaSettings(state.bootstrap), topic, count, partitions=partitions, size=size)
             with Registry(registry_settings(state.connect, security)) as registry:
                 return fill_topic(registry, topic, count, partitions=partitions, size=size)
 
@@ -311,6 +315,11 @@ def member(
     if id is not None:
         load_consumer_config([Property("consumer.id", id, "--id")])
     state = running(name)
+    if not state.connect:
+        raise UsageError(
+            f"sandbox {name} has no ZooKeeper, which the Scala consumer needs",
+            Remedy("start a member in Kafka", ("consume", "TOPIC", "--group", group, "--coordinator", "kafka")),
+        )
     security = Security(Path(state.secure)) if state.secure else None
     options = MemberOptions(
         connect=state.connect,

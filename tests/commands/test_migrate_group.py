@@ -173,7 +173,7 @@ def test_many_groups_go_to_kafka(migrate: Migrate, groups: Groups, topic: str, u
     groups.make({}, {}, {}, name=f"{stem}-empty")
     result = run("migrate-group", "--pattern", f"{stem}-*", "--to", "kafka", "--execute", "-z", migrate.connect)
     assert [line.split()[:2] for line in result.stdout.splitlines()[1:]] == [[busy, "refused"], [idle, "ready"]]
-    assert (result.returncode, f"1 of 2 groups is not moved: {busy}: group {busy} is active" in result.stderr) == (
+    assert (result.returncode, f"1 of 2 groups are not moved: {busy}: group {busy} is active" in result.stderr) == (
         5,
         True,
     )

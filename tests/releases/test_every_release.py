@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.kafka_releases import RELEASES
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import Record, create_topic, create_topic_at_brokers, produce
 
 ALWAYS = ("0.8.2.2", "3.9.1")
 PARTITIONS = 4
@@ -34,17 +34,22 @@ LONG_AGO, HOUR = 1_600_000_000_000, 3_600_000
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker of one release: what zkgroup is reported is where its ZooKeeper is."""
+    """A broker of one release. zkgroup gets the address of its ZooKeeper; in KRaft mode, without ``registry``, that of
+    the broker."""
 
     release: str
     connect: str
-    registry: Registry
+    registry: Registry | None
     kafka: KafkaSettings
     folder: Path
 
+    @property
+    def place(self) -> tuple[str, str]:
+        return ("--bootstrap-server", self.kafka.bootstrap) if self.registry is None else ("-z", self.connect)
+
     def zkgroup(self, *arguments: str) -> str:
         """Run zkgroup, which must succeed; what it prints."""
-        ended = run("-z", self.connect, *arguments)
+        ended = run(*self.place, *arguments)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
@@ -55,7 +60,10 @@ class Broker:
     def topic(self, messages: int) -> str:
         """A topic with messages, dealt out to its partitions, one a minute."""
         name = fresh_name("topic")
-        create_topic(self.registry, name, PARTITIONS)
+        if self.registry is None:
+            create_topic_at_brokers(self.kafka, name, PARTITIONS)
+        else:
+            create_topic(self.registry, name, PARTITIONS)
         self.fill(name, messages)
         return name
 
@@ -85,6 +93,10 @@ class Broker:
 def broker(request: pytest.FixtureRequest, zookeeper: Sandbox) -> Iterator[Broker]:
     """A broker of the release, for all tests of this file."""
     release = request.param
+    if RELEASES[release].kraft:
+        with Sandbox(fresh_name("release"), kafka=release) as sandbox:
+            yield Broker(release, "", None, KafkaSettings(sandbox.bootstrap))
+        return
     with (
         Sandbox(fresh_name("release"), kafka=release, zookeeper=zookeeper.address, chroot=f"/r{release}") as sandbox,
         sandbox.registry(30.0) as registry,
@@ -96,6 +108,8 @@ def broker(request: pytest.FixtureRequest, zookeeper: Sandbox) -> Iterator[Broke
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
 def test_consuming(broker: Broker, storage: str) -> None:
     """A member reads every message once, and the next one of its group what is new; offsets are where they belong."""
+    if broker.registry is None:
+        pytest.skip("a member in ZooKeeper")
     topic, group = broker.topic(60), fresh_name("group")
     options = ["--from-beginning", "-X", f"offsets.storage={storage}", "-X", "dual.commit.enabled=false", "-e"]
     first = broker.zkgroup("consume", topic, "--group", group, *options).splitlines()
@@ -113,7 +127,7 @@ def test_joining_in_kafka(broker: Broker) -> None:
     topic, group = broker.topic(60), fresh_name("group")
     command = ["consume", topic, "--group", group, "--coordinator", "kafka", "--from-beginning"]
     if broker.release.startswith("0.8"):
-        refused = run("-z", broker.connect, *command)
+        refused = run(*broker.place, *command)
         assert (refused.returncode, refused.stderr.count("\n")) == (5, 1)
         assert "brokers of 0.8 keep offsets of groups and no members" in refused.stderr
         return
@@ -127,6 +141,8 @@ def test_joining_in_kafka(broker: Broker) -> None:
 def test_reading_and_resetting(broker: Broker, store: str) -> None:
     """Ends and lag are reported; offsets go to the ends of the logs, and to a time: to the message, where the release
     keeps times, to the beginning of its segment where not. What was done can be undone."""
+    if broker.registry is None and store == "zookeeper":
+        pytest.skip("there is no ZooKeeper")
     topic, group = broker.topic(40), fresh_name("group")
     broker.zkgroup("reset-offsets", group, "--topic", topic, "--to-earliest", "--store", store, "--execute")
     inspected = broker.rows("inspect-group", group, "--store", store)
@@ -158,6 +174,8 @@ def test_reading_and_resetting(broker: Broker, store: str) -> None:
 
 def test_exporting(broker: Broker, tmp_path: Path) -> None:
     """Two exports have every message once, with its key, and move the group on."""
+    if broker.registry is None:
+        pytest.skip("exports keep their state in ZooKeeper")
     topic, group = broker.topic(40), fresh_name("group")
     for count in (40, 60):
         wish = ExportRequest(group, topics=(topic,), root=tmp_path, begin="earliest")

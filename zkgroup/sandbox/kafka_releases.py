@@ -36,7 +36,7 @@ class Release:
 
     ``member``: whether its jars have the consumer that keeps its group in ZooKeeper (Kafka 2.0 dropped it).
     ``listeners`` is false where the broker still wants ``host.name`` and ``port``; ``tells_brokers`` where its metadata
-    names no brokers before there are topics.
+    names no brokers before there are topics. ``kraft``: there is no ZooKeeper; the broker keeps the metadata.
     """
 
     version: str
@@ -45,6 +45,7 @@ class Release:
     member: bool
     listeners: bool
     tells_brokers: bool = True
+    kraft: bool = False
 
     @property
     def artifact(self) -> str:
@@ -57,6 +58,7 @@ _JAXB = ("javax.xml.bind", "jaxb-api", "2.3.1")
 # Kafka names a logging facade and leaves the logger to its distribution: without one a broker dies silently.
 _LOG4J = ("org.slf4j", "slf4j-log4j12", "1.7.30")
 _RELOAD4J = ("org.slf4j", "slf4j-reload4j", "1.7.36")
+_LOG4J2 = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
 
 RELEASES: dict[str, Release] = {
     release.version: release
@@ -69,6 +71,7 @@ RELEASES: dict[str, Release] = {
         Release("1.1.1", "2.12", (_LOG4J,), member=True, listeners=True),
         Release("2.8.2", "2.13", (_LOG4J,), member=False, listeners=True),
         Release("3.9.1", "2.13", (_RELOAD4J,), member=False, listeners=True),
+        Release("4.1.0", "2.13", (_LOG4J2,), member=False, listeners=True, kraft=True),
     )
 }
 

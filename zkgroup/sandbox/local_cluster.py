@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import shutil
+import subprocess
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from zkgroup.child_environment import childs_environment
 from zkgroup.child_watchdog import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import parse_chroot
@@ -28,9 +32,12 @@ from zkgroup.sandbox.sandbox_security import LISTENERS, Security, check_release,
 from zkgroup.sandbox.sandbox_state import SandboxState, ServerState, lock_file, locked, read_state, write_state
 from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
 from zkgroup.sandbox.server_probe import HOST, free_port, known_brokers, zookeeper_data
-from zkgroup.sandbox.server_process import Server
+from zkgroup.sandbox.server_process import Server, telling_line
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
+
+#: The profile of brokers in KRaft mode, in the sandbox's folder.
+PROFILE_FILE = "profile.toml"
 
 #: ZooKeeper keeps itself here: ``config`` is a node that only it may change, and that brokers need to make.
 ZOOKEEPERS_OWN = "/zookeeper"
@@ -77,6 +84,11 @@ class Sandbox:
             check_release(self.release)
             if zookeeper is not None:
                 raise UsageError("a secured sandbox has a ZooKeeper of its own", "name none")
+        if self.release.kraft and (brokers != 1 or chroot or secure or zookeeper is not None or zookeeper_port):
+            raise UsageError(
+                f"Kafka {kafka} has no ZooKeeper: its sandbox is one broker, without TLS and users",
+                "leave the options out that are about ZooKeeper, security and more brokers",
+            )
         self.chroot = parse_chroot(chroot, f"sandbox {name}")
         if f"{self.chroot}/".startswith(f"{ZOOKEEPERS_OWN}/"):
             raise UsageError(
@@ -120,8 +132,8 @@ class Sandbox:
 
     @property
     def connect(self) -> str:
-        """The ZooKeeper connect string, with the chroot."""
-        return self.address + self.chroot
+        """The ZooKeeper connect string, with the chroot; empty in KRaft mode."""
+        return "" if self.release.kraft else self.address + self.chroot
 
     @property
     def bootstrap(self) -> str:
@@ -165,7 +177,10 @@ class Sandbox:
         return self._guard if self.owned else None
 
     def registry(self, timeout: float = 10.0) -> Registry:
-        """A registry on the sandbox's ZooKeeper, to be used as a context manager."""
+        """A registry on the sandbox's ZooKeeper, to be used as a context manager. Raises ``UsageError`` in KRaft
+        mode."""
+        if self.release.kraft:
+            raise UsageError(f"sandbox {self.name} has no ZooKeeper", "use its brokers")
         return Registry(registry_settings(self.connect, self.security, timeout))
 
     def member(self, group: str, subscription: str, **options: Any) -> ScalaMember:
@@ -218,7 +233,7 @@ class Sandbox:
         java = find_java()
         zookeeper_jars = zookeeper_class_path()
         kafka_jars = kafka_class_path(self.release.version) if self._count else ""
-        if self._zookeeper_address is None:
+        if self._zookeeper_address is None and not self.release.kraft:
             self._zookeeper = self._zookeeper_server(java, zookeeper_jars)
             self._zookeeper.launch()
             self._record()
@@ -233,6 +248,9 @@ class Sandbox:
         for broker in self._brokers.values():
             broker.wait(START_TIMEOUT)
         self._wait_for_all()
+        if self.release.kraft:
+            profile = f'[clusters.kraft]\nbootstrap-server = "{self.bootstrap}"\n'
+            (self.folder / PROFILE_FILE).write_text(profile, encoding="utf-8")
 
     def _make_users(self, security: Security) -> None:
         """What brokers learn of users from ZooKeeper is there before the first starts, and nobody else's. Groups are
@@ -283,16 +301,22 @@ class Sandbox:
                 ports = self._ports(str(broker_id), port, [name for name, _ in LISTENERS])
                 own |= self.security.broker_properties(ports)
                 options = self.security.java_options()
+            if self.release.kraft:
+                own |= server_configuration.kraft_properties(
+                    broker_id, port, self._ports(str(broker_id), port, ["CONTROLLER"])["CONTROLLER"]
+                )
             file = server_configuration.properties_file(own | self._properties)
             (folder / "server.properties").write_text(file, encoding="utf-8")
-            log4j = server_configuration.LOG4J1.format(level="INFO", target="System.out")
-            (folder / "log4j.properties").write_text(log4j, encoding="utf-8")
+            logging = self._write_logging(folder)
+            if self.release.kraft and not (folder / "data" / "meta.properties").exists():
+                self._format(server_configuration.format_command(java, class_path, folder, _cluster_id(), logging))
             return server_configuration.broker_command(
                 java,
                 class_path,
                 folder,
                 self._heap_mb,
                 *options,
+                logging,
                 record=self._archive_classes,
                 under_load=self._under_load,
             )
@@ -301,11 +325,40 @@ class Sandbox:
             known = known_brokers(port)
             if known is None or (self.release.tells_brokers and broker_id not in known):
                 return False
-            return server_configuration.STARTED in server.new_log()  # or another broker of this number would do
+            kraft = self.release.kraft
+            started = server_configuration.STARTED_KRAFT if kraft else server_configuration.STARTED
+            return started in server.new_log()  # or another broker of this number would do
 
         port = None if self._broker_port is None else self._broker_port + broker_id - 1
         server = Server(f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._guard, port)
         return server
+
+    def _write_logging(self, folder: Path) -> str:
+        """Write the configuration of a broker's log; returns Java's option that names it."""
+        if self.release.kraft:
+            path, text = folder / "log4j2.properties", server_configuration.LOG4J2.format(level="INFO")
+        else:
+            path = folder / "log4j.properties"
+            text = server_configuration.LOG4J1.format(level="INFO", target="System.out")
+        path.write_text(text, encoding="utf-8")
+        return f"-Dlog4j2.configurationFile={path}" if self.release.kraft else f"-Dlog4j.configuration=file:{path}"
+
+    def _format(self, command: Sequence[str]) -> None:
+        """Format a broker's storage. Raises ``ZkgroupError``."""
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=childs_environment(),
+        )
+        if done.returncode:
+            raise ZkgroupError(
+                f"the storage of sandbox {self.name} was not formatted: {telling_line(done.stdout + done.stderr)}",
+                "make room, or try again",
+            )
 
     def _wait_for_all(self) -> None:
         """Each broker must know all others: until then a client may get half a cluster."""
@@ -327,14 +380,19 @@ class Sandbox:
         broker = self.broker(broker_id)
         if broker.running:
             return
+        if not self.release.kraft:
+            self._wait_unregistered(broker_id)
+        broker.start(START_TIMEOUT)
+        self._record()
+
+    def _wait_unregistered(self, broker_id: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT
         with self.registry() as registry:
             while isinstance(registry.read([Exists(znodes.broker(broker_id))])[0], Stat):
                 if time.monotonic() > deadline:
-                    raise ZkgroupError(f"{broker.name} is still registered", "check whether it runs elsewhere")
+                    name = self.broker(broker_id).name
+                    raise ZkgroupError(f"{name} is still registered", "check whether it runs elsewhere")
                 time.sleep(POLL)
-        broker.start(START_TIMEOUT)
-        self._record()
 
     def stop(self) -> None:
         """End every process and remove the folder. May be called again, and after a failed start."""
@@ -392,3 +450,8 @@ class Sandbox:
     def _record(self) -> None:
         before = read_state(self.folder)
         write_state(replace(self.state, members=before.members if before else ()))
+
+
+def _cluster_id() -> str:
+    """A new id of a cluster, as Kafka writes them."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -9,7 +9,7 @@ from zkgroup.sandbox.class_data_sharing import jvm
 from zkgroup.sandbox.kafka_releases import Release
 from zkgroup.sandbox.server_probe import HOST
 
-# ZooKeeper 3.9 logs through log4j 2, Kafka to 2.8 through log4j 1, 3.9 through its successor reload4j.
+# ZooKeeper 3.9 and Kafka 4 log through log4j 2, Kafka to 2.8 through log4j 1, 3.9 through its successor reload4j.
 LOG4J2 = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.out.ref = out
@@ -28,6 +28,7 @@ log4j.appender.out.layout.ConversionPattern=%d %p %m (%c{{1}})%n
 
 # What a broker logs once it takes requests and is registered.
 STARTED = "started (KafkaServer)"
+STARTED_KRAFT = "started (KafkaRaftServer)"
 
 
 def properties_file(properties: Mapping[str, object]) -> str:
@@ -106,11 +107,32 @@ def broker_properties(
         "controlled.shutdown.enable": "true" if brokers > 1 else "false",
         "controlled.shutdown.retry.backoff.ms": 500,
     }
+    if release.kraft:
+        return {name: value for name, value in properties.items() if not name.startswith(("zookeeper", "broker.id"))}
     if release.listeners:
         properties["listeners"] = f"PLAINTEXT://{HOST}:{port}"
     else:
         properties |= {"host.name": HOST, "advertised.host.name": HOST, "port": port}
     return properties
+
+
+def kraft_properties(node: int, port: int, controller_port: int) -> dict[str, object]:
+    """What makes a broker keep the cluster's metadata itself, as the only controller."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": node,
+        "controller.quorum.voters": f"{node}@{HOST}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+    }
+
+
+def format_command(java: Path, class_path: str, folder: Path, cluster_id: str, *options: str) -> list[str]:
+    """The command that formats the storage of a broker in KRaft mode, which it needs before its first start."""
+    tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(folder / "server.properties")]
+    return [*jvm(java, class_path, 256, *options), *tool]
 
 
 def broker_command(
@@ -123,6 +145,5 @@ def broker_command(
     under_load: bool = False,
 ) -> list[str]:
     """The command that runs the broker whose files lie in ``folder``; ``more`` options for its JVM."""
-    log4j = f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}"
-    machine = jvm(java, class_path, heap_mb, *more, log4j, record=record, under_load=under_load)
+    machine = jvm(java, class_path, heap_mb, *more, record=record, under_load=under_load)
     return [*machine, "kafka.Kafka", str(folder / "server.properties")]

@@ -7,13 +7,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, Message, producer
+from zkgroup.clients.kafka.client import (
+    KafkaError,
+    KafkaException,
+    KafkaSettings,
+    Message,
+    NewTopic,
+    admin_client,
+    producer,
+    topics,
+)
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.broker_znodes import BrokerRegistration, decode_broker, decode_topic
+from zkgroup.protocol.broker_znodes import BrokerRegistration, decode_broker, parse_endpoints
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Code, Create, Failure, Get, Node, Result
 from zkgroup.sandbox.owned_processes import POLL
@@ -36,6 +45,23 @@ def create_topic(
     data = json.dumps({"version": 1, "partitions": replicas}, separators=(",", ":")).encode()
     check_written(registry.write(Create(znodes.topic(topic), data)), f"cannot create topic {topic}")
     wait_until_led(registry, topic, range(partitions), timeout)
+
+
+def create_topic_at_brokers(kafka: KafkaSettings, topic: str, partitions: int = 1, *, timeout: float = 30.0) -> None:
+    """Create ``topic`` where there is no ZooKeeper, and wait until every partition has a leader. Raises as
+    ``create_topic``."""
+    (created,) = admin_client(kafka, timeout).create_topics([NewTopic(topic, partitions, 1)]).values()
+    try:
+        created.result(timeout)
+    except KafkaException as error:
+        raise ZkgroupError(f"cannot create topic {topic}: {error.args[0].str()}") from None
+    wanted = frozenset(range(partitions))
+    endpoints = parse_endpoints(kafka.bootstrap)
+    wait_for(
+        lambda: all(wanted <= led_partitions(end.host, end.port, topic) for end in endpoints),
+        timeout,
+        f"topic {topic}: not every broker knows a leader for every partition",
+    )
 
 
 def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
@@ -84,18 +110,18 @@ CHUNK = 50_000
 
 
 def fill_topic(
-    registry: Registry, topic: str, messages: int, *, partitions: int | None = None, size: int = 0
+    place: Registry | KafkaSettings, topic: str, messages: int, *, partitions: int | None = None, size: int = 0
 ) -> dict[TopicPartition, LogRange]:
     """Add numbered messages to ``topic``, which is made if it is missing (with three partitions); returns its logs.
+    ``place``: the ZooKeeper, or the brokers where there is none.
 
     Message *n* (the count goes on where the topic ends) is ``message n``, filled up to ``size`` bytes, with the key
     ``key-n``, in partition *n* modulo their number. Raises ``RefusedError`` where the topic has another number of
     partitions than was asked for.
     """
-    kafka = Brokers(registry.read, {}).settings()
-    node = registry.read([Get(znodes.topic(topic))])[0]
-    if isinstance(node, Node):
-        count = len(decode_topic(znodes.topic(topic), node.data).partitions)
+    kafka = place if isinstance(place, KafkaSettings) else Brokers(place.read, {}).settings()
+    count = len(topics(kafka, 30.0).get(topic, ()))
+    if count:
         if partitions not in (None, count):
             raise RefusedError(
                 f"topic {topic} has {count} partitions, not {partitions}",
@@ -103,7 +129,10 @@ def fill_topic(
             )
     else:
         count = partitions or 3
-        create_topic(registry, topic, count)
+        if isinstance(place, KafkaSettings):
+            create_topic_at_brokers(place, topic, count)
+        else:
+            create_topic(place, topic, count)
     wanted = [TopicPartition(topic, number) for number in range(count)]
     first = sum(log.end for log in _logs(kafka, wanted).values())
     for start in range(first, first + messages, CHUNK):

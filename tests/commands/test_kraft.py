@@ -1,0 +1,68 @@
+"""Brokers in KRaft mode, which have no ZooKeeper: groups in Kafka alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from cli import run
+from grouping import groups_on
+from mirroring import Cluster, mirror
+from support import fresh_name
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.topic_configs import has_no_zookeeper
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.topic_admin import Record, create_topic_at_brokers
+
+RELEASE = "4.1.0"
+
+
+@pytest.fixture(scope="module")
+def kraft() -> Iterator[Sandbox]:
+    """A broker of its own. Its jars are a download that the usual run goes without."""
+    with Sandbox(fresh_name("kraft"), kafka=RELEASE) as sandbox:
+        yield sandbox
+
+
+def test_brokers_say_whether_they_have_a_zookeeper(newest: Cluster, oldest: Cluster) -> None:
+    """Those with one do not count as without, whether they know the setting or not."""
+    assert not has_no_zookeeper(newest.kafka, 10)
+    assert not has_no_zookeeper(oldest.kafka, 10)
+
+
+@pytest.mark.long
+def test_a_group_in_kraft_mode(kraft: Sandbox) -> None:
+    """Filled, consumed, listed, inspected, reset; a change need not vouch for members in ZooKeeper."""
+    place, group = f"sandbox:{kraft.name}", fresh_name("group")
+    assert run("sandbox", "fill", "orders", "--name", kraft.name, "--messages", "60").returncode == 0
+    done = run("-c", place, "consume", "orders", "--group", group, "--coordinator", "kafka", "--from-beginning", "-e")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 60), done.stderr
+    listed = run("-c", place, "list-groups", "--output", "json")
+    assert (group, "kafka") in {(row["group"], row["store"]) for row in json.loads(listed.stdout)}
+    inspected = json.loads(run("-c", place, "inspect-group", group, "--output", "json").stdout)
+    assert [(row["committed"], row["lag"]) for row in inspected["partitions"]] == [(20, 0)] * 3
+    done = run("-c", place, "reset-offsets", group, "--topic", "orders", "--to-offset", "5", "--execute")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(run("-c", place, "offsets", group, "--output", "json").stdout)
+    assert [row["committed"] for row in shown] == [5, 5, 5]
+    done = run("sandbox", "member", "orders", "--group", group, "--name", kraft.name)
+    assert (done.returncode, "has no ZooKeeper" in done.stderr) == (2, True)
+
+
+@pytest.mark.long
+def test_from_the_oldest_release_to_kraft(oldest: Cluster, kraft: Sandbox) -> None:
+    """A group leaves 0.8.2.2 and its ZooKeeper for brokers without one, and goes on at the same messages."""
+    target = Cluster(RELEASE, "", oldest.registry, KafkaSettings(kraft.bootstrap))
+    topic = oldest.topic([Record(b"value %d" % n, None, n % 2) for n in range(40)], 2)
+    create_topic_at_brokers(target.kafka, topic, 2)
+    target.send(topic, [Record(b"another", None, n) for n in range(2)])
+    mirror(oldest, target, topic, topic, partitions=2)
+    with groups_on(oldest.registry, fresh_name) as groups:
+        group = groups.make({}, {}, {(topic, 0): 7, (topic, 1): 20})
+    place = f"sandbox:{kraft.name}"
+    done = run("-z", oldest.connect, "migrate-group", group, "--to-cluster", place, "--execute")
+    assert done.returncode == 0, done.stderr
+    left = run("-c", place, "consume", topic, "--group", group, "--coordinator", "kafka", "-e").stdout.splitlines()
+    assert sorted(left) == sorted(f"value {2 * n}" for n in range(7, 20)), "partition 1 was read to its end"
