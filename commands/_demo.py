@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import MissingExtraError, NotFoundError, VerificationError, ZkgroupError
+from zkgroup.errors import MissingExtraError, NotFoundError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol.names import TopicPartition
@@ -65,6 +65,8 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
         indent="",
     )
     sandbox = Sandbox(name, kafka=kafka)
+    if sandbox.release.kraft:
+        raise UsageError(f"the demo has groups in ZooKeeper, and Kafka {kafka} has none", "choose an older --kafka")
     started = False
     try:
         demo = Demo(narrator, sandbox, total)

@@ -58,7 +58,7 @@ def test_each_offset_is_at_the_very_message(oldest: Cluster, newest: Cluster, us
     assert position(source, target, topic, to_topic, 1001).reason == "outside"
 
 
-@pytest.mark.parametrize("direction", ["old to new", "new to old"])
+@pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
 def test_a_mirror_that_lags_or_has_begun_late(oldest: Cluster, newest: Cluster, direction: str) -> None:
     """What is not there yet, or never was, is not found; what is there next to it is."""
     source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
@@ -77,7 +77,7 @@ def test_a_mirror_that_lags_or_has_begun_late(oldest: Cluster, newest: Cluster, 
     assert position(source, target, topic, to_topic, 410) == Position(160)
 
 
-@pytest.mark.parametrize("direction", ["old to new", "new to old"])
+@pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
 def test_a_mirror_that_was_restarted_has_messages_twice(oldest: Cluster, newest: Cluster, direction: str) -> None:
     """The first copy counts, and so many messages may repeat as lie between both; elsewhere it changes nothing."""
     source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
@@ -89,7 +89,7 @@ def test_a_mirror_that_was_restarted_has_messages_twice(oldest: Cluster, newest:
     assert position(source, target, topic, to_topic, 80) == Position(100)
 
 
-@pytest.mark.parametrize("direction", ["old to new", "new to old"])
+@pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
 def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> None:
     """A run of equal messages among others is placed by its neighbours. One that is longer than what is read of the
     source is not: then nothing is found, or an earlier message that says how many repeat."""
@@ -124,7 +124,7 @@ def test_a_mirror_with_times_of_its_own_and_without_headers(newest: Cluster, usu
     assert position(newest, usual, topic, to_topic, 150) == Position(150 + len(OTHERS))
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("isolation", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.long)])
 def test_transactions(newest: Cluster, usual: Cluster, isolation: str) -> None:
     """Whether the mirror copies what was aborted or not: the next committed message is found, also behind markers and
     aborted messages, and at the end."""
