@@ -16,14 +16,12 @@ pieces = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted),
 
 
 def copied(ranges: Sequence[Sequence[int]]) -> list[int]:
-    """Source offsets in the order in which a mirror writes them. It never jumps ahead of what it has read, except for
-    its first message."""
+    """Source offsets in the order in which a mirror writes them. Once begun it goes on behind its last message, or
+    before."""
     found: list[int] = []
-    reached: int | None = None
     for start, end in ranges:
-        begin = start if reached is None else min(start, reached)
-        found += range(begin, max(begin, end))
-        reached = max(reached or 0, *(one + 1 for one in found), begin)
+        begin = min(start, found[-1] + 1) if found else start
+        found += range(begin, end)
     return found
 
 
