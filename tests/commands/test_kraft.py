@@ -66,3 +66,34 @@ def test_from_the_oldest_release_to_kraft(oldest: Cluster, kraft: Sandbox) -> No
     assert done.returncode == 0, done.stderr
     left = run("-c", place, "consume", topic, "--group", group, "--coordinator", "kafka", "-e").stdout.splitlines()
     assert sorted(left) == sorted(f"value {2 * n}" for n in range(7, 20)), "partition 1 was read to its end"
+
+
+@pytest.mark.long
+def test_twenty_groups_leave(oldest: Cluster, kraft: Sandbox) -> None:
+    """From 0.8.2.2 to brokers without ZooKeeper, by one plan: what each group reads there is what it had not consumed,
+    and so many messages more, at most, as the plan says for a mirror that was started again."""
+    target = Cluster(RELEASE, "", oldest.registry, KafkaSettings(kraft.bootstrap))
+    stem, partitions = fresh_name("leaving"), 2
+    records = [Record(b"value %d" % n, None, n % partitions) for n in range(200)]
+    topics = [oldest.topic(records, partitions) for _ in range(4)]
+    for topic in topics:
+        create_topic_at_brokers(target.kafka, topic, partitions)
+        mirror(oldest, target, topic, topic, 0, 60, partitions=partitions)
+        mirror(oldest, target, topic, topic, 60 if topic != topics[0] else 50, partitions=partitions)
+    consumed = {f"{stem}-{n:02}": (topics[n % 4], (13 * n + 2) % 100) for n in range(20)}
+    with groups_on(oldest.registry, fresh_name) as groups:
+        for group, (topic, offset) in consumed.items():
+            groups.make({}, {}, {(topic, number): offset for number in range(partitions)}, name=group)
+    command = ["-z", oldest.connect, "migrate-group", "--pattern", f"{stem}-*", "--to-cluster", f"sandbox:{kraft.name}"]
+    plan = {row["group"]: row for row in json.loads(run(*command, "--output", "json").stdout)}
+    assert [row["state"] for row in plan.values()] == ["ready"] * 20
+    done = run(*command, "--execute")
+    assert done.returncode == 0, done.stderr
+    assert run(*command, "--verify").returncode == 0
+    for group, (topic, offset) in consumed.items():
+        shown = run("-c", f"sandbox:{kraft.name}", "consume", topic, "--group", group, "--coordinator", "kafka", "-e")
+        read = shown.stdout.splitlines()
+        unconsumed = {f"value {n}" for n in range(200) if n // partitions >= offset}
+        assert unconsumed <= set(read), group
+        already = [one for one in read if one not in unconsumed]
+        assert len(already) <= plan[group]["repeated"], group

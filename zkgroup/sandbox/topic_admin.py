@@ -50,7 +50,8 @@ def create_topic(
 def create_topic_at_brokers(kafka: KafkaSettings, topic: str, partitions: int = 1, *, timeout: float = 30.0) -> None:
     """Create ``topic`` where there is no ZooKeeper, and wait until every partition has a leader. Raises as
     ``create_topic``."""
-    (created,) = admin_client(kafka, timeout).create_topics([NewTopic(topic, partitions, 1)]).values()
+    admin = admin_client(kafka, timeout)  # kept: its answers come through it
+    (created,) = admin.create_topics([NewTopic(topic, partitions, 1)]).values()
     try:
         created.result(timeout)
     except KafkaException as error:
