@@ -26,18 +26,20 @@ _ORDER: Final[Sequence[State]] = ("refused", "differs", "ready", "done")
 
 @dataclass(frozen=True, slots=True)
 class PlannedMigration:
-    """A group, and why it is not moved."""
+    """A group, and why it is not moved. ``is_overtaken``: it was moved before, and has gone on."""
 
     group: str
     migration: Migration | ClusterMigration | None = None
     error: ZkgroupError | None = None
+    is_overtaken: bool = False
 
     @property
     def state(self) -> State:
         """``done``: there is nothing to move."""
         if self.error is not None:
             return "differs" if isinstance(self.error, VerificationError) else "refused"
-        return "done" if self.migration is None or self.migration.plan.is_empty else "ready"
+        is_done = self.is_overtaken or self.migration is None or self.migration.plan.is_empty
+        return "done" if is_done else "ready"
 
     @property
     def row(self) -> dict[str, object]:
@@ -104,6 +106,8 @@ def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigrati
         migration = migrations.plan(group)
         if verify:
             migration.check_same()
+        elif migrations.options.take is None and migration.plan.is_overtaken and not migration.missing:
+            return PlannedMigration(group, migration, is_overtaken=True)
         elif not migration.plan.is_empty or migration.plan.refusals:
             with migrations.named():
                 migrations.check(migration.plan)

@@ -242,6 +242,8 @@ def test_many_groups(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
     assert (leave.committed(lagging), leave.committed(busy)) == ([None, 11, None], [None, None, 4])
     result = many("--verify")
     assert (result.returncode, "3 groups compared" in result.stderr) == (0, True)
+    leave.commit(ready, {0: 9})  # its new consumers work
+    assert states() == [(ready, "done"), (lagging, "done"), (busy, "done")]
     result = many("--execute")
     assert (result.returncode, "nothing to do" in result.stderr) == (0, True)
 

@@ -178,6 +178,13 @@ class Plan:
         return self.in_kafka is not None or (not self.is_removal and bool(self.moving("kafka")))
 
     @property
+    def is_overtaken(self) -> bool:
+        """Whether every offset is at its target already, or beyond: the group has gone on."""
+        return bool(self.rows) and all(
+            row.current is not None and row.target is not None and row.current >= row.target for row in self.rows
+        )
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing is to be done."""
         if self.removal is not None and self.removal.tree.nodes:
