@@ -62,7 +62,8 @@ def _broker_configs(settings: KafkaSettings, setting: str, timeout: float) -> di
     admin = admin_client(settings, timeout)
     brokers = admin.list_topics(timeout=max(0.1, deadline - time.monotonic())).brokers
     resources = [ConfigResource(ConfigResource.Type.BROKER, str(broker)) for broker in brokers]
-    return _describe(admin, resources, setting, deadline)
+    values = _describe(admin, resources, [setting], deadline)
+    return {broker: its[setting] for broker, its in values.items() if setting in its}
 
 
 def _describe(
