@@ -14,7 +14,7 @@ from zkgroup.errors import Remedy
 from zkgroup.text import duration_text
 
 from ._global_options import GlobalOptions
-from ._output import SPARE, AtLeast, behind_columns, print_marked, print_rows, time_column
+from ._output import SPARE, AtLeast, Output, behind_columns, print_marked, print_rows, time_column
 from ._rendering import render_command
 from ._terminal_text import escape, one_line, shortened, shown_name
 
@@ -50,33 +50,35 @@ def shown_lag(row: GroupRow) -> int | None:
     return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
-def print_overview(one: Inspection, given: GlobalOptions, catch_up: float | None = None) -> None:
+def print_overview(
+    one: Inspection, given: GlobalOptions, catch_up: float | None = None, output: Output = "table"
+) -> None:
     """Print one group: a headline, its members, its partitions, its findings. ``catch_up``: seconds until its lag is
     zero, infinity where it does not shrink, None where that is unknown: then the headline has no such column."""
     row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
     row["catch_up"] = catch_up and ("never" if catch_up == inf else f"in {duration_text(catch_up)}")
-    print_rows([row], [column for column in HEAD if catch_up or column != "catch_up"], "table", spare=SPARE)
+    print_rows([row], [column for column in HEAD if catch_up or column != "catch_up"], output, spare=SPARE)
     if members := one.rows("members"):
         print_title("members")
-        print_rows(members, MEMBERS, "table", spare=SPARE)
+        print_rows(members, MEMBERS, output, spare=SPARE)
     if partitions := one.rows("partitions"):
         print_title("partitions")
         spare = (*SPARE, "owner")
-        print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, "table", spare=spare)
+        print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, output, spare=spare)
     print_title("findings" if one.findings else "no findings")
     _print_findings(one.findings, given)
     if one.findings:
         _say_more()
 
 
-def print_summary(found: Sequence[Inspection], given: GlobalOptions) -> None:
+def print_summary(found: Sequence[Inspection], given: GlobalOptions, output: Output = "table") -> None:
     """Many groups: a line about each, then what is wrong with them, what is critical first; what is only good to know
     is left out."""
     rows = [
         {**table_row(one.summary), **{severity: one.count(severity) for severity in ("critical", "warning", "info")}}
         for one in found
     ]
-    print_rows(rows, SUMMARY, "table", spare=SUMMARY_SPARE)
+    print_rows(rows, SUMMARY, output, spare=SUMMARY_SPARE)
     blocks = [block for severity in ("critical", "warning") for block in _blocks(found, severity)]
     for title, findings in blocks:
         print_title(title)

@@ -1,9 +1,10 @@
-"""Rows → table, JSON or CSV. Every command prints its rows with this module.
+"""Rows → table, JSON, YAML or CSV. Every command prints its rows with this module.
 
-A table is aligned text with a header line; on a terminal Rich prints it. JSON is one array with a row on each line. CSV
-has a header row, and a ``'`` before a text that a spreadsheet would run. A missing value is ``-`` in a table, ``null``
-in JSON and empty in CSV. Times are ISO 8601 in UTC. Control characters are visible in tables, and wherever stdout is a
-terminal; JSON and CSV in a file or a pipe are exact.
+A table is aligned text with a header line. On a terminal Rich prints it, without spare columns and with long names cut;
+``wide`` keeps all of them. JSON is one array with a row on each line; YAML has the same objects. CSV has a header row,
+and a ``'`` before a text that a spreadsheet would run. A missing value is ``-`` in a table, ``null`` in JSON and YAML,
+and empty in CSV. Times are ISO 8601 in UTC. Control characters are visible in tables, and wherever stdout is a
+terminal; JSON, YAML and CSV in a file or a pipe are exact.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
 import orjson
 
+from zkgroup.errors import UsageError, did_you_mean
 from zkgroup.text import duration_text, without_formula
 
 from ._error_output import printing
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.responses import MessageAge
 
 #: The formats. A new one is added here alone: to ``_OBJECTS`` if it has objects, and where this module writes lines.
-Output: TypeAlias = Literal["table", "json", "csv"]
-_OBJECTS: Final = frozenset({"json"})
+Output: TypeAlias = Literal["table", "wide", "json", "yaml", "csv"]
+_OBJECTS: Final = frozenset({"json", "yaml"})
 Row: TypeAlias = Mapping[str, Any] | object
 
 GAP = "  "
@@ -46,6 +48,10 @@ NARROWED = ("group", "topic")
 NARROWEST = 15
 # Quoted in CSV, whatever separator a reader expects; a leading ' marks what would be a formula.
 _QUOTED = re.compile("[\",;\t\r\n]|\\A'")
+# What is no other value than a text, in every YAML; and what would be.
+_YAML_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@-]*", re.ASCII)
+_YAML_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 #: Columns that a table leaves out if it is too wide for the terminal, the least important first.
 SPARE = (
     "taken_at", "session_id", "registered_at", "log_start", "leader", "committed_at", "since", "pattern", "registered",
@@ -66,6 +72,27 @@ class Column:
     attribute: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """The only columns to print, in their order (all without any), and whether tables and CSV name them first."""
+
+    columns: tuple[str, ...] = ()
+    has_header: bool = True
+
+    @classmethod
+    def of(cls, columns: str | None, no_header: bool) -> Layout:
+        """The layout of the options ``--columns`` (``NAME,NAME``) and ``--no-header``."""
+        return cls(tuple(name.strip() for name in columns.split(",")) if columns is not None else (), not no_header)
+
+    def chosen(self, columns: Sequence[Column]) -> list[Column]:
+        """Those columns. Raises ``UsageError`` for a name that is none of them."""
+        known = {column.name: column for column in columns}
+        for name in self.columns:
+            if name not in known:
+                raise UsageError(f"no column {name!r}", did_you_mean(name, known, f"there are {', '.join(known)}"))
+        return [known[name] for name in self.columns] or list(columns)
+
+
 class AtLeast(int):
     """A number in a table that is a part of the whole: ``≥20``."""
 
@@ -75,7 +102,7 @@ class AtLeast(int):
 
 def is_table(output: Output) -> bool:
     """True for the format for people, which may leave out columns, shorten values and add lines."""
-    return output == "table"
+    return output in ("table", "wide")
 
 
 def has_objects(output: Output) -> bool:
@@ -126,24 +153,30 @@ def print_rows(
     *,
     stream: TextIO | None = None,
     spare: Sequence[str] = (),
+    layout: Layout = Layout(),  # it is frozen
 ) -> None:
     """Print rows (dataclasses or mappings that have the columns) on stdout. ``spare``: columns that are left out, one
-    after the other, until the table fits the terminal. Times are short on a terminal."""
+    after the other, until the table fits the terminal, unless ``layout`` names columns. Times are short on a
+    terminal."""
     stream = sys.stdout if stream is None else stream
     terminal = stream.isatty()
-    declared = [Column(column) if isinstance(column, str) else column for column in columns]
-    if is_table(output) and terminal:
+    declared = layout.chosen([Column(column) if isinstance(column, str) else column for column in columns])
+    if output == "table" and terminal:
         declared = [dataclasses.replace(c, convert=short_time) if c.convert is iso_utc else c for c in declared]
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
     if is_table(output) and terminal:
         found, columns_there = list(values), shutil.get_terminal_size().columns
-        kept = _kept(found, names, spare, columns_there)
-        found, names = [[row[index] for index in kept] for row in found], [names[index] for index in kept]
-        found = _narrowed(found, names, columns_there)
-        _print_rich_table(found, names, stream)
+        if output == "table":
+            kept = _kept(found, names, () if layout.columns else spare, columns_there)
+            found, names = [[row[index] for index in kept] for row in found], [names[index] for index in kept]
+            found = _narrowed(found, names, columns_there)
+        _print_rich_table(found, names, stream, has_header=layout.has_header)
         return
-    for line in format_rows(values, names, output):
+    lines = format_rows(values, names, output)
+    if not layout.has_header and not has_objects(output):
+        next(lines)
+    for line in lines:
         with printing(stream):
             stream.write(escape_line(line, output) if terminal else line)
 
@@ -151,7 +184,7 @@ def print_rows(
 def print_object(value: Mapping[str, Any], output: Output = "json", *, stream: TextIO | None = None) -> None:
     """Print one object, in a format that has objects."""
     stream = sys.stdout if stream is None else stream
-    text = json_text(value, indent=True) + "\n"
+    text = yaml_text(value) if output == "yaml" else json_text(value, indent=True) + "\n"
     with printing(stream):
         stream.write(escape_line(text, output) if stream.isatty() else text)
 
@@ -159,7 +192,7 @@ def print_object(value: Mapping[str, Any], output: Output = "json", *, stream: T
 def stream_line(row: Mapping[str, Any], output: Output) -> str:
     """A row of an endless output, as one line: an object, or cells without a head."""
     if has_objects(output):
-        return json_text(row) + "\n"
+        return yaml_text([row]) if output == "yaml" else json_text(row) + "\n"
     return list(format_rows([list(row.values())], list(row), output))[-1]
 
 
@@ -185,9 +218,11 @@ def format_rows(rows: Iterable[Sequence[Any]], names: Sequence[str], output: Out
     match output:
         case "json":
             return _json_lines(rows, names)
+        case "yaml":
+            return _yaml_lines(rows, names)
         case "csv":
             return _csv_lines(rows, names)
-        case "table":
+        case "table" | "wide":
             return _table_lines(list(rows), names)
 
 
@@ -227,6 +262,45 @@ def _json_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator
         yield start + json_text(dict(zip(names, row, strict=True)))
         start = ",\n"
     yield "[]\n" if start == "[\n" else "\n]\n"
+
+
+def _yaml_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
+    is_empty = True
+    for row in rows:
+        is_empty = False
+        yield yaml_text([dict(zip(names, row, strict=True))])
+    if is_empty:
+        yield "[]\n"
+
+
+def yaml_text(value: object) -> str:
+    """A value as YAML 1.2 text, with its last line's end: that of its JSON, in blocks, with names unquoted."""
+    return "\n".join(_yaml_block(orjson.loads(json_text(value)))) + "\n"
+
+
+def _yaml_block(value: object) -> list[str]:
+    if isinstance(value, dict) and value:
+        entries = [(f"{_yaml_scalar(key)}:", item) for key, item in value.items()]
+    elif isinstance(value, list) and value:
+        entries = [("-", item) for item in value]
+    else:
+        return [_yaml_scalar(value)]
+    lines = []
+    for mark, item in entries:
+        block = _yaml_block(item)
+        if not isinstance(item, dict | list) or not item:
+            lines.append(f"{mark} {block[0]}")
+        elif mark == "-":
+            lines += [f"{'- ' if number == 0 else '  '}{line}" for number, line in enumerate(block)]
+        else:
+            lines += [mark, *(f"  {line}" for line in block)]
+    return lines
+
+
+def _yaml_scalar(value: object) -> str:
+    if isinstance(value, str) and _YAML_PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS:
+        return value
+    return _YAML_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text(value))
 
 
 def _csv_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
@@ -349,7 +423,7 @@ def print_marked(parts: Sequence[tuple[str, str]]) -> None:
     Console(highlight=False, emoji=False, markup=False).print(Text.assemble(*parts), soft_wrap=True)
 
 
-def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO) -> None:
+def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO, *, has_header: bool) -> None:
     """The same lines with a bold head. Lines may be longer than a terminal is wide: names that are folded inside their
     cells can be neither read nor copied."""
     from rich.console import Console  # 50 ms that only a terminal is worth
@@ -357,6 +431,8 @@ def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], strea
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
     for number, line in enumerate(_table_lines(rows, names)):
+        if number == 0 and not has_header:
+            continue
         text = Text(line.rstrip(), style="bold" if number == 0 else "")
         text.highlight_regex(r"(?<!\S)-(?!\S)", "dim")  # missing values
         console.print(text, soft_wrap=True)

@@ -49,7 +49,15 @@ def parse_key_values(texts: Iterable[str], name: str) -> dict[str, str]:
     return found
 
 
-OutputOption: TypeAlias = Annotated[Output, option("--output", help="Output format.")]
+OutputOption: TypeAlias = Annotated[
+    Output, option("--output", help="Output format; wide: a table with all columns, as wide as it is.")
+]
+ColumnsOption: TypeAlias = Annotated[
+    str | None, option("--columns", metavar="NAME,NAME", help="Only these columns of the rows, in this order.")
+]
+NoHeaderOption: TypeAlias = Annotated[
+    bool, option("--no-header", help="No line with the names of the columns, in tables and CSV.")
+]
 GroupArgument: TypeAlias = Annotated[
     str,
     typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False, autocompletion=complete_group),

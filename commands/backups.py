@@ -14,9 +14,9 @@ from zkgroup.errors import UsageError, ZkgroupError
 from ._context import warn
 from ._global_options import GlobalOptions
 from ._group_overview import print_title
-from ._output import Output, as_objects, has_objects, is_table, iso_utc, print_object, print_rows, time_column
+from ._output import Layout, Output, as_objects, has_objects, is_table, iso_utc, print_object, print_rows, time_column
 from ._rendering import render_command
-from ._shared_options import OutputOption, option
+from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.backup_json import Backup
@@ -34,6 +34,8 @@ def backups(
         list[str] | None,
         option("--filter", metavar="GLOB", help="Only those of groups whose whole name matches; repeatable."),
     ] = None,
+    columns: ColumnsOption = None,
+    no_header: NoHeaderOption = False,
     output: OutputOption = "table",
 ) -> None:
     """List the backups that changes of groups have written, or show one.
@@ -53,8 +55,8 @@ def backups(
     from zkgroup.groups.changes import backup
 
     if file is not None:
-        if pattern:
-            raise UsageError("--filter with a FILE", "leave one of them out")
+        if pattern or columns or no_header:
+            raise UsageError("--filter, --columns and --no-header are about the list", "leave them out with a FILE")
         if not file.exists():
             file = next((path for path in backup.backup_files() if path.name == file.name), file)
         found = backup.read(file)
@@ -70,7 +72,7 @@ def backups(
         if not pattern or any(fnmatchcase(found.group, each) for each in pattern):
             rows.append(_head(found, path))
     rows.sort(key=lambda row: row["time"], reverse=True)
-    print_rows(rows, COLUMNS, output, spare=_SPARE)
+    print_rows(rows, COLUMNS, output, spare=_SPARE, layout=Layout.of(columns, no_header))
     warn(ctx, unread)
 
 

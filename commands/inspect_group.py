@@ -37,6 +37,7 @@ from ._monitoring import (
 from ._output import (
     SPARE,
     Column,
+    Layout,
     Output,
     as_objects,
     behind_columns,
@@ -48,7 +49,7 @@ from ._output import (
     time_column,
 )
 from ._rendering import render_command
-from ._shared_options import OptionalGroupArgument, OutputOption, TopicsOption, option
+from ._shared_options import ColumnsOption, NoHeaderOption, OptionalGroupArgument, OutputOption, TopicsOption, option
 from ._spinner import working
 from ._watch import (
     IntervalOption,
@@ -130,6 +131,8 @@ def inspect_group(
     replay: ReplayOption = None,
     picture: PictureOption = None,
     behind: BehindOption = None,
+    columns: ColumnsOption = None,
+    no_header: NoHeaderOption = False,
     output: OutputOption = "table",
 ) -> int | None:
     """Diagnose a group: members, partitions, lag, and findings with their remedies.
@@ -158,6 +161,8 @@ def inspect_group(
     zkgroup inspect-group --replay friday.jsonl --picture friday.svg
     """
     check_options(watch, interval, record, replay, picture)
+    if (columns or no_header) and section is None:
+        raise UsageError("--columns and --no-header are about a section", "give --section members|partitions|findings")
     if replay is not None or watch:
         limited = warn_lag or crit_lag or warn_behind or crit_behind
         looks_once = every or verify or section or again or code or checking or metrics or limited or behind
@@ -234,7 +239,7 @@ def inspect_group(
             return None
         return show_checks(list(checks.values()), output, thresholds, every=every)
     if metrics != "-":
-        _show(ctx, found, section, output, every=every)
+        _show(ctx, found, section, output, Layout.of(columns, no_header), every=every)
     warn(ctx, shared_warnings(one.snapshot for one in found))
     if verify:
         _verify(found)
@@ -256,14 +261,20 @@ def _explain(code: str, output: Output) -> None:
 
 
 def _show(
-    ctx: typer.Context, found: Sequence[Inspection], section: Section | None, output: Output, *, every: bool
+    ctx: typer.Context,
+    found: Sequence[Inspection],
+    section: Section | None,
+    output: Output,
+    layout: Layout,
+    *,
+    every: bool,
 ) -> None:
     given = ctx.ensure_object(GlobalOptions)
     if section is None and is_table(output) and every:
-        print_summary(found, given)
+        print_summary(found, given, output)
         return
     if section is None and is_table(output):
-        print_overview(found[0], given, catch_up(ctx, found[0]))
+        print_overview(found[0], given, catch_up(ctx, found[0]), output)
         return
     if section is None and has_objects(output):
         objects = [_object(one, given) for one in found]
@@ -291,9 +302,9 @@ def _show(
     if every:
         keys = [column if isinstance(column, str) else column.name for column in columns]
         named = [{"group": name, **{key: getattr(row, key) for key in keys}} for name, row in rows]
-        print_rows(named, ["group", *columns], output, spare=spare)
+        print_rows(named, ["group", *columns], output, spare=spare, layout=layout)
     else:
-        print_rows([row for _, row in rows], columns, output, spare=spare)
+        print_rows([row for _, row in rows], columns, output, spare=spare, layout=layout)
 
 
 def _rows(one: Inspection, section: Section, given: GlobalOptions) -> Sequence[Any]:

@@ -15,8 +15,8 @@ from zkgroup.text import counted
 from ._context import warn
 from ._group_overview import shown_lag
 from ._group_views import BehindOption, read_all_groups
-from ._output import Output, behind_columns, has_objects, is_table, print_rows, time_column
-from ._shared_options import OutputOption, option
+from ._output import Layout, Output, behind_columns, has_objects, is_table, print_rows, time_column
+from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
@@ -60,6 +60,8 @@ def list_groups(
         bool, option("--all", help="Also list leftover groups, which a table without --filter or --state counts only.")
     ] = False,
     behind: BehindOption = None,
+    columns: ColumnsOption = None,
+    no_header: NoHeaderOption = False,
     output: OutputOption = "table",
 ) -> None:
     """List the groups of a cluster.
@@ -94,22 +96,31 @@ def list_groups(
         and (not pattern or any(fnmatchcase(one.group, each) for each in pattern))
     ]
     found = worst_first(found) if sort == "findings" else sorted(found, key=_KEYS[sort], reverse=True)
-    print_groups(found, sort, output, folded=not (every or pattern or state))
+    layout = Layout.of(columns, no_header)
+    print_groups(found, sort, output, layout, folded=not (every or pattern or state))
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))
 
 
-def print_groups(found: Sequence[Inspection], sort: Sort, output: Output, *, folded: bool) -> None:
+def print_groups(
+    found: Sequence[Inspection],
+    sort: Sort,
+    output: Output,
+    layout: Layout = Layout(),
+    *,
+    folded: bool,
+) -> None:
     """Print a row for each group; ``folded``: a table has one line for all leftovers."""
     changed = (time_column("changed_at"),)
     if not is_table(output):
         partial = ("lag_at_least", "lag_unknown") if has_objects(output) else ()
         columns = (*COLUMNS, *partial, *behind_columns(output), *changed, "finding", "severity")
-        print_rows([_row(one) for one in found], columns, output)
+        print_rows([_row(one) for one in found], columns, output, layout=layout)
         return
     shown = [one for one in found if not (folded and _is_leftover(one))]
     rows = [{**_row(one), "lag": shown_lag(one.summary)} for one in shown]
-    columns = (*COLUMNS, *behind_columns(output), *(changed if sort == "changed" else ()), "finding")
-    print_rows(rows, columns, output, spare=_SPARE)
+    shows_change = sort == "changed" or output == "wide" or "changed_at" in layout.columns
+    columns = (*COLUMNS, *behind_columns(output), *(changed if shows_change else ()), "finding")
+    print_rows(rows, columns, output, spare=_SPARE, layout=layout)
     if left := len(found) - len(shown):
         sys.stdout.write(f"\nand {counted(left, 'leftover group')} without members: --all lists them\n")
 

@@ -22,8 +22,8 @@ from ._group_views import (
     read_one_group,
 )
 from ._monitoring import MetricsOption, write_metrics
-from ._output import SPARE, behind_columns, print_rows, time_column
-from ._shared_options import GroupArgument, OutputOption, option
+from ._output import SPARE, Layout, behind_columns, print_rows, time_column
+from ._shared_options import ColumnsOption, GroupArgument, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
     from zkgroup.groups.group_model import GroupSnapshot, Store
@@ -68,6 +68,8 @@ def offsets(
     ] = None,
     metrics: MetricsOption = None,
     behind: BehindOption = None,
+    columns: ColumnsOption = None,
+    no_header: NoHeaderOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Show a group's committed offsets and lag.
@@ -111,10 +113,9 @@ def offsets(
         return
     rows = _within(scope, snapshot, partition_rows(snapshot, shown))
     in_time = () if save_to is not None else behind_columns(output)
-    if shown == "both":
-        print_rows(rows, [*COLUMNS, *BOTH, *in_time], output, spare=(*SPARE, "committed"))
-    else:
-        print_rows(rows, [*COLUMNS, *in_time], output, spare=SPARE)
+    both, spare = (BOTH, (*SPARE, "committed")) if shown == "both" else ((), SPARE)
+    layout = Layout.of(columns, no_header)
+    print_rows(rows, [*COLUMNS, *both, *in_time], output, spare=spare, layout=layout)
     warn(ctx, notes(snapshot, shown))
 
 

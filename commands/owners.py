@@ -12,8 +12,8 @@ from zkgroup.text import listed
 
 from ._context import connection, warn
 from ._group_views import StoreOption, brokers_of, check_topics, keep_everything, open_stores
-from ._output import SPARE, print_rows, time_column
-from ._shared_options import GroupArgument, OutputOption, TopicsOption, option
+from ._output import SPARE, Layout, print_rows, time_column
+from ._shared_options import ColumnsOption, GroupArgument, NoHeaderOption, OutputOption, TopicsOption, option
 
 if TYPE_CHECKING:
     from zkgroup.groups.group_model import GroupSnapshot, Store
@@ -35,6 +35,8 @@ def owners(
             "it depends on may not be read.",
         ),
     ] = False,
+    columns: ColumnsOption = None,
+    no_header: NoHeaderOption = False,
     output: OutputOption = "table",
 ) -> None:
     """Show the owner of each partition of a group.
@@ -57,7 +59,9 @@ def owners(
     # Without --store the rows are those of the store that has members.
     shown = "zookeeper" if store is None and snapshot.members else store
     rows = [row for row in owner_rows(snapshot) if shown in (None, "both", row.store)]
-    print_rows(rows, [*COLUMNS, "store"] if store == "both" else COLUMNS, output, spare=("member", *SPARE, "store"))
+    shown_columns = (*COLUMNS, "store") if store == "both" else COLUMNS
+    layout = Layout.of(columns, no_header)
+    print_rows(rows, shown_columns, output, spare=("member", *SPARE, "store"), layout=layout)
     defects = ownership_defects(snapshot)
     unknown = not_judged(snapshot) if verify else []
     if verify and defects:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zkgroup.errors import NotFoundError, did_you_mean
+from zkgroup.errors import NotFoundError, UsageError, did_you_mean
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import duration_text
 
@@ -15,8 +15,8 @@ from ._completion_values import complete_topic
 from ._context import connection, warn
 from ._group_overview import print_title, table_row
 from ._group_views import brokers_of, open_stores
-from ._output import SPARE, Output, as_objects, has_objects, is_table, print_object, print_rows
-from ._shared_options import OutputOption
+from ._output import SPARE, Layout, Output, as_objects, has_objects, is_table, print_object, print_rows
+from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption
 from ._spinner import working
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def topics(
             metavar="[TOPIC]", help="Describe this topic.", show_default=False, autocompletion=complete_topic
         ),
     ] = None,
+    columns: ColumnsOption = None,
+    no_header: NoHeaderOption = False,
     output: OutputOption = "table",
 ) -> None:
     """List the topics of a cluster, or describe one: partitions, retention, groups.
@@ -60,6 +62,8 @@ def topics(
     from zkgroup.groups.snapshot.tables import shared_warnings
     from zkgroup.groups.snapshot.topic_tables import groups_by_topic, topic_partition_rows, topic_row
 
+    if topic is not None and (columns or no_header):
+        raise UsageError("--columns and --no-header are about the list", "leave them out with a TOPIC")
     found, logs, configs, snapshots = _read(ctx, topic)
     readers = groups_by_topic(snapshots)
     rows = {name: topic_partition_rows(name, partitions, logs) for name, partitions in found.items()}
@@ -68,9 +72,9 @@ def topics(
         for name, its in rows.items()
     ]
     if topic is None:
-        _print_list(heads, output)
+        _print_list(heads, output, Layout.of(columns, no_header))
     elif is_table(output):
-        _print_topic(heads[0], rows[topic], _group_rows(topic, readers.get(topic, [])))
+        _print_topic(heads[0], rows[topic], _group_rows(topic, readers.get(topic, [])), output)
     elif has_objects(output):
         head = {**asdict(heads[0]), "partitions": as_objects(rows[topic], PARTITIONS)}
         groups = as_objects(_group_rows(topic, readers.get(topic, [])), (*GROUPS, "lag_at_least", "lag_unknown"))
@@ -108,22 +112,22 @@ def _read(
     return found, logs, configs, list(snapshots)
 
 
-def _print_list(rows: list[TopicRow], output: Output) -> None:
+def _print_list(rows: list[TopicRow], output: Output, layout: Layout) -> None:
     if not is_table(output):
-        print_rows(rows, (*HEAD, *CONFIGS, "groups"), output)
+        print_rows(rows, (*HEAD, *CONFIGS, "groups"), output, layout=layout)
         return
     shown = [{**asdict(row), "retention": _retention(row), "groups": len(row.groups)} for row in rows]
-    print_rows(shown, (*HEAD, "retention", "groups"), output, spare=_SPARE)
+    print_rows(shown, (*HEAD, "retention", "groups"), output, spare=_SPARE, layout=layout)
 
 
-def _print_topic(row: TopicRow, partitions: list[Any], groups: list[dict[str, Any]]) -> None:
+def _print_topic(row: TopicRow, partitions: list[Any], groups: list[dict[str, Any]], output: Output) -> None:
     head = {**asdict(row), "retention": _retention(row)}
-    print_rows([head], (*HEAD, "retention"), "table", spare=_SPARE)
+    print_rows([head], (*HEAD, "retention"), output, spare=_SPARE)
     print_title("partitions")
-    print_rows(partitions, PARTITIONS, "table", spare=SPARE)
+    print_rows(partitions, PARTITIONS, output, spare=SPARE)
     print_title("groups" if groups else "no group reads it")
     if groups:
-        print_rows(groups, GROUPS, "table", spare=SPARE)
+        print_rows(groups, GROUPS, output, spare=SPARE)
 
 
 def _group_rows(topic: str, snapshots: list[GroupSnapshot]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ from zkgroup.errors import RefusedError, UnreachableError
         (["owners"], "missing argument 'GROUP': see 'zkgroup owners --help'"),
         (
             ["owners", "g", "--output", "xml"],
-            "invalid value for '--output': 'xml' is not one of 'table', 'json', 'csv'",
+            "invalid value for '--output': 'xml' is not one of 'table', 'wide', 'json', 'yaml', 'csv'",
         ),
         (["owners", "g"], "no ZooKeeper was named: give --zookeeper"),
         (["-z", "a", "owners", "g", "-z", "b"], "two different ZooKeepers on one command line, a:2181"),

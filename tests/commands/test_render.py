@@ -22,8 +22,20 @@ from hypothesis import strategies as st
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.commands import offsets, owners
 from zkgroup.commands._group_overview import BOTH, HEAD, PARTITIONS, SUMMARY, SUMMARY_SPARE
-from zkgroup.commands._output import SPARE, Column, Output, iso_utc, print_object, print_rows, time_column
+from zkgroup.commands._output import (
+    SPARE,
+    Column,
+    Layout,
+    Output,
+    format_rows,
+    iso_utc,
+    print_object,
+    print_rows,
+    time_column,
+    yaml_text,
+)
 from zkgroup.commands._terminal_text import escape, json_escape, one_line, shown_name, width
+from zkgroup.errors import UsageError
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import with_formula
@@ -240,10 +252,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def on_terminal(rows: Sequence[Any], columns: Sequence[Column | str], spare: Sequence[str] = ()) -> list[str]:
+def on_terminal(
+    rows: Sequence[Any], columns: Sequence[Column | str], spare: Sequence[str] = (), output: Output = "table"
+) -> list[str]:
     """The lines of a table on a terminal, without what makes them bold."""
     stream = Terminal()
-    print_rows(rows, columns, "table", stream=stream, spare=spare)
+    print_rows(rows, columns, output, stream=stream, spare=spare)
     return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).splitlines()
 
 
@@ -391,3 +405,56 @@ def test_on_a_terminal() -> None:
     assert "\x1b[3" not in text
     code, text = run_on_terminal("version", "--output", "json")
     assert json.loads(text)["zkgroup"]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.sampled_from(["yes", "No", "null", "~", "0x1f", "1e5", "a: b", "- a", "a #b", "", " a", "2024-05-01", "<<"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(VALUES)
+def test_yaml_has_what_json_has(value: Any) -> None:
+    """Whatever a value is, a reader of YAML takes it for the same."""
+    yaml = pytest.importorskip("yaml")
+    assert yaml.safe_load(yaml_text(value)) == json.loads(json.dumps(value))
+
+
+def test_rows_in_yaml() -> None:
+    """An array of objects in blocks, as people write it; an empty one is one, too."""
+    rows = [["orders", 0, None, {"a": [1, "x y"]}], ["pay\u0007", 1, True, []]]
+    text = "".join(format_rows(rows, ["topic", "partition", "owner", "more"], "yaml"))
+    assert text == (
+        '- topic: orders\n  partition: 0\n  owner: null\n  more:\n    a:\n      - 1\n      - "x y"\n'
+        '- topic: "pay\\u0007"\n  partition: 1\n  owner: true\n  more: []\n'
+    )
+    assert list(format_rows([], ["topic"], "yaml")) == ["[]\n"]
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml", "csv"])
+def test_columns_are_chosen(output: Output) -> None:
+    """In the order in which they are named, in every format, with a head or without; others are wrong usage."""
+    stream = io.StringIO()
+    rows = [{"topic": "a", "lag": 5, "owner": None}]
+    print_rows(
+        rows, ["topic", "lag", "owner"], output, stream=stream, layout=Layout(("owner", "lag"), has_header=False)
+    )
+    assert stream.getvalue() == {
+        "table": "    -    5\n", "wide": "    -    5\n", "csv": ",5\n",
+        "json": '[\n{"owner":null,"lag":5}\n]\n', "yaml": "- owner: null\n  lag: 5\n",
+    }[output]  # fmt: skip
+    with pytest.raises(UsageError, match="no column 'lagg': did you mean lag"):
+        print_rows(rows, ["topic", "lag", "owner"], output, stream=stream, layout=Layout(("lagg",)))
+
+
+def test_a_wide_table_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal that is too narrow for it, too."""
+    monkeypatch.setenv("COLUMNS", "20")
+    rows = [{"topic": "t" * 70, "lag": 5, "log_end": 7}]
+    narrow, wide = (on_terminal(rows, ["topic", "lag", "log_end"], SPARE, output) for output in ("table", "wide"))
+    assert narrow[0].split() == ["topic", "lag"]
+    assert wide[0].split() == ["topic", "lag", "log_end"]
+    assert "t" * 70 in wide[1]
