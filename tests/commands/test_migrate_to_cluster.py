@@ -12,12 +12,16 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+import typer
 from cli import ZKGROUP, environment, run
 from grouping import commit_in_kafka, groups_on, joined, static
 from mirroring import Cluster, mirror
 from support import fresh_name
 
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.commands import app
+from zkgroup.commands._context import cluster_connection
+from zkgroup.commands._global_options import GlobalOptions
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Stat
@@ -182,6 +186,22 @@ def test_the_other_cluster_is_reached_by_its_profile_alone(leave: Departure) -> 
     assert (result.returncode, "members may be registered in ZooKeeper" in result.stderr) == (5, True)
     result = leave(group, "--execute", "--no-zookeeper-members", to="brokers", env=env)
     assert (result.returncode, leave.committed(group)) == (0, [5, 11, 0]), result.stderr
+
+
+def test_the_first_cluster_s_secrets_and_protocols_stay_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither a user nor a password nor ZooKeeper of the variables, nor a flag that takes TLS off, is for the other
+    cluster."""
+    config = tmp_path / "config.toml"
+    config.write_text('[clusters.new]\nbootstrap-server = "kafka.example:9092"\nsecurity-protocol = "SSL"\n')
+    monkeypatch.setenv("ZKGROUP_CONFIG", str(config))
+    secrets = {"SASL_USER": "ops", "SASL_PASSWORD": "secret", "ZOOKEEPER_SASL_USER": "ops"}
+    secrets |= {"ZOOKEEPER_SASL_PASSWORD": "secret", "ZOOKEEPER": "zk.example", "ZOOKEEPER_TLS": "true"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(f"ZKGROUP_{name}", value)
+    flags = GlobalOptions({"security_protocol": ["PLAINTEXT"], "zookeeper": ["zk.example"]})
+    found = cluster_connection(typer.Context(typer.main.get_command(app), obj=flags), "new")
+    assert (found.zookeeper, found.zookeeper_sasl, found.zookeeper_tls) == (None, None, None)
+    assert found.kafka == {"security.protocol": "SSL"}
 
 
 @pytest.mark.parametrize(

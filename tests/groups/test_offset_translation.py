@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from mirroring import Cluster, mirror
@@ -175,6 +176,16 @@ def test_compacted_logs(newest: Cluster, usual: Cluster) -> None:
             assert {n for n in left if n >= offset} <= set(unread), offset
             assert len(unread) - found.repeated <= len([n for n in left if n >= offset]), offset
     assert position(usual, newest, topic, to_topic, 390).offset is not None
+
+
+def test_a_mirror_with_another_partitioner(newest: Cluster, usual: Cluster) -> None:
+    """The partition has none of the messages: nothing is found, and nothing is guessed."""
+    topic, to_topic = newest.topic(numbered(100)), usual.topic(partitions=2)
+    usual.send(to_topic, [replace(one, partition=1) for one in numbered(100)])
+    usual.send(to_topic, OTHERS)
+    assert position(newest, usual, topic, to_topic, 50) == Position(None, reason="not mirrored yet")
+    usual.send(to_topic, numbered(5, 1000))
+    assert position(newest, usual, topic, to_topic, 50) == Position(None, reason="absent")
 
 
 def test_what_the_source_has_lost(newest: Cluster, usual: Cluster) -> None:
