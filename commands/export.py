@@ -34,7 +34,7 @@ FILES = "Files and folders"
 # As in zkgroup.export.model, which --help does without.
 OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
-TableKind: TypeAlias = Literal["parquet", "delta"]
+TableKind: TypeAlias = Literal["parquet", "delta", "iceberg"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -144,7 +144,11 @@ def export(
     ] = None,
     table_format: Annotated[
         TableKind | None,
-        option("--format", metavar="FORMAT", help="parquet, or delta: a Delta table a topic.", panel=FILES),
+        option("--format", metavar="FORMAT", help="parquet; delta or iceberg: a table a topic.", panel=FILES),
+    ] = None,
+    catalog: Annotated[
+        str | None,
+        option("--catalog", metavar="NAME[.NAMESPACE]", help="Iceberg's, by pyiceberg's configuration.", panel=FILES),
     ] = None,
     partition_by: Annotated[
         str | None,
@@ -190,7 +194,6 @@ def export(
     \b
     zkgroup export orders --group lake --from earliest --to /data/lake
     zkgroup export --group lake --to /data/lake --verify
-    zkgroup export orders -g lake --to /lake --backfill --from @2024-05-01
     """
     if sum((status, history, verify, backfill, abandon)) > 1:
         raise UsageError("--status, --history, --verify, --backfill and --abandon exclude each other", "choose one")
@@ -207,7 +210,7 @@ def export(
     parts = None if partition_by is None else parse_parts(partition_by)
     zone = None if time_zone is None else parse_zone(time_zone)
     key, value = parse_format("key", key_format, key_schema), parse_format("value", value_format, value_schema)
-    layout = LayoutWish(parts, zone, key, value, table_format)
+    layout = LayoutWish(parts, zone, key, value, table_format, catalog)
     if history or verify:
         show_destination(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -229,8 +232,8 @@ def export(
     from zkgroup.schemas.field_schema import FieldSchemas
 
     require("pyspark", "pyarrow")  # before any server is asked
-    if table_format == "delta":
-        require("deltalake", extra="delta")
+    if table_format in ("delta", "iceberg"):
+        require({"delta": "deltalake", "iceberg": "pyiceberg"}[table_format], extra=table_format)
     schemas = FieldSchemas(read_schema("key", key, key_schema), read_schema("value", value, value_schema))
     validate_group_id(group)
     if whitelist is not None and not whitelist.strip():

@@ -1,6 +1,6 @@
 """A random walk over exports and what befalls them: processes that are killed or paused, offsets that somebody moves,
 retention, recreated topics, older copies of ZooKeeper's nodes and of the destination, files that are gone, odd
-files, damaged documents, two groups that want one topic; of Delta tables those that others compact, roll back or drop.
+files, damaged documents, two groups that want one topic; of tables those that others compact, roll back or drop.
 After each step two things hold: no message is there twice, and none is lost without being named.
 
 Exports run in processes of their own (``forked``).
@@ -20,17 +20,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
-from exports import InProcess, commit_offsets, joining, table_in
+from exports import InProcess, commit_offsets, joining
 from forked import PROCESSES
 from resets import drop_messages
 from session_expiry import expire_session
 from support import wait_until
 from topics import delete_topic
+from walked_tables import WalkedDelta, WalkedIceberg, WalkedTable
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -280,32 +278,22 @@ class Walk:
         self.produce()
 
     def compact(self) -> None:
-        """Others put the rows of a table into fewer files, and remove those that no version of an hour ago needs."""
-        if (table := self.table()) is not None:
-            table.optimize.compact()
-            if self.random.random() < 0.3:
-                table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=False)
+        """Others put the rows of a table into fewer files."""
+        self.table.compact(self.random)
 
     def roll_back(self) -> None:
         """Others restore a table to an earlier version: the next export asks, or wants it undone."""
-        table = self.table()
-        if table is None or table.version() < 2:
-            return
-        version = table.version()
-        try:
-            table.restore(self.random.randrange(1, version))
-        except (DeltaError, OSError):  # of a version whose files were removed
+        if (undo := self.table.roll_back(self.random)) is None:
             return
         outcome = self.run(self.options())
         assert outcome[0] in _EXPECTED, outcome
-        if "took over from" in outcome[1] or "while it was exported" in outcome[1] or self.random.random() < 0.3:
-            with contextlib.suppress(DeltaError, OSError):
-                self.table().restore(version)
+        wants_it_undone = "took over from" in outcome[1] or "while it was exported" in outcome[1]
+        if wants_it_undone or self.random.random() < 0.3:
+            undo()
 
     def drop_table(self) -> None:
         """Others drop a table, of which one group alone has ever been the owner."""
-        if self.table() is not None and len(self.destination.groups()) == 1:
-            shutil.rmtree(self.out / self.topic)
+        if len(self.destination.groups()) == 1 and self.table.drop():
             self.run(self.options())
             self.run({"abandon": True})  # what could not be finished
 
@@ -468,17 +456,13 @@ class Walk:
     def offset_paths(self) -> list[str]:
         return [znodes.offset(self.group, TopicPartition(self.topic, p)) for p in range(PARTITIONS)]
 
-    def table(self) -> DeltaTable | None:
-        """The topic's table; None where it is none yet."""
-        try:
-            return table_in(self.out, self.topic)
-        except TableNotFoundError:
-            return None
+    @property
+    def table(self) -> WalkedTable:
+        return (WalkedDelta if self.layout.format == "delta" else WalkedIceberg)(self.out, self.topic)
 
     def files(self) -> list[str]:
         if self.has_tables:
-            table = self.table()
-            return [] if table is None else [unquote(str(Path(uri).relative_to(self.out))) for uri in table.file_uris()]
+            return self.table.files()
         return [str(path.relative_to(self.out)) for path in self.out.glob("topic=*/**/*.parquet")]
 
     def state(self) -> tuple[object, ...]:

@@ -71,6 +71,7 @@ AT_HOME = {
     ),
     "fastavro": ("zkgroup/schemas/",),
     "deltalake": ("zkgroup/export/destination/delta_tables.py",),
+    "pyiceberg": ("zkgroup/export/destination/iceberg_tables.py",),
     "typer": ("commands/",),
     "rich": ("commands/",),
     "click": ("commands/",),

@@ -320,6 +320,7 @@ def test_the_examples_of_the_page_are_right(
     layout = LayoutWish(("date", "hour"), BERLIN, None, "json")
     in_process("archive", topic, root=tmp_path / "lake", layout=layout)
     in_process("tables", topic, root=tmp_path / "tables", layout=replace(layout, format="delta"))
+    in_process("iceberg", topic, root=tmp_path / "iceberg", layout=replace(layout, format="iceberg", zone=None))
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "reference" / "export-files.md"
     text = page.read_text(encoding="utf-8").replace('read.parquet("lake")', f'read.parquet("{tmp_path}/lake")')

@@ -19,7 +19,9 @@ SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("table_format", ["parquet", pytest.param("delta", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "table_format", ["parquet", *(pytest.param(name, marks=pytest.mark.long) for name in ("delta", "iceberg"))]
+)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_twice_and_nothing_is_lost_unnamed(
     cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path, seed: int,
@@ -36,4 +38,4 @@ def test_nothing_is_twice_and_nothing_is_lost_unnamed(
         walk.check()
         if outcome[0] == "done":
             break
-    assert outcome[0] == "done", walk.journal
+    assert outcome[0] == "done", [outcome, *walk.journal[-30:]]

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.parquet_destination import ROOT, Destination, number_of
+from zkgroup.export.destination.table_columns import table_schema
 from zkgroup.export.destination.table_format import table_changed
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OffsetRange, StoredFile
@@ -47,7 +48,6 @@ _HARMLESS: Final = frozenset(
     {"appendOnly", "invariants", "timestampNtz", "changeDataFeed", "vacuumProtocolCheck", "v2Checkpoint"}
 )
 _LINE: Final = 400  # characters of an error
-_PARTITIONS: Final = {"topic": pa.string(), "partition": pa.int32(), "date": pa.date32(), "hour": pa.int32()}
 
 
 class DeltaTables:
@@ -176,7 +176,7 @@ class DeltaTables:
             made = self._schema(schema())
             if self._open(topic) is None:
                 if record.bases.get(topic):
-                    raise table_changed(self._destination, topic)
+                    raise table_changed(self._uri(topic))
                 self._create(topic, made)
                 self._opened.clear()
                 passed(f"table {number} of {len(record.topics)} made")
@@ -217,7 +217,7 @@ class DeltaTables:
                 return
             table = self._open(topic)
             if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
-                raise table_changed(self._destination, topic)
+                raise table_changed(self._uri(topic))
             try:
                 table.create_write_transaction(
                     actions, "append", schema, self._partitions, commit_properties=properties
@@ -270,8 +270,7 @@ class DeltaTables:
         """A table's schema: the columns that are folders, and those of its files."""
         from deltalake import Schema
 
-        fields = [pa.field(name, _PARTITIONS[name]) for name in self._partitions]
-        return Schema.from_arrow(pa.schema([*fields, *(_table_field(field) for field in schema)]))
+        return Schema.from_arrow(table_schema(schema, self._partitions))
 
     def _path(self, topic: str) -> str:
         return f"{self._root}/{topic}"
@@ -384,23 +383,3 @@ def _value(column: str, value: int) -> int | str:
         return value
     time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _table_field(field: Any) -> Any:
-    """A file's column as one of the table."""
-    return pa.field(field.name, _table_type(field.type), field.nullable)
-
-
-def _table_type(kind: Any) -> Any:
-    """Delta's times are microseconds, and it has no dictionaries."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    if pa.types.is_struct(kind):
-        return pa.struct([_table_field(field) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _table_field(kind.item_field))
-    if pa.types.is_list(kind):
-        return pa.list_(_table_field(kind.value_field))
-    return kind

@@ -14,6 +14,7 @@ What zkgroup keeps is ``OUT/_zkgroup/``, which no reader takes for data:
 - ``topics/TOPIC/GROUP@CLUSTER``: see ``topic_owners``.
 - ``layout/HASH.json``: the layout, which all files share, since readers take a destination for one table.
 - ``columns/HASH.json``: see ``kept_columns``.
+- ``catalog.db``: the catalog of Iceberg tables, where no other is named.
 - ``runs/GROUP/RUN/``: a run under way: ``*.tmp``, and ``record.json`` once all is written.
 """
 
@@ -39,7 +40,9 @@ from zkgroup.text import listed
 ROOT: Final = "_zkgroup"
 LOG, RUNS, TOPICS, LAYOUT, COLUMNS = (f"{ROOT}/{name}" for name in ("log", "runs", "topics", "layout", "columns"))
 RECORD: Final = "record.json"
-_KNOWN: Final = frozenset({"log", "runs", "topics", "layout", "columns"})
+#: Iceberg's, where no other is named.
+CATALOG: Final = f"{ROOT}/catalog.db"
+_KNOWN: Final = frozenset({"log", "runs", "topics", "layout", "columns", "catalog.db", "catalog.db-journal"})
 HASH: Final = 16
 _NAME: Final = re.compile(rf"(([0-9]{{8,}})-[0-9a-f]{{8}})\.([0-9a-f]{{{HASH}}})\.json", re.ASCII)
 

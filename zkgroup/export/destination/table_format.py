@@ -105,10 +105,10 @@ class PlainParquet:
         raise NotImplementedError  # nothing is rewritten
 
 
-def table_changed(destination: Destination, topic: str) -> RefusedError:
+def table_changed(table: str) -> RefusedError:
     """The error for a table that an export has found otherwise than it was."""
     return RefusedError(
-        f"the table {destination}/{topic} was rolled back, dropped or replaced while it was exported",
+        f"the table {table} was rolled back, dropped or replaced while it was exported",
         "restore it to the version that it had, then run the same command again; if that cannot be, and the run is "
         "decided, --abandon gives it up",
     )
@@ -119,9 +119,13 @@ def open_format(destination: Destination, layout: Layout | None) -> TableFormat:
     ``MissingExtraError`` without its package."""
     if layout is None or not layout.has_tables:
         return PlainParquet(destination)
-    from zkgroup.export.destination.delta_tables import DeltaTables
+    if layout.format == "delta":
+        from zkgroup.export.destination.delta_tables import DeltaTables
 
-    return DeltaTables(destination, layout)
+        return DeltaTables(destination, layout)
+    from zkgroup.export.destination.iceberg_tables import IcebergTables
+
+    return IcebergTables(destination, layout)
 
 
 def read_coverage(

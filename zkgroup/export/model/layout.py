@@ -40,7 +40,9 @@ PARTS: Final[tuple[Part, ...]] = ("partition", "date", "hour")
 NO_DATE: Final = "0001-01-01"
 NO_HOUR: Final = "-1"
 #: Plain Parquet, or a table a topic.
-TableKind = Literal["parquet", "delta"]
+TableKind = Literal["parquet", "delta", "iceberg"]
+#: Of Iceberg tables, where none is named.
+NAMESPACE: Final = "kafka"
 #: Days or hours since 1970 on the zone's clock; None: no usable timestamp.
 Period: TypeAlias = int | None
 
@@ -56,13 +58,25 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """``by``: what is a folder besides the topic, in the order of ``PARTS``. ``zone``: an IANA name."""
+    """``by``: what is a folder besides the topic, in the order of ``PARTS``. ``zone``: an IANA name. ``catalog``: of
+    Iceberg tables, ``NAME`` or ``NAME.NAMESPACE``; empty for the destination's own."""
 
     by: tuple[Part, ...] = ("partition",)
     zone: str = "UTC"
     key: FieldFormat = "bytes"
     value: FieldFormat = "bytes"
     format: TableKind = "parquet"
+    catalog: str = ""
+
+    @property
+    def catalog_name(self) -> str:
+        """Of Iceberg's catalog, as pyiceberg's configuration has it; empty: the destination's own."""
+        return self.catalog.partition(".")[0]
+
+    @property
+    def namespace(self) -> str:
+        """Of Iceberg tables."""
+        return self.catalog.partition(".")[2] or NAMESPACE
 
     @property
     def has_tables(self) -> bool:
@@ -110,6 +124,7 @@ class Layout:
     def options(self) -> str:
         """The command's options for it."""
         words = [f"--format {self.format}"] if self.has_tables else []
+        words += [f"--catalog {self.catalog}"] if self.catalog else []
         words.append(f"--partition-by {','.join(self.by) or 'none'}")
         words += [f"--time-zone {self.zone}"] if self.timed else []
         for name, kind in (("key", self.key), ("value", self.value)):
@@ -124,6 +139,11 @@ class ColumnTypes:
 
     key: bytes | None = None
     value: bytes | None = None
+
+
+def table_name(topic: str) -> str:
+    """Of a topic's Iceberg table: what engines take without quotes."""
+    return re.sub(r"\W", "_", topic, flags=re.ASCII)
 
 
 class FileName(NamedTuple):
@@ -166,6 +186,7 @@ class LayoutWish:
     key: FieldFormat | None = None
     value: FieldFormat | None = None
     format: TableKind | None = None
+    catalog: str | None = None
 
     def resolve(self, found: Layout | None, where: str) -> Layout:
         """The layout to write in. Raises ``RefusedError`` where the destination has another one, ``UsageError`` for
@@ -176,6 +197,10 @@ class LayoutWish:
             raise UsageError("--time-zone is for folders of times", "add --partition-by date, or hour")
         if not wanted.timed:
             wanted = replace(wanted, zone="UTC")
+        if wanted.catalog and wanted.format != "iceberg":
+            raise UsageError("--catalog is for Iceberg tables", "add --format iceberg")
+        if wanted.format == "iceberg" and wanted.zone != "UTC":
+            raise UsageError("the days and hours of Iceberg tables are those of UTC", "leave --time-zone out")
         if found is not None and wanted != found:
             raise RefusedError(
                 f"{where} was begun with {found.options()}, and readers need one layout and one schema",

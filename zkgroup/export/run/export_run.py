@@ -130,7 +130,7 @@ class PlannedRun:
         tables = open_format(self._destination, plan.layout)
         tables.refuse_conflicts(fresh, tags, self._known_files)
         for topic in tables.changed(plan.group, plan.bases):
-            raise table_changed(self._destination, topic)
+            raise table_changed(topic)
         for name in sorted({lost.file for part in written.parts for lost in part.again}):
             if store.size(name) is not None:
                 raise RefusedError(

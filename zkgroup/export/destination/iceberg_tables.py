@@ -1,0 +1,371 @@
+"""Iceberg tables, by the package ``pyiceberg``: a table a topic, ``NAMESPACE.TOPIC`` in a catalog, in the folder
+``TOPIC`` of the destination.
+
+A run is one commit of each of its tables, which adds its files by their metadata alone, and
+
+- table properties: ``zkgroup.run.GROUP``, the number of the run, and ``zkgroup.end.GROUP.PARTITION@LOG``, the offset
+  where it ends. ``LOG``: the topic's ``czxid``, in hexadecimal. They stay when snapshots expire.
+- in the snapshot's summary ``zkgroup.run``: ``GROUP@RUN``.
+
+A rollback takes rows away and leaves the properties. So the newest run of a table is the newest among the ancestors of
+its current snapshot, unless these have expired. A rollback whose snapshots have expired, too, is not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.export.destination.parquet_destination import CATALOG, Destination, number_of
+from zkgroup.export.destination.table_columns import table_schema
+from zkgroup.export.destination.table_format import table_changed
+from zkgroup.export.model.layout import Layout, table_name
+from zkgroup.export.model.plan_types import OffsetRange, StoredFile
+from zkgroup.export.model.run_record import RecordFile, RunRecord
+from zkgroup.export.stores.optional_packages import require
+from zkgroup.text import counted
+
+_RUN: Final = "zkgroup.run"
+_TOPIC: Final = "zkgroup.topic"
+_RETRIES: Final = "commit.retry.num-retries"
+#: Commits of others may come between loading a table and committing to it.
+_TRIES: Final = 20
+_LINE: Final = 400  # characters of an error
+
+
+class IcebergTables:
+    """The tables of one destination, as ``TableFormat``. One that was loaded stays as it was then, until a commit."""
+
+    is_rewritten = True
+
+    def __init__(self, destination: Destination, layout: Layout) -> None:
+        self._destination = destination
+        self._layout = layout
+        self._store = destination.store
+        address = self._store.address
+        if isinstance(address, Path):
+            self._root = f"file://{address}"
+        elif address.scheme == "s3":
+            self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
+        else:
+            raise UsageError(
+                f"Iceberg tables are not written to {address.scheme}: destinations",
+                "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
+            )
+        if not layout.catalog_name and not isinstance(address, Path):
+            raise UsageError("Iceberg tables in a bucket need a catalog", "name one of pyiceberg's with --catalog")
+        require("pyiceberg", "pyarrow", extra="iceberg")
+        self._catalog: Any = None
+        self._loaded: dict[str, Any] = {}
+        self._topics: dict[str, str] = {}  # by the names of their tables
+
+    # --- what a table has -------------------------------------------------------------------------------------------
+
+    def newest_run(self, group: str, topic: str) -> int | None:
+        table = self._load(topic)
+        return 0 if table is None else self._run_of(table, group, topic)
+
+    def _run_of(self, table: Any, group: str, topic: str) -> int:
+        """The newest run whose rows a table has."""
+        from pyiceberg.table.snapshots import ancestors_of
+
+        number = int(table.properties.get(f"{_RUN}.{group}", 0))
+        if not number:
+            return 0
+        oldest = None
+        for oldest in ancestors_of(table.current_snapshot(), table.metadata):
+            if (found := _run_in(oldest, group)) is not None:
+                return found
+        if oldest is None or (oldest.sequence_number or 0) <= 1:  # the table's first: an expiry leaves no parents
+            return 0
+        # What came before has expired. Runs that are in other snapshots were rolled back, to before the first of them.
+        runs = [run for one in table.metadata.snapshots if (run := _run_in(one, group)) is not None]
+        if not runs:
+            return number
+        first = self._destination.entries(group)[min(runs) - 1]
+        return self._destination.record(group, first).bases.get(topic, 0)
+
+    def refuse_foreign(self, topic: str, schema: Callable[[], Any], *, is_recorded: bool) -> None:
+        if (other := self._topics.setdefault(table_name(topic), topic)) != topic:
+            raise RefusedError(
+                f"{self._name(topic)} is the table of two topics, {other} and {topic}",
+                "export one of them to another --catalog or --to",
+            )
+        table = self._load(topic)
+        if table is None:
+            return
+        if (known := table.properties.get(_TOPIC)) != topic:
+            what = f"of topic {known}" if known else "that no export has made"
+            raise RefusedError(f"{self._name(topic)} is a table {what}", "choose another --catalog or --to")
+        if not is_recorded:
+            with self._translated("read", topic):
+                files = list(table.scan().plan_files())
+            if files:
+                raise RefusedError(
+                    f"{self._name(topic)} is a table with {counted(len(files), 'file')}, and no record of an export "
+                    "has it",
+                    "choose another --catalog or --to, or restore _zkgroup from a copy",
+                )
+        if why := self._difference(topic, table, schema()):
+            raise RefusedError(f"the table {self._name(topic)} {why}", "undo that change, or choose another --to")
+
+    def _difference(self, topic: str, table: Any, schema: Any) -> str:
+        """Why a table does not take the files of an export; nothing where it does."""
+        with self._translated("read", topic):
+            spec = [(one.name, str(one.transform)) for one in table.spec().fields]
+            theirs = {one.name: one for one in table.schema().fields}
+            ours = self._schema(schema).fields
+        if spec != [(name, transform) for _, transform, name in self._partitions]:
+            return f"is partitioned by {', '.join(f'{kind}({name})' for name, kind in spec) or 'nothing'}"
+        for field in ours:
+            their = theirs.pop(field.name, None)
+            if their is None:
+                return f"has no column {field.name} any more"
+            if str(their.field_type) != str(field.field_type) and _shape(their.field_type) != _shape(field.field_type):
+                return f"has another type in column {field.name}: {their.field_type}"
+        needed = [name for name, their in theirs.items() if their.required]
+        return f"has a column {needed[0]} that may not be null" if needed else ""
+
+    def refuse_conflicts(
+        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
+    ) -> None:
+        pass  # only files of commits count, and names have the run
+
+    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
+        self._loaded.clear()
+        return [topic for topic, base in bases.items() if self.newest_run(group, topic) != base]
+
+    # --- a commit ---------------------------------------------------------------------------------------------------
+
+    def uncommitted(self, record: RunRecord) -> list[str]:
+        self._loaded.clear()
+        return [topic for topic in record.topics if not self._has(record, topic)]
+
+    def _has(self, record: RunRecord, topic: str) -> bool:
+        table = self._load(topic)
+        return table is not None and int(table.properties.get(f"{_RUN}.{record.group}", 0)) >= number_of(record.run)
+
+    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
+        for number, topic in enumerate(record.topics, 1):
+            if self._load(topic) is None:
+                if record.bases.get(topic):
+                    raise table_changed(self._name(topic))
+                self._create(topic, self._schema(schema()))
+                self._loaded.clear()
+                passed(f"table {number} of {len(record.topics)} made")
+            self._commit(record, topic)
+            passed(f"table {number} of {len(record.topics)} committed")
+
+    def _create(self, topic: str, schema: Any) -> None:
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+        identifier = self._identifier(topic)
+        with self._translated("make", topic):
+            self._open_catalog().create_namespace_if_not_exists(identifier[0])
+            with contextlib.suppress(TableAlreadyExistsError, CommitFailedException):  # another process has made it
+                transaction = self._open_catalog().create_table_transaction(
+                    identifier, schema, f"{self._root}/{topic}", properties={_TOPIC: topic}
+                )
+                with transaction.update_spec() as spec:
+                    for column, transform, name in self._partitions:
+                        spec.add_field(column, transform, name)
+                mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                transaction.set_properties({"schema.name-mapping.default": mapping})
+                transaction.commit_transaction()
+
+    def _commit(self, record: RunRecord, topic: str) -> None:
+        """Commit to a table as it is now, or not at all: the library's retries would commit a run twice."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        number = number_of(record.run)
+        for left in reversed(range(_TRIES)):
+            if self._has(record, topic):
+                return
+            table = self._load(topic)
+            if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
+                raise table_changed(self._name(topic))
+            try:
+                transaction = _without_retries(table).transaction()
+                transaction.set_properties({f"{_RUN}.{record.group}": str(number), **_ends(record, topic)})
+                with transaction.update_snapshot({_RUN: f"{record.group}@{record.run}"}).fast_append() as append:
+                    for file in record.files:
+                        if file.topic == topic:
+                            append.append_data_file(self._data_file(table, file))
+                transaction.commit_transaction()
+            except Exception as error:  # noqa: BLE001  # whatever it is, the commit may be there
+                self._loaded.clear()
+                if not self._has(record, topic) and not (left and isinstance(error, CommitFailedException)):
+                    raise self._failure("write", topic, error) from None
+            else:
+                self._loaded.clear()
+                return
+
+    def _data_file(self, table: Any, file: RecordFile) -> Any:
+        """A file as a manifest has it."""
+        from pyiceberg.conversions import to_bytes
+        from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+        from pyiceberg.typedef import Record
+
+        period = self._layout.period_of_folder(file.name)
+        values = {"topic": file.topic, "partition": file.ranges[0].partition, "timestamp": period}
+        limits: dict[str, dict[int, bytes]] = {"low": {}, "high": {}}
+        nulls: dict[int, int] = {}
+        for one in file.statistics:
+            field = table.schema().find_field(one.column)
+            nulls[field.field_id] = one.nulls
+            factor = 1000 if one.column == "timestamp" else 1
+            for side in limits:
+                if (value := getattr(one, side)) is not None:
+                    limits[side][field.field_id] = to_bytes(field.field_type, value * factor)
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{self._root}/{file.name}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(*(values[column] for column, _, _ in self._partitions)),
+            record_count=file.rows,
+            file_size_in_bytes=file.bytes,
+            column_sizes={},
+            value_counts=dict.fromkeys(nulls, file.rows),
+            null_value_counts=nulls,
+            nan_value_counts={},
+            lower_bounds=limits["low"],
+            upper_bounds=limits["high"],
+            key_metadata=None,
+            split_offsets=None,
+            equality_ids=None,
+            sort_order_id=None,
+            spec_id=table.metadata.default_spec_id,
+        )
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def files(
+        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
+    ) -> Iterator[StoredFile]:
+        for topic in topics or ():
+            for file in self._data_files(topic):
+                yield StoredFile(file.file_path.removeprefix(f"{self._root}/"), file.file_size_in_bytes)
+
+    def _data_files(self, topic: str) -> list[Any]:
+        table = self._load(topic)
+        with self._translated("read", topic):
+            return [] if table is None else [task.file for task in table.scan().plan_files()]
+
+    def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
+        table = self._load(topic)
+        found: dict[int, list[Any]] = defaultdict(list)
+        place = (
+            [column for column, _, _ in self._partitions].index("partition") if "partition" in self._layout.by else None
+        )
+        for data in self._data_files(topic):
+            if data.file_path.removeprefix(f"{self._root}/") not in names:
+                continue
+            with self._translated("read", topic), table.io.new_input(data.file_path).open() as file:
+                rows = pq.ParquetFile(file).read(columns=["offset"] if place is not None else ["partition", "offset"])
+            for one in [data.partition[place]] if place is not None else pc.unique(rows["partition"]).to_pylist():
+                own = rows if place is not None else rows.filter(pc.equal(rows["partition"], one))
+                found[one] += own["offset"].chunks
+        return {number: pa.chunked_array(chunks, pa.int64()) for number, chunks in found.items()}
+
+    # --- pyiceberg --------------------------------------------------------------------------------------------------
+
+    @property
+    def _partitions(self) -> list[tuple[str, str, str]]:
+        """Column, transform, name of the partition field."""
+        kinds = {"partition": ("partition", "identity", "partition"), "date": ("timestamp", "day", "timestamp_day")}
+        kinds["hour"] = ("timestamp", "hour", "timestamp_hour")
+        parts = [part for part in self._layout.by if part != "date" or "hour" not in self._layout.by]
+        return [("topic", "identity", "topic"), *(kinds[part] for part in parts)]
+
+    def _schema(self, schema: Any) -> Any:
+        from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+        from pyiceberg.schema import assign_fresh_schema_ids
+
+        folders = [name for name in ("topic", *self._layout.by) if name in ("topic", "partition")]
+        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(table_schema(schema, folders)))
+
+    def _open_catalog(self) -> Any:
+        if self._catalog is None:
+            from pyiceberg.catalog import load_catalog
+
+            if name := self._layout.catalog_name:
+                self._catalog = load_catalog(name)
+            else:
+                path = Path(str(self._store.address)) / CATALOG
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._catalog = load_catalog("zkgroup", type="sql", uri=f"sqlite:///{path}", warehouse=self._root)
+        return self._catalog
+
+    def _identifier(self, topic: str) -> tuple[str, str]:
+        return self._layout.namespace, table_name(topic)
+
+    def _name(self, topic: str) -> str:
+        """For people."""
+        return f"{self._layout.catalog_name or 'catalog'}: {'.'.join(self._identifier(topic))}"
+
+    def _load(self, topic: str) -> Any:
+        """A table; None where there is none."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        if topic not in self._loaded:
+            path = self._store.address
+            if not self._layout.catalog_name and isinstance(path, Path) and not (path / CATALOG).exists():
+                return None  # nothing is made by reading
+            with self._translated("read", topic):
+                try:
+                    self._loaded[topic] = self._open_catalog().load_table(self._identifier(topic))
+                except (NoSuchTableError, NoSuchNamespaceError):
+                    self._loaded[topic] = None
+        return self._loaded[topic]
+
+    @contextlib.contextmanager
+    def _translated(self, what: str, topic: str) -> Iterator[None]:
+        try:
+            yield
+        except ZkgroupError:
+            raise
+        except Exception as error:  # noqa: BLE001  # catalogs raise errors of many libraries
+            raise self._failure(what, topic, error) from None
+
+    def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
+        text = " ".join(str(error).split())[:_LINE] or type(error).__name__
+        return ZkgroupError(
+            f"cannot {what} the table {self._name(topic)}: {text}", "see to its catalog and store, then run it again"
+        )
+
+
+def _run_in(snapshot: Any, group: str) -> int | None:
+    """The number of a group's run that a snapshot has added."""
+    owner, _, run = ((snapshot.summary or {}).get(_RUN) or "").rpartition("@")
+    return number_of(run) if owner == group else None
+
+
+def _ends(record: RunRecord, topic: str) -> dict[str, str]:
+    """Where a run ends, as table properties."""
+    log = f"{record.topics[topic].czxid:x}"
+    return {
+        f"zkgroup.end.{record.group}.{part.partition.partition}@{log}": str(part.end)
+        for part in record.partitions
+        if part.partition.topic == topic and part.commits
+    }
+
+
+def _without_retries(table: Any) -> Any:
+    """A table whose commits the library tries once, whatever its properties say: they are left as they are."""
+    properties = {**table.metadata.properties, _RETRIES: "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table
+
+
+def _shape(kind: Any) -> str:
+    """A nested type without its fields' numbers, which differ from table to table."""
+    return re.sub(r"\b\d+: ", "", str(kind))
