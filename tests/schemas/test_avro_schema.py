@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from io import BytesIO
 from typing import Any
 
@@ -32,7 +32,7 @@ def logical(kind: str, name: str, **more: int) -> dict[str, Any]:
 
 
 def decoder(schema: Any, *, native: bool = True) -> AvroDecoder:
-    """By the C extension, unless not ``native``, or the schema has decimals."""
+    """By the C extension, unless not ``native``."""
     found = make_decoder(FieldSchema("avro", json.dumps(schema)))
     assert isinstance(found, AvroDecoder)
     if not native:
@@ -181,6 +181,8 @@ EVERYTHING = record(
     logical("long", "timestamp-millis"),
     ["long", "null"],
     ["string"],
+    logical("bytes", "decimal", precision=38, scale=2),
+    ["null", {"type": "fixed", "name": "D", "size": 17, "logicalType": "decimal", "precision": 3, "scale": 0}],
 )
 inner = st.fixed_dictionaries({"f0": st.binary(max_size=3), "f1": st.binary(min_size=2, max_size=2)})
 nested = {"f0": st.sampled_from("AB"), "f1": st.sampled_from([0.5, -2.0]), "f2": st.lists(inner, max_size=2)}
@@ -195,6 +197,8 @@ values = st.fixed_dictionaries(
         "f6": st.integers(-(1 << 40), 1 << 62),
         "f7": st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
         "f8": st.text(max_size=9),
+        "f9": st.integers(1 - 10**38, 10**38 - 1).map(lambda number: Decimal(number).scaleb(-2, Context(prec=40))),
+        "f10": st.none() | st.integers(-999, 999).map(Decimal),
     }
 )
 
@@ -241,7 +245,7 @@ def test_the_extension_decodes_what_fastavro_does(datas: list[bytes | None], bef
 
 def test_a_value_in_many_is_as_it_was_alone() -> None:
     """Buffers grow, and a broken value leaves nothing behind in them."""
-    numbers = {"f0": True, "f1": 7, "f2": 0.5, "f6": 1, "f7": None}
+    numbers = {"f0": True, "f1": 7, "f2": 0.5, "f6": 1, "f7": None, "f9": Decimal("-1.25"), "f10": Decimal(-7)}
     good = encoded(EVERYTHING, numbers | {"f3": ["x" * 99], "f4": {}, "f5": None, "f8": "y"})
     found, errors = decoder(EVERYTHING).decode(pa.array([good, good[:-1]] * 3000, pa.binary()))
     (alone,) = decoder(EVERYTHING).decode(pa.array([good], pa.binary()))[0].to_pylist()

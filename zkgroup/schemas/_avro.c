@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE };
+enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE, DECIMAL };
 
 typedef struct {
     char *data;
@@ -96,10 +96,28 @@ static int read_bytes(Reader *reader, Node *node, int64_t size, int text) {
     return put_offset(reader, &node->offsets, node->values.size);
 }
 
+/* A number of 128 bits, of bytes of a length that comes first or is known: big-endian, of less digits than 10^high. */
+static int read_decimal(Reader *reader, Node *node) {
+    int64_t size = node->count;
+    if (!size && !read_long(reader, &size)) return 0;
+    if (size < 0 || size > reader->end - reader->at) return 0;
+    const unsigned char *at = reader->at, *end = at + size;
+    unsigned char sign = size && (*at & 0x80) ? 0xff : 0;
+    reader->at = end;
+    for (; end - at > 16; at++)
+        if (*at != sign) return 0;
+    if (size > 16 && ((*at & 0x80) ? 0xff : 0) != sign) return 0;
+    unsigned __int128 bits = sign ? ~(unsigned __int128)0 : 0, limit = 1;
+    for (; at < end; at++) bits = bits << 8 | *at;
+    for (int64_t digit = 0; digit < node->high; digit++) limit *= 10;
+    if ((sign ? ~bits + 1 : bits) >= limit) return 0;
+    return put(reader, &node->values, &bits, sizeof bits);
+}
+
 /* An entry for which there is no value, with all that is within a struct. */
 static int put_nothing(Reader *reader, int place) {
     Node *node = reader->nodes + place;
-    static const char zeros[8] = {0};
+    static const char zeros[16] = {0};
     switch (node->kind) {
     case BOOLEAN:
         return put(reader, &node->values, zeros, 1);
@@ -110,6 +128,8 @@ static int put_nothing(Reader *reader, int place) {
     case LONG:
     case DOUBLE:
         return put(reader, &node->values, zeros, 8);
+    case DECIMAL:
+        return put(reader, &node->values, zeros, 16);
     case BYTES:
     case STRING:
     case FIXED:
@@ -158,6 +178,8 @@ static int read_value(Reader *reader, int place) {
         return read_bytes(reader, node, -1, 1);
     case FIXED:
         return read_bytes(reader, node, node->count, 0);
+    case DECIMAL:
+        return read_decimal(reader, node);
     case RECORD:
         for (int inner = place + 1; inner < node->next; inner = reader->nodes[inner].next)
             if (!read_value(reader, inner)) return 0;

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 #: As in ``_avro.c``.
-BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE = range(14)
+BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE, DECIMAL = range(15)
 PRIMITIVES: Final = {
     "boolean": (BOOLEAN, 0, 0),
     "int": (INT, -(1 << 31), 1 << 31),
@@ -22,14 +22,14 @@ PRIMITIVES: Final = {
     "bytes": (BYTES, 0, 0),
     "string": (STRING, 0, 0),
 }
-_WIDTHS: Final = {INT: 4, LONG: 8, FLOAT: 4, DOUBLE: 8, ENUM: 4}
+_WIDTHS: Final = {INT: 4, LONG: 8, FLOAT: 4, DOUBLE: 8, ENUM: 4, DECIMAL: 16}
 _MAX_NODES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a schema. ``low``, ``high``: of a number's range (0, 0: any), a fixed's size, the place of null in a
-    union. ``symbols``: of an enum."""
+    """A node of a schema. ``low``, ``high``: of a number's range (0, 0: any); ``low``: a fixed's size, the place of
+    null in a union; ``high``: a decimal's digits. ``symbols``: of an enum."""
 
     kind: int
     low: int = 0
@@ -124,10 +124,10 @@ class BufferDecoder:
         return make(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(values)], missing)
 
 
-def make_buffer_decoder(root: Node | None, kind: Any) -> BufferDecoder | None:
-    """A decoder for a schema that the extension knows; None without one."""
-    module = None if root is None or root.kind == NULLABLE or _size(root) > _MAX_NODES else extension()
-    return None if module is None or root is None else BufferDecoder(module, root, kind)
+def make_buffer_decoder(root: Node, kind: Any) -> BufferDecoder | None:
+    """A decoder by the extension; None without one, and for a schema that it does not take."""
+    module = None if root.kind == NULLABLE or _size(root) > _MAX_NODES else extension()
+    return None if module is None else BufferDecoder(module, root, kind)
 
 
 def _size(node: Node) -> int:

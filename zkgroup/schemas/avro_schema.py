@@ -66,11 +66,11 @@ _TIMES: Final = {
 
 class AvroColumn(NamedTuple):
     """``type``: of the column. ``convert``: None where fastavro's value is as pyarrow takes it. ``node``: for the C
-    extension; None where that does not know it (decimals)."""
+    extension."""
 
     type: Any
-    convert: Convert | None = None
-    node: Node | None = None
+    convert: Convert | None
+    node: Node
 
 
 def read_avro_schema(text: str) -> tuple[AvroColumn, Any]:
@@ -129,11 +129,11 @@ class _Walk:
                 return AvroColumn(pa.string(), None, Node(avro_buffers.ENUM, 0, len(symbols), (), symbols))
             case "array":
                 item = self.column(schema["items"], f"{path}[]")
-                node = item.node and Node(avro_buffers.ARRAY, inner=(item.node,))
+                node = Node(avro_buffers.ARRAY, inner=(item.node,))
                 return AvroColumn(pa.list_(item.type), None if item.convert is None else _each(item.convert), node)
             case "map":
                 value = self.column(schema["values"], f"{path}{{}}")
-                node = value.node and Node(avro_buffers.MAP, inner=(Node(avro_buffers.STRING), value.node))
+                node = Node(avro_buffers.MAP, inner=(Node(avro_buffers.STRING), value.node))
                 return AvroColumn(pa.map_(pa.string(), value.type), _pairs(value.convert), node)
         logical = schema.get("logicalType")
         if (logical, kind) in _TIMES:
@@ -158,8 +158,7 @@ class _Walk:
             return value
 
         made = struct_of(((name, one.type) for name, one in fields.items()), path)
-        inner = tuple(one.node for one in fields.values() if one.node is not None)
-        node = Node(avro_buffers.RECORD, inner=inner) if len(inner) == len(fields) else None
+        node = Node(avro_buffers.RECORD, inner=tuple(one.node for one in fields.values()))
         return AvroColumn(made, convert if converts else None, node)
 
     def _union(self, branches: list[Any], path: str) -> AvroColumn:
@@ -168,7 +167,7 @@ class _Walk:
             raise _no_type(path, f"a union of {len(others)} types besides null")
         found = self.column(others[0], path)
         kind = avro_buffers.SINGLE if len(branches) == 1 else avro_buffers.NULLABLE
-        node = found.node and Node(kind, int(branches[0] is others[0]), inner=(found.node,))
+        node = Node(kind, int(branches[0] is others[0]), inner=(found.node,))
         inner = found.convert
         if inner is None or len(branches) == 1:
             return AvroColumn(found.type, inner, node)
@@ -200,7 +199,8 @@ def _within(low: int, high: int, path: str) -> Convert:
 
 def _decimal(schema: Any, path: str) -> AvroColumn:
     precision, scale = schema.get("precision", 0), schema.get("scale", 0)
-    if not (0 < precision <= _DIGITS and 0 <= scale <= precision):
+    size = schema.get("size", 0)  # of a fixed
+    if not (0 < precision <= _DIGITS and 0 <= scale <= precision) or (schema["type"] == "fixed" and not size):
         raise _no_type(path, f"a decimal of {precision} digits, {scale} behind the point")
     limit = 10**precision
 
@@ -210,4 +210,4 @@ def _decimal(schema: Any, path: str) -> AvroColumn:
             raise UndecodableError(f"{path}: a decimal of more than {precision} digits")
         return Decimal(number).scaleb(-scale, _EXACT)
 
-    return AvroColumn(pa.decimal128(precision, scale), convert)
+    return AvroColumn(pa.decimal128(precision, scale), convert, Node(avro_buffers.DECIMAL, size, precision))
