@@ -77,14 +77,12 @@ class AvroDecoder:
             found = found.cast(self.type)
         except pa.ArrowException:  # a release of pyarrow that adds no fields
             return _decode_each(column, self.decode_one, self.type)
-        return Decoded(found, {place: self._reason(column[place].as_py()) for place in bad})
+        return Decoded(found, {place: self._reason(column.slice(place, 1)) for place in bad})
 
-    def _reason(self, data: bytes) -> str:
-        try:
-            self.decode_one(data)
-        except UndecodableError as error:
-            return str(error)[:_WHY]
-        return "it is not of the schema"  # an encoding that fastavro lets pass
+    def _reason(self, one: Any) -> str:
+        """Why the value in a column of one does not decode."""
+        errors = _decode_each(one, self.decode_one, self.type).errors
+        return errors.get(0, "it is not of the schema")  # an encoding that fastavro lets pass
 
     def decode_one(self, data: bytes) -> Any:
         """The value, as pyarrow takes it. Raises ``UndecodableError``."""
