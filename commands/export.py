@@ -60,8 +60,8 @@ def export(
         str,
         option(
             "--from",
-            metavar="committed|earliest|latest|@TIME|FILE|OFFSETS",
-            help="Where partitions without an offset begin.",
+            metavar="WHERE",
+            help="No offset yet: earliest, latest, @TIME,…",
             show_default=False,
         ),
     ] = "committed",
@@ -69,8 +69,8 @@ def export(
         str,
         option(
             "--until",
-            metavar="committed|end|@TIME|FILE|OFFSETS",
-            help="Where to stop; OFFSETS: TOPIC:PARTITION=N,…",
+            metavar="WHERE",
+            help="Stop at committed, @TIME, FILE, TOPIC:P=N,…",
             show_default=False,
         ),
     ] = "end",
