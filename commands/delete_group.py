@@ -195,12 +195,8 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         applier = Applier(registry, brokers_of(change.settings, registry), change.settings.timeout)
         plan = plan_group_undo(applier, saved.group, path, store="kafka", nodes_too=True) if in_kafka else None
         count = plan.changes if plan is not None else 0
-        print_rows(
-            add_kafka_offsets(rows, saved.group, count) if in_kafka else rows,
-            DEBRIS_COLUMNS,
-            output,
-            spare=("znodes", *SPARE),
-        )
+        shown = add_kafka_offsets(rows, saved.group, count) if in_kafka else rows
+        print_rows(shown, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
         change.warn(describe_left_out(saved))
         if plan is not None:
             change.examine(applier, plan)
