@@ -14,7 +14,7 @@ from ._shared_options import declare_root
 
 COMMANDS = (
     Lazy("consume", "Print messages, as a member of a group or without one."),
-    Lazy("list-groups", "List the groups in ZooKeeper and in Kafka.", aliases=("list", "groups")),
+    Lazy("list-groups", "List the groups in ZooKeeper and in Kafka.", aliases=("list", "groups", "ls")),
     Lazy("inspect-group", "Diagnose a group.", aliases=("describe",)),
     Lazy("owners", "Show the owner of each partition of a group."),
     Lazy("offsets", "Show a group's committed offsets and lag.", aliases=("lag",)),

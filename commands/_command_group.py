@@ -156,11 +156,20 @@ class ZkGroup(SubGroup):
         """The commands, then the options."""
         with formatter.section("Commands"):
             formatter.write_dl(self.command_lines())
+        aliases = [f"{', '.join(lazy.aliases)} ({lazy.name})" for lazy in self.table if lazy.aliases]
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"Aliases: {'; '.join(aliases)}.")
         write_sections(self, ctx, formatter)
 
     def command_lines(self) -> list[tuple[str, str]]:
         """The name and the help of each command, from the table: no command is imported."""
         return [(lazy.name, lazy.help) for lazy in self.table]
+
+    def alias_lines(self) -> list[tuple[str, str]]:
+        """The aliases that are no beginning of their command's name, and the help of each."""
+        lines = [(alias, lazy) for lazy in self.table for alias in lazy.aliases]
+        return [(alias, f"{lazy.name}: {lazy.help}") for alias, lazy in lines if not lazy.name.startswith(alias)]
 
     def main(
         self,

@@ -64,7 +64,8 @@ def complete(command: Any, line: str) -> tuple[list[Word], bool]:
         return [Word(option + equals + word.value, word.help) for word in words], not words and _is_file(metavar, value)
     names = getattr(context.command, "command_lines", None)
     if names is not None and not value.startswith("-"):
-        return [Word(name, _short(help)) for name, help in names() if name.startswith(value)], False
+        known = [*names(), *(context.command.alias_lines() if value else ())]
+        return [Word(name, _short(help)) for name, help in known if name.startswith(value)], False
     return _shortened(context.command.shell_complete(context, value)), False
 
 

@@ -55,6 +55,9 @@ def test_names_and_options() -> None:
     """Commands, their options and the values of an option."""
     assert "owners" in offered("zkgroup ")
     assert offered("zkgroup completions f") == ["fish"]
+    assert offered("zkgroup des") == ["describe"]
+    assert offered("zkgroup li") == ["list-groups"], "an alias that begins as its command keeps no TAB from it"
+    assert "ls" not in offered("zkgroup ")
     assert {"--topic", "--zookeeper"} <= set(offered("zkgroup owners --"))
     assert offered("zkgroup owners g --output j") == ["json"]
     assert offered("zkgroup reset-offsets g --file-format sp") == ["spark"]

@@ -22,6 +22,12 @@ from zkgroup.commands._signals import StopRequest, Terminated, raise_on_signals
 from zkgroup.errors import RefusedError, UnreachableError
 
 
+def test_help_names_the_aliases() -> None:
+    """All of them, each with its command."""
+    shown = " ".join(run("--help").stdout.split())
+    assert "Aliases: list, groups, ls (list-groups); describe (inspect-group); lag (offsets)." in shown
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

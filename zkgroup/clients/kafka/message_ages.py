@@ -42,8 +42,8 @@ def message_ages(
     """The age, at ``now`` (milliseconds since 1970), of the first message at each position or after it. Positions lie
     within their logs, which have at least one more offset.
 
-    Ages that ``timeout`` seconds do not suffice for are missing. Raises ``ZkgroupError`` where old brokers do not
-    answer.
+    Of partitions for which ``timeout`` seconds do not suffice ages are missing, with that reason. Raises
+    ``ZkgroupError`` where old brokers do not answer.
     """
     if has_no_time_index(settings):
         return MessageAges(_bounds(settings, positions, now, timeout))
@@ -113,6 +113,7 @@ class _AgeReader:
                     source.incremental_assign([KafkaTopicPartition(*partition, self._left[partition][0])])
         finally:
             source.close()
+        self.failures |= dict.fromkeys(self._left, f"no message came within {round(timeout, 1):g} s")
 
     def _take(self, message: Message) -> TopicPartition | None:
         """Note what the message or the error tells; the partition that is to be read no more, or elsewhere."""
