@@ -50,6 +50,11 @@ def complete_folders(incomplete: str) -> list[str]:
     return _safe((f"{before}{comma}{word}" for word in [*words, *(() if comma else ("none",))]), incomplete)
 
 
+def complete_compression(incomplete: str) -> list[str]:
+    """Codecs of Parquet files."""
+    return _safe(("zstd", "snappy", "gzip", "lz4", "none"), incomplete)
+
+
 def complete_finding(incomplete: str) -> list[str]:
     from zkgroup.groups.findings.finding_kinds import KINDS
 

@@ -15,7 +15,7 @@ import typer
 
 from zkgroup.errors import Remedy, UsageError, ZkgroupError
 
-from ._completion_values import complete_folders, complete_group, complete_topic
+from ._completion_values import complete_compression, complete_folders, complete_group, complete_topic
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
 from ._export_option_conflicts import refuse_unheeded, show_answers
 from ._export_progress import ProgressBar
@@ -180,7 +180,13 @@ def export(
     ] = None,
     compression: Annotated[
         str,
-        option("--compression", metavar="CODEC[:LEVEL]", help="zstd, snappy, gzip, lz4, none.", panel=FILES),
+        option(
+            "--compression",
+            metavar="CODEC[:LEVEL]",
+            help="zstd, snappy, gzip, lz4, none.",
+            panel=FILES,
+            complete=complete_compression,
+        ),
     ] = "zstd",
     target_file_size: Annotated[
         str, option("--target-file-size", metavar="SIZE", help="Size of a file, about.", panel=FILES)

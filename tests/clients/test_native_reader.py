@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import statistics
@@ -409,3 +410,35 @@ def test_an_extension_that_is_absent_is_not_missed(
     error = ModuleNotFoundError("No module named 'zkgroup.clients.kafka._native'")
     monkeypatch.setattr("zkgroup.clients.kafka.native_reader._import_extension", Mock(side_effect=error))
     assert (reader_in_use(), caplog.records) == ("Python", [])
+
+
+def test_a_reader_without_a_group_id_is_refused(kafka: KafkaSettings) -> None:
+    """librdkafka has no queue for it then."""
+    module: Any = native_module()
+    with pytest.raises(module.NativeError, match=r"needs a group\.id"):
+        module.Reader({"bootstrap.servers": kafka.bootstrap})
+
+
+def test_sizes_in_the_middle_of_a_message_leave_its_headers(
+    kafka: KafkaSettings, make_topic: Callable[..., str]
+) -> None:
+    """A message's headers become Python objects, which may start the collector, and that any other code."""
+    topic = make_topic()
+    headers: list[tuple[str, bytes | None]] = [(f"h{number}", b"z" * 5000) for number in range(60)]
+    send(kafka, topic, [Sent(None, b"v", 0, 1, headers)])
+    with closing(native_reader(kafka, topic)) as reader:
+        batch = some(reader)
+        before = gc.get_threshold()
+
+        def measure(phase: str, _: object) -> None:
+            if phase == "start":
+                batch.sizes(0, 1, True)
+
+        gc.callbacks.append(measure)
+        gc.set_threshold(1, 1, 1)
+        try:
+            found = batch.message(0)[6]
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(measure)
+        assert found == headers

@@ -70,7 +70,7 @@ def test_words_of_an_option() -> None:
     """What may be typed as it is in the help, next to values that nobody can know; and the codes of findings."""
     assert offered("zkgroup export orders --from ") == ["committed", "earliest", "latest"]
     assert offered("zkgroup consume orders --offset l") == ["latest"]
-    assert offered("zkgroup export orders --compression ") == ["zstd", "snappy", "gzip", "lz4", "none"]
+    assert offered("zkgroup export orders --compression ") == ["gzip", "lz4", "none", "snappy", "zstd"]
     assert offered("zkgroup export orders --partition-by ") == ["date", "hour", "none", "partition"]
     assert offered("zkgroup export orders --partition-by partition,") == ["partition,date", "partition,hour"]
     assert offered("zkgroup export orders --partition-by partition,h") == ["partition,hour"]

@@ -566,7 +566,7 @@ static void settle(Handle *handle) {
     }
     if (handle->users > 0) return;
     Py_BEGIN_ALLOW_THREADS;
-    rk.queue_destroy(handle->queue);
+    if (handle->queue != NULL) rk.queue_destroy(handle->queue); /* NULL: no group.id */
     rk.destroy(handle->kafka); /* waits for its threads; its messages are freed already */
     Py_END_ALLOW_THREADS;
     free_notes(handle->notes);
@@ -653,7 +653,10 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *arguments, PyObject *n
     rk.poll_set_consumer(handle->kafka);
     handle->queue = rk.queue_get_consumer(handle->kafka);
     self->handle = handle;
-    return (PyObject *)self;
+    if (handle->queue != NULL) return (PyObject *)self;
+    fail(INVALID_ARGUMENT, "a reader needs a group.id");
+    Py_DECREF(self);
+    return NULL;
 }
 
 /* close(): batches stay as they are. A call in another thread ends first, and the consumer with it. */
@@ -803,8 +806,8 @@ static int each_header(const Message *message, TakeHeader *take, void *to, int *
 enum { HEADER_OVERHEAD = 64 /* of librdkafka, for each header */, MAX_UNPACKED = 64 << 10 };
 
 /* What librdkafka keeps for a message's headers: as they came, and unpacked. Those that are large are unpacked no more
- * then: librdkafka does it again when they are asked for. */
-static int64_t header_bytes(Message *message) {
+ * then, if ``may_free``: librdkafka does it again when they are asked for. */
+static int64_t header_bytes(Message *message, int may_free) {
     Headers *headers;
     const char *name;
     const void *value;
@@ -813,7 +816,7 @@ static int64_t header_bytes(Message *message) {
     if (rk.message_headers(message, &headers)) return 0;
     for (size_t i = 0; rk.header_get_all(headers, i, &name, &value, &size) == 0; i++)
         sum += (int64_t)(2 * (strlen(name) + size)) + HEADER_OVERHEAD;
-    if (sum > MAX_UNPACKED && rk.message_detach_headers(message, &headers) == 0) rk.headers_destroy(headers);
+    if (may_free && sum > MAX_UNPACKED && rk.message_detach_headers(message, &headers) == 0) rk.headers_destroy(headers);
     return sum;
 }
 
@@ -851,7 +854,7 @@ static void gather(Handle *handle, Batch *batch, Py_ssize_t room, int64_t max_by
             Message *message = batch->messages[batch->count + i];
             if (message->err) continue;
             const Message *next = i + 1 < got ? batch->messages[batch->count + i + 1] : NULL;
-            int64_t beside = may_have_headers(message, next) ? header_bytes(message) : 0;
+            int64_t beside = may_have_headers(message, next) ? header_bytes(message, 1) : 0;
             batch->value_bytes += (int64_t)message->len;
             batch->key_bytes += (int64_t)message->key_len;
             batch->header_bytes += beside;
@@ -1596,12 +1599,14 @@ static PyObject *batch_columns(PyObject *me, PyObject *arguments) {
     return answer;
 }
 
-/* A number of each message; ``limit`` is the end of time, or whether headers count. */
+/* A number of each message; ``limit`` is the end of time, or a Counted. */
+enum Counted { NO_HEADERS, HEADERS, HEADERS_IN_USE /* another call may have them in hand: they are not freed */ };
 typedef int64_t NumberOf(Message *message, int64_t limit);
 
 static int64_t offset_of(Message *message, int64_t limit) { return message->offset; }
-static int64_t size_of(Message *message, int64_t with_headers) {
-    return (int64_t)(message->len + message->key_len) + (with_headers ? header_bytes(message) : 0);
+static int64_t size_of(Message *message, int64_t counted) {
+    int64_t headers = counted == NO_HEADERS ? 0 : header_bytes(message, counted == HEADERS);
+    return (int64_t)(message->len + message->key_len) + headers;
 }
 static int64_t time_of(Message *message, int64_t limit) {
     int kind;
@@ -1634,7 +1639,8 @@ static PyObject *batch_sizes(PyObject *me, PyObject *arguments) {
     Py_ssize_t start, stop;
     int with_headers;
     if (!PyArg_ParseTuple(arguments, "nnp", &start, &stop, &with_headers)) return NULL;
-    return block_of_numbers((Batch *)me, start, stop, size_of, with_headers);
+    int counted = !with_headers ? NO_HEADERS : ((Batch *)me)->calls > 0 ? HEADERS_IN_USE : HEADERS;
+    return block_of_numbers((Batch *)me, start, stop, size_of, counted);
 }
 
 /* times(start, stop, end of time): a block of int64, milliseconds; -1 where a message has no time in a calendar. */

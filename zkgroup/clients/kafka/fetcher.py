@@ -38,15 +38,19 @@ BATCH: Final = 500
 #: Bytes of a batch, and of librdkafka's queue, for all streams of a process together.
 BATCH_BYTES: Final = 8 * 1024 * 1024
 QUEUE_BYTES: Final = 48 * 1024 * 1024
+#: Messages that librdkafka queues for all partitions, and for one at least: of keys and headers it counts no bytes.
+QUEUE_MESSAGES: Final = 100_000
+PARTITION_MESSAGES: Final = 10_000
 #: How large messages are taken to be before any was seen: the first batches are small.
 FIRST_SIZE: Final = 1024.0 * 1024
 
 
-def queue_options(sharers: int, *, report_ends: bool) -> dict[str, Any]:
-    """Properties for a reader that shares the memory with others; ``report_ends``: it reports partitions' ends."""
+def queue_options(sharers: int, partitions: int, *, report_ends: bool) -> dict[str, Any]:
+    """Properties for a reader of so many partitions that shares the memory with others; ``report_ends``: it reports
+    partitions' ends."""
     return {
         "queued_max_messages_kbytes": max(1024, QUEUE_BYTES // 1024 // sharers),
-        "queued_min_messages": 100_000,
+        "queued_min_messages": max(PARTITION_MESSAGES, QUEUE_MESSAGES // sharers // max(1, partitions)),
         "enable_partition_eof": report_ends,
     }
 
@@ -74,7 +78,9 @@ class Fetcher:
         self, settings: KafkaSettings, *, sharers: int = 1, report_ends: bool = False, **overrides: Any
     ) -> None:
         self._settings = settings
-        self._overrides = queue_options(sharers, report_ends=report_ends) | overrides
+        self._sharers = sharers
+        self._report_ends = report_ends
+        self._overrides = overrides
         self._budget = batch_bytes(sharers)
         self._size = FIRST_SIZE  # recent mean size of a message
         self._single_topic = False
@@ -86,9 +92,8 @@ class Fetcher:
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""
         if self._consumer is None:
-            self._consumer = consumer(
-                self._settings, on_error=self._errors.append, client_log=self._log, **self._overrides
-            )
+            options = queue_options(self._sharers, len(share), report_ends=self._report_ends) | self._overrides
+            self._consumer = consumer(self._settings, on_error=self._errors.append, client_log=self._log, **options)
         self._single_topic = len({partition.topic for partition in share}) <= 1
         self._assigned = set(share)
         if share:

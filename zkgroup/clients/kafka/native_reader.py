@@ -219,7 +219,9 @@ class NativeFetcher:
         self._module: Any = module
         self._bell = bell
         self._settings = settings
-        self._overrides = fetcher.queue_options(sharers, report_ends=report_ends) | overrides
+        self._sharers = sharers
+        self._report_ends = report_ends
+        self._overrides = overrides
         self._budget = fetcher.batch_bytes(sharers)
         self._assigned: set[TopicPartition] = set()
         self._reader: Any = None
@@ -228,7 +230,8 @@ class NativeFetcher:
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""
         if self._reader is None:
-            self._reader = native_consumer(self._module, self._settings, self._overrides)
+            options = fetcher.queue_options(self._sharers, len(share), report_ends=self._report_ends)
+            self._reader = native_consumer(self._module, self._settings, options | self._overrides)
             if self._bell is not None:
                 self._reader.wake(self._bell)
         self._assigned = set(share)
