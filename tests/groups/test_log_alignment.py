@@ -63,6 +63,20 @@ def test_no_mirror_of_distinct_messages_makes_a_group_skip_one(
         assert not skipped(position, committed, [*target, *to_come])
 
 
+@given(pieces, st.data())
+def test_no_message_is_skipped_that_has_a_copy_at_the_target(ranges: list[list[int]], data: st.DataObject) -> None:
+    """At each offset from 0 to the end: a mirror that stretches and copies are missing of, that has stretches twice or
+    in another order, and that copies nothing any more."""
+    copies = [one for start, end in ranges for one in range(start, end)]
+    missing = data.draw(st.sets(st.integers(0, max(0, len(copies) - 1))))
+    target = [one for n, one in enumerate(copies) if n not in missing]
+    prints = [printed(n, n) for n in range(31)]
+    for committed in range(32):
+        position = located(prints, committed, [prints[one] for one in target])
+        if position.offset is not None:
+            assert not skipped(position, committed, target), committed
+
+
 @given(st.text("ab", min_size=1, max_size=30), st.data())
 def test_messages_that_recur_make_a_group_repeat_and_never_skip(values: str, data: st.DataObject) -> None:
     """Two kinds of messages, in any order, and a mirror of any part of the log: the position is that of the offset or
@@ -108,6 +122,22 @@ S = [printed(n) for n in range(20)]
 def test_positions_of_the_ninth_message(target: Sequence[int], expected: Position) -> None:
     """Nine of twenty messages are consumed; the mirror has a part of them."""
     assert located(S, 9, [printed(one) for one in target]) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (range(20), Position(10)),
+        ([100, *range(20)], Position(20)),
+        (range(5, 20), Position(None, reason="mirrored later")),
+        ([100, 101], Position(None, reason="absent")),
+        ([*range(5, 20), *range(5)], Position(None, reason="ambiguous")),
+    ],
+    ids=["whole", "behind others", "begun behind", "another log", "begun behind, and completed"],
+)  # fmt: skip
+def test_positions_where_nothing_is_consumed(target: Sequence[int], expected: Position) -> None:
+    """The first of twenty messages is the next one."""
+    assert located(S, 0, [printed(one) for one in target]) == expected
 
 
 def test_timestamps_tell_equal_messages_apart() -> None:

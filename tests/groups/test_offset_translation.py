@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from random import Random
 
 import pytest
 from mirroring import Cluster, mirror
@@ -52,10 +53,9 @@ def test_each_offset_is_at_the_very_message(oldest: Cluster, newest: Cluster, us
     ]
     topic, to_topic = source.topic(numbered(1000)), target.topic(OTHERS)
     mirror(source, target, topic, to_topic)
-    for offset in (1, 2, 500, 999, 1000):
+    for offset in (0, 1, 2, 500, 999, 1000):
         found = position(source, target, topic, to_topic, offset)
         assert found == Position(offset + len(OTHERS)), offset
-    assert position(source, target, topic, to_topic, 0) == Position(0), "nothing is consumed"
     assert position(source, target, topic, to_topic, 1001).reason == "outside"
 
 
@@ -67,6 +67,7 @@ def test_a_mirror_that_lags_or_has_begun_late(oldest: Cluster, newest: Cluster, 
     assert position(source, target, topic, to_topic, 300).reason == "not mirrored yet", "an empty log"
     mirror(source, target, topic, to_topic, 250, 400)
     for offset, expected in {
+        0: Position(None, reason="absent"),
         240: Position(None, reason="mirrored later"),
         250: Position(0),
         251: Position(1),
@@ -76,6 +77,43 @@ def test_a_mirror_that_lags_or_has_begun_late(oldest: Cluster, newest: Cluster, 
         assert position(source, target, topic, to_topic, offset) == expected, offset
     mirror(source, target, topic, to_topic, 400)
     assert position(source, target, topic, to_topic, 410) == Position(160)
+
+
+def test_where_nothing_is_consumed(newest: Cluster, usual: Cluster) -> None:
+    """The first message of the source is searched; of two empty logs the start is its place."""
+    topic, to_topic = newest.topic(), usual.topic()
+    assert position(newest, usual, topic, to_topic, 0) == Position(0), "both are empty"
+    newest.send(topic, numbered(100))
+    assert position(newest, usual, topic, to_topic, 0).reason == "not mirrored yet"
+    mirror(newest, usual, topic, to_topic, 50)
+    assert position(newest, usual, topic, to_topic, 0).reason == "mirrored later", "50 messages would be skipped"
+    assert position(newest, usual, newest.topic(), to_topic, 0).reason == "empty"
+
+
+def test_random_mirrors(newest: Cluster, usual: Cluster) -> None:
+    """A partition each: a part of the log, with missing and doubled stretches. At each committed offset no unconsumed
+    message of the target is before the position only; there is none where the mirror began behind the offset."""
+    random, count, length = Random(35), 16, 12
+    topic = newest.topic([replace(one, partition=n) for one in numbered(length) for n in range(count)], count)
+    copies: list[list[int]] = []
+    for _ in range(count):
+        start, end = sorted((random.randint(0, length), random.choice((length, random.randint(0, length)))))
+        back, until = sorted((random.randint(start, end), random.randint(start, end)))
+        gone = random.randint(0, length)
+        copies.append([one for one in (*range(start, until), *range(back, end)) if one != gone])
+    records = numbered(length)
+    to_topic = usual.topic([replace(records[one], partition=n) for n in range(count) for one in copies[n]], count)
+    partitions = {TopicPartition(topic, n): TopicPartition(to_topic, n) for n in range(count)}
+    found = 0
+    for committed in range(length + 1):
+        offsets = dict.fromkeys(partitions, committed)
+        for key, one in translate_offsets(newest.kafka, usual.kafka, offsets, partitions, 10).items():
+            if one.offset is not None:
+                found += 1
+                there = copies[key.partition]
+                assert {n for n in there if n >= committed} <= set(there[one.offset :]), (key.partition, committed)
+                assert min(there) <= committed, (key.partition, committed)
+    assert found > count * length // 3, "most are found"
 
 
 @pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
@@ -211,3 +249,5 @@ def test_a_log_without_times_is_searched_around_the_same_distance_from_its_end(
     mirror(oldest, newest, topic, to_topic)
     for offset in (1, 2000, 4990):
         assert position(oldest, newest, topic, to_topic, offset) == Position(offset + len(OTHERS))
+    newest.send(to_topic, numbered(600, 5000))
+    assert position(oldest, newest, topic, to_topic, 2000).reason == "absent", "the part begins behind it"

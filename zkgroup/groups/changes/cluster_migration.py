@@ -29,9 +29,9 @@ from zkgroup.text import counted, listed
 _REASONS: Final[Mapping[Reason, str]] = {
     "outside": "the offset is outside its log at the source",
     "empty": "the source has no message left around the offset",
-    "not mirrored yet": "the mirror has not copied the last consumed message yet",
+    "not mirrored yet": "the mirror has not reached the offset yet",
     "mirrored later": "the mirror began behind the offset: messages between are missing at the target",
-    "absent": "no message around the offset is in this partition at the target",
+    "absent": "no message next to the offset was found in this partition at the target",
     "ambiguous": "the messages around the offset recur at the target",
 }
 

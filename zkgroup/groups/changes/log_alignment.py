@@ -3,7 +3,8 @@
 A mirror copies a partition in order. It may begin late, lag, copy a stretch again after a restart, and lack what
 compaction has removed. Under these conditions a position is safe if the message before it is a copy of one that the
 group has consumed, or the message at it is a copy of the first that it has not. ``find_position`` looks for such a
-place, and takes the earliest of several: messages may repeat, and none is skipped.
+place, and takes the earliest of several, or an earlier one where unconsumed messages have no copy behind it: messages
+may repeat, and none is skipped.
 
 Messages are compared by key, value, headers and timestamp; by key and value alone where the target has none that is the
 same in all four, as mirrors of Kafka before 0.11 keep neither headers nor, before 0.10, timestamps.
@@ -110,6 +111,10 @@ def find_position(source: SourceWindow, target: TargetWindow) -> Position:
         offset, ordinal = seen[first.consumed - 1].offset + 1, seen[first.consumed - 1].ordinal + 1
     else:
         offset, ordinal = seen[first.consumed].offset, seen[first.consumed].ordinal
+    # Stretches in another order: unconsumed messages whose copies are all before the place.
+    skipped = set(after) - set(before) - set(log[first.consumed :])
+    if earlier := next((one for one in seen[: first.consumed] if key(one.fingerprint) in skipped), None):
+        offset, ordinal = earlier.offset, earlier.ordinal
     return Position(offset, _end(last, seen) - ordinal)
 
 

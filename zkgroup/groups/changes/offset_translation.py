@@ -36,11 +36,11 @@ _QUIET: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The messages around a committed offset, and its distance from the log's end."""
+    """The messages around a committed offset, and its log."""
 
     before: Sequence[ReadMessage]
     after: Sequence[ReadMessage]
-    lag: int
+    log: LogRange
 
     @property
     def window(self) -> SourceWindow:
@@ -104,10 +104,10 @@ class _Translation:
         with closing(range_consumer(self._target)) as consumer:
             for key, one in around.items():
                 log = self._copies[self._partitions[key]]
-                if self._offsets[key] == 0:  # nothing is consumed
-                    found[key] = Position(log.start)
-                elif one is None:
+                if one is None:
                     found[key] = Position(None, reason="outside")
+                elif one.log.start == one.log.end and log.start == log.end:
+                    found[key] = Position(log.start)
                 elif not one.before and not one.after:
                     found[key] = Position(None, reason="empty")
                 else:
@@ -130,7 +130,7 @@ class _Translation:
             if before or start == log.start:
                 break
         after = [one for one in messages if one.offset >= offset]
-        return _Around(before[-CONTEXT:], after, log.end - offset)
+        return _Around(before[-CONTEXT:], after, log)
 
     def _begins(self, around: Mapping[TopicPartition, _Around]) -> dict[TopicPartition, tuple[int, bool]]:
         """Where reading begins at the target, and whether that is the place of a time. Without times it is around a
@@ -150,7 +150,8 @@ class _Translation:
                     found = since.offsets[copy]
                 begins[key] = log.end if found is None else max(log.start, found), True
             else:
-                begins[key] = max(log.start, log.end - one.lag - MAX_MESSAGES // 2), False
+                lag = one.log.end - self._offsets[key]
+                begins[key] = max(log.start, log.end - lag - MAX_MESSAGES // 2), False
         return begins
 
     def _position(
@@ -160,7 +161,9 @@ class _Translation:
             return Position(None, reason="not mirrored yet")
         messages = read_fingerprints(consumer, copy, begin, log.end, self._timeout)
         window = _read_target(messages, around, from_start=begin == log.start or not by_time)
-        return find_position(around.window, window)
+        found = find_position(around.window, window)
+        is_unread = found.reason == "mirrored later" and begin > log.start
+        return Position(None, reason="absent") if is_unread else found
 
 
 def _at_level(settings: KafkaSettings, level: str) -> KafkaSettings:
