@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.errors import Notice, VerificationError, ZkgroupError
@@ -26,20 +26,28 @@ _ORDER: Final[Sequence[State]] = ("refused", "differs", "ready", "done")
 
 @dataclass(frozen=True, slots=True)
 class PlannedMigration:
-    """A group, and why it is not moved. ``is_overtaken``: it was moved before, and has gone on."""
+    """A group, and why it is not moved."""
 
     group: str
     migration: Migration | ClusterMigration | None = None
     error: ZkgroupError | None = None
-    is_overtaken: bool = False
 
     @property
     def state(self) -> State:
         """``done``: there is nothing to move."""
         if self.error is not None:
             return "differs" if isinstance(self.error, VerificationError) else "refused"
-        is_done = self.is_overtaken or self.migration is None or self.migration.plan.is_empty
-        return "done" if is_done else "ready"
+        return "done" if self.migration is None or self.migration.plan.is_empty else "ready"
+
+    @property
+    def warnings(self) -> Iterator[str | Notice]:
+        """The warnings of its plan, and the notes of its rows, as lines."""
+        if self.migration is None:
+            return
+        yield from self.migration.warnings
+        yield from self.migration.notes
+        if self.state in ("refused", "ready"):
+            yield from self.migration.plan.warnings
 
     @property
     def row(self) -> dict[str, object]:
@@ -68,6 +76,8 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
         )
     print_rows([one.row for one in planned], COLUMNS, output, spare=SPARE)
     change.warn(warned)
+    for one in planned:
+        change.warn(dict.fromkeys(_named(one.group, line) for line in one.warnings))
     left = {one.group: one.error for one in planned if one.error is not None}
     if verify:
         if left:
@@ -78,7 +88,7 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
     if left and not change.options.execute:
         message, remedy = describe_many(left)
         change.warn(
-            [Notice(f"--execute would leave {len(left)} of {counted(len(planned), 'group')}: {message}", remedy)]
+            [Notice(f"--execute would refuse {len(left)} of {counted(len(planned), 'group')}: {message}", remedy)]
         )
     if any(one.migration is not None and one.migration.plan.changes_kafka for one in ready):
         change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
@@ -94,7 +104,7 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
         migrations.warn_of_retention()
     if left and change.options.execute:
         raise error_of_many(left, len(planned), "moved")
-    if not ready:
+    if not ready and not left:
         change.is_wanted(0)
 
 
@@ -106,14 +116,19 @@ def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigrati
         migration = migrations.plan(group)
         if verify:
             migration.check_same()
-        elif migrations.options.take is None and migration.plan.is_overtaken and not migration.missing:
-            return PlannedMigration(group, migration, is_overtaken=True)
         elif not migration.plan.is_empty or migration.plan.refusals:
             with migrations.named():
                 migrations.check(migration.plan)
     except ZkgroupError as error:
         return PlannedMigration(group, migration, error)
     return PlannedMigration(group, migration)
+
+
+def _named(group: str, warning: str | Notice) -> str | Notice:
+    """The warning with its group's name."""
+    if isinstance(warning, Notice):
+        return replace(warning, message=f"group {group}: {warning.message}")
+    return f"group {group}: {warning}"
 
 
 def _move(migrations: Migrations, planned: PlannedMigration) -> None:

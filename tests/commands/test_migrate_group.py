@@ -179,3 +179,36 @@ def test_many_groups_go_to_kafka(migrate: Migrate, groups: Groups, topic: str, u
     )
     assert f"1 group without offsets left out: {stem}-empty" in result.stderr
     assert (migrate.in_kafka(idle, topic), migrate.in_kafka(busy, topic)) == ([4, None, None], [None] * 3)
+
+
+def test_many_groups_of_which_some_are_ahead(migrate: Migrate, groups: Groups, topic: str, unique: Unique) -> None:
+    """A group that was never moved, and is ahead in Kafka, is refused; equal offsets are done. The plan has the
+    warnings and notes that the plan of one group has, and a plan that is refused is not called empty."""
+    stem, gone = unique("many"), unique("gone")
+    ahead = groups.make({}, {}, {(topic, 0): 0}, name=f"{stem}-ahead")
+    equal = groups.make({}, {}, {(topic, 0): 4}, name=f"{stem}-equal")
+    outside = groups.make({}, {}, {(topic, 0): 99, (topic, 1): 3, (gone, 0): 7}, name=f"{stem}-outside")
+    commit_in_kafka(migrate.kafka, ahead, {TopicPartition(topic, 0): 7})
+    commit_in_kafka(migrate.kafka, equal, {TopicPartition(topic, 0): 4})
+
+    def many(pattern: str, *options: str) -> tuple[int, list[list[str]], str]:
+        """The exit code, each group with its state, and the other lines."""
+        done = run("migrate-group", "--pattern", pattern, "--to", "kafka", *options, "-z", migrate.connect)
+        return done.returncode, [line.split()[:2] for line in done.stdout.splitlines()[1:]], done.stderr
+
+    code, states, said = many(f"{stem}-*")
+    assert (code, states) == (0, [[ahead, "refused"], [outside, "ready"], [equal, "done"]])
+    assert f"--execute would refuse 1 of 3 groups: {ahead}: Kafka is ahead of ZooKeeper in {topic}-0: a client" in said
+    for line in (
+        f"group {outside}: {gone}-0: topic {gone} does not exist: left behind\n",
+        f"group {outside}: {topic}-0: had no offset; 99 is beyond the log: clamped to its end\n",
+        f"group {outside}: Kafka has had no offset of {topic}-0..1, and cannot forget single ones: --undo",
+    ):
+        assert said.count(line) == 1, (line, said)
+    code, _, said = many(ahead)
+    assert (code, "would refuse 1 of 1 group:" in said, "nothing to do" in said) == (0, True, False)
+    code, states, said = many(f"{stem}-*", "--execute")
+    assert (code, "1 of 3 groups are not moved" in said) == (5, True)
+    assert (migrate.in_kafka(ahead, topic), migrate.in_kafka(outside, topic)) == ([7, None, None], [10, 3, None])
+    code, states, _ = many(f"{stem}-*", "--execute", "--prefer", "larger")
+    assert (code, states) == (0, [[ahead, "done"], [equal, "done"], [outside, "done"]])

@@ -94,6 +94,22 @@ class ClusterMigration:
             )
         return found
 
+    @property
+    def notes(self) -> list[str]:
+        """The reasons why partitions are not found, and the notes of its rows as lines, but for those that are only
+        new."""
+        offsets = {self.partitions[key]: one.offset for key, one in self.positions.items()}
+        return notes_by_reason(
+            [
+                *((GroupPartition(*key), _REASONS[one.reason]) for key, one in self.positions.items() if one.reason),
+                *(
+                    (self.plan.partitions[row.key], row.note)
+                    for row in self.plan.rows
+                    if row.note and not row.is_plainly_new(offsets[row.key])
+                ),
+            ]
+        )
+
     def check_same(self) -> None:
         """Raise ``VerificationError`` where the target's offsets are not the translated ones."""
         missing = [key for key, one in self.positions.items() if one.offset is None]

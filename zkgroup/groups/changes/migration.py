@@ -59,6 +59,12 @@ class Migration:
             for row in self.plan.rows
         ]
 
+    @property
+    def notes(self) -> list[str]:
+        """The notes of its rows as lines, but for those that are only new."""
+        rows = [row for row in self.plan.rows if row.note and not row.is_plainly_new(self.offsets[row.key])]
+        return notes_by_reason([(self.plan.partitions[row.key], row.note or "") for row in rows])
+
     def check_same(self) -> None:
         """Raise ``VerificationError`` where the two stores differ."""
         origin, to = STORE_NAMES[self.origin], STORE_NAMES[self.to]

@@ -89,6 +89,10 @@ class OffsetChange:
         deleted = self.target is None and self.seen is not None
         return deleted or self.raw is not None or self.target != self.current or not self.is_legible
 
+    def is_plainly_new(self, offset: int | None) -> bool:
+        """Whether there was nothing before, and it becomes this offset."""
+        return self.seen is None and self.target == offset
+
     @property
     def committed_at(self) -> int | None:
         """When the offset was committed, in milliseconds since 1970; None where the store does not say."""
@@ -176,13 +180,6 @@ class Plan:
     def changes_kafka(self) -> bool:
         """Whether anything changes in Kafka."""
         return self.in_kafka is not None or (not self.is_removal and bool(self.moving("kafka")))
-
-    @property
-    def is_overtaken(self) -> bool:
-        """Whether every offset is at its target already, or beyond: the group has gone on."""
-        return bool(self.rows) and all(
-            row.current is not None and row.target is not None and row.current >= row.target for row in self.rows
-        )
 
     @property
     def is_empty(self) -> bool:
