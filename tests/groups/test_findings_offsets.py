@@ -26,6 +26,7 @@ from judged import (
 )
 
 from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.protocol.znodes import ESCAPED_TWICE
 
 
 def test_who_has_just_begun_has_nothing_to_commit() -> None:
@@ -37,6 +38,15 @@ def test_who_has_just_begun_has_nothing_to_commit() -> None:
 def test_an_offset_in_kafka_is_one() -> None:
     """A partition that is committed in Kafka alone has an offset."""
     assert judged(having(ALONE, 1, stored=None, kafka=kafka(50))) == []
+
+
+def test_offsets_that_a_corrected_filter_needs_are_not_to_be_removed() -> None:
+    """A member whose filter misses the topic by its backslashes may take it again."""
+    left = [*ALONE.partitions, owned("left", 0, None)]
+    (member,) = ALONE.members
+    escaped = replace(member, defects=(ESCAPED_TWICE,))
+    assert found(group((member,), left), "offset-without-subscriber").commands
+    assert not found(group((escaped,), left), "offset-without-subscriber").commands
 
 
 def _untold(snapshot: GroupSnapshot) -> GroupSnapshot:

@@ -7,10 +7,10 @@ import http.client
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
-import orjson
+import msgspec
 
 from zkgroup.clients.tls import ssl_context
 from zkgroup.config.connection_settings import ConnectionSettings, TlsSettings
@@ -19,6 +19,7 @@ from zkgroup.schemas.field_schema import FieldSchema, RegisteredSchema, SchemaFo
 
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 _MAX_BYTES: Final = 64 << 20
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +87,26 @@ def _read_subject(
     settings: RegistrySettings, connection: http.client.HTTPConnection, subject: str
 ) -> list[RegisteredSchema]:
     path = f"/subjects/{quote(subject, safe='')}/versions"
-    numbers = _get(settings, connection, f"{path}?deleted=true", subject)
+    numbers = _get(settings, connection, f"{path}?deleted=true", subject, list[int])
     found = []
     for number in sorted(numbers, reverse=True):
-        one = _get(settings, connection, f"{path}/{number:d}?deleted=true", subject)
-        kind = one.get("schemaType", "AVRO")
-        found.append(RegisteredSchema(subject, number, one["id"], kind, one["schema"], bool(one.get("references"))))
+        one = _get(settings, connection, f"{path}/{number}?deleted=true", subject, _Version)
+        found.append(RegisteredSchema(subject, number, one.id, one.schema_type, one.schema, bool(one.references)))
     return found
 
 
-def _get(settings: RegistrySettings, connection: http.client.HTTPConnection, path: str, subject: str) -> Any:
+class _Version(msgspec.Struct):
+    """A version of a subject, as the registry answers; of Avro there is no type."""
+
+    id: int
+    schema: str
+    schema_type: str = msgspec.field(name="schemaType", default="AVRO")
+    references: list[Any] = []
+
+
+def _get(
+    settings: RegistrySettings, connection: http.client.HTTPConnection, path: str, subject: str, shape: type[_Answer]
+) -> _Answer:
     headers = {"Accept": _ACCEPT}
     if settings.user is not None:
         headers["Authorization"] = f"Basic {base64.b64encode(':'.join(settings.user).encode()).decode()}"
@@ -110,9 +121,9 @@ def _get(settings: RegistrySettings, connection: http.client.HTTPConnection, pat
     match response.status:
         case 200:
             try:
-                return orjson.loads(data)
-            except orjson.JSONDecodeError:
-                raise ZkgroupError(f"{where} answers no JSON", "check --schema-registry") from None
+                return msgspec.json.decode(data, type=shape)
+            except msgspec.DecodeError as error:  # no JSON, or of another shape
+                raise ZkgroupError(f"{where} is none: {error}", "check --schema-registry") from None
         case 404:
             raise NotFoundError(f"{where} has no subject {subject}", "register it, or give --value-schema FILE")
         case 401 | 403:

@@ -2,9 +2,9 @@
  *
  * decode(data, ends, valid, program) decodes values that lie one behind the other in data: value i is
  * data[ends[i]:ends[i+1]], int32, and is left out where valid (bytes, or None) has a zero. program: int64 numbers, four
- * for each node of the schema, in preorder (see field_decoder). Returns a list with a triple for each node: validity as
- * bytes, or None where all are valid; offsets, int32; values, or bytes that offsets cut; and a list of the places that
- * do not decode, which are null, like those that are left out.
+ * for each node of the schema, in preorder (see avro_buffers). Returns two lists. The first has for each node: how many
+ * of its values are null; validity, a byte a value; offsets, int32; values, or bytes that offsets cut. The second has the
+ * places that do not decode, which are null, like those that are left out.
  *
  * A value is decoded as a whole or not at all: where it fails, every buffer is cut to where it was.
  */

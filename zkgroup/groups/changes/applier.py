@@ -255,10 +255,10 @@ class Applier:
         warnings: list[str | Notice] = []
         logs = self._verify_offsets(plan, warnings)
         # A target that was out of range in the plan was noted there.
-        before = {one.text for one in find_out_of_range(plan.rows, plan.partitions)}
+        before = {(one.row.key, one.end) for one in find_out_of_range(plan.rows, plan.partitions)}
         moving = [row for row in plan.rows if row.moves]
         now = {key: one.with_log(logs.get(key)) for key, one in plan.partitions.items()}
-        if passed := [one for one in find_out_of_range(moving, now) if one.text not in before]:
+        if passed := [one for one in find_out_of_range(moving, now) if (one.row.key, one.end) not in before]:
             message = listed(list(dict.fromkeys(one.text for one in passed)))
             raise VerificationError(
                 f"the offsets are written, but logs have moved on meanwhile: {message}",

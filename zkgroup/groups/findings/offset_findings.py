@@ -37,6 +37,7 @@ from zkgroup.groups.findings.remedies import (
     reset_remedy,
 )
 from zkgroup.groups.group_model import GroupPartition
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
@@ -264,13 +265,15 @@ def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
         kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
         if kept and p.exists and p.owner is None and not p.hidden and p.topic not in facts.snapshot.subscribed:
             topics[p.topic] = topics.get(p.topic, 0) + 1
+    escaped = [member.member for member in members if znodes.ESCAPED_TWICE in member.defects]
+    correcting = Remedy(f"correct the filter of {first_few(escaped)} first: it may take the topic again")
     for name, number in topics.items():
         yield finding(
             "offset-without-subscriber",
             name,
             f"has offsets of {counted(number, 'partition')}, and no member subscribes to it any more: its lag only"
             " grows",
-            unsubscribe(facts, name).after("where it is not to be read again, "),
+            correcting if escaped else unsubscribe(facts, name).after("where it is not to be read again, "),
         )
 
 
