@@ -18,7 +18,6 @@ from ._execution import Change
 from ._global_options import GlobalOptions
 from ._group_changes import open_applier
 from ._output import SPARE, Output, is_table, print_rows
-from ._rendering import render
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.applier import Applier
@@ -174,7 +173,7 @@ class ClusterMigrations(Migrations):
         partitions, positions = translate(self.origin, self.applier, found.offsets, self._topics)
 
         def check() -> None:
-            with _named(self._here.ctx, "at the source"):
+            with errors_of("at the source"):
                 check_source(self.origin, found)
 
         with self.named():
@@ -205,7 +204,7 @@ class ClusterMigrations(Migrations):
         return any(snapshot.offset_topics.values())
 
     def named(self) -> AbstractContextManager[None]:
-        return _named(self.change.ctx, self.place)
+        return errors_of(self.place, self.change.settings.cluster)
 
     def check_origin(self) -> None:
         self._here.require_vouched(self.origin)
@@ -232,7 +231,7 @@ def open_migrations(
     there = replace(change, ctx=_context_of(change.ctx, profile), settings=settings)
     with ExitStack() as stack:
         origin, _ = stack.enter_context(open_applier(change.settings, groups, None))
-        with _named(there.ctx, f"cluster {profile}"):
+        with errors_of(f"cluster {profile}", profile):
             applier, _ = stack.enter_context(open_applier(settings, groups, options.to))
         if origin.cluster().is_same(applier.cluster()):
             raise UsageError(f"cluster {profile} is the one that the group is in", "name another with --to-cluster")
@@ -247,13 +246,16 @@ def _context_of(ctx: typer.Context, profile: str) -> typer.Context:
 
 
 @contextmanager
-def _named(ctx: typer.Context, where: str) -> Iterator[None]:
-    """Errors in here say in which cluster they are, and their commands name it."""
+def errors_of(where: str, profile: str | None = None) -> Iterator[None]:
+    """Errors in here say in which cluster they are. Their commands name its ``profile``, or the places of the command
+    line."""
     try:
         yield
     except ZkgroupError as error:
-        if vars(error).setdefault("cluster", where) == where and not error.message.startswith(where):
+        if error.where is None:
+            error.where = where
             error.message = f"{where}: {error.message}"
-            if error.remedy is not None:
-                error.remedy = Remedy(render(error.remedy, ctx.ensure_object(GlobalOptions)))
+            if profile is not None and error.remedy is not None:
+                commands = error.remedy.commands
+                error.remedy = Remedy(error.remedy.text, *(("-c", profile, *command) for command in commands))
         raise

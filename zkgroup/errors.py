@@ -91,7 +91,7 @@ class ZkgroupError(Exception):
     """An expected failure: shown as one line on stderr, never as a traceback.
 
     ``reason``: what is wrong, without the name of the partition or file, for a row that has it; the message by default.
-    Errors with one cause have one reason.
+    Errors with one cause have one reason. ``where``: the cluster that the message names, of a command about two.
     """
 
     exit_code = 1
@@ -100,6 +100,7 @@ class ZkgroupError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = as_remedy(remedy)
+        self.where: str | None = None
         self._reason = reason
 
     def __str__(self) -> str:

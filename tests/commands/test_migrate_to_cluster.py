@@ -22,6 +22,9 @@ from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.commands import app
 from zkgroup.commands._context import cluster_connection
 from zkgroup.commands._global_options import GlobalOptions
+from zkgroup.commands._migrations import errors_of
+from zkgroup.commands._rendering import render
+from zkgroup.errors import RefusedError, Remedy
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Stat
@@ -202,6 +205,21 @@ def test_the_first_cluster_s_secrets_and_protocols_stay_there(monkeypatch: pytes
     found = cluster_connection(typer.Context(typer.main.get_command(app), obj=flags), "new")
     assert (found.zookeeper, found.zookeeper_sasl, found.zookeeper_tls) == (None, None, None)
     assert found.kafka == {"security.protocol": "SSL"}
+
+
+def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
+    """Also where its message begins with that name, and where it passes through both clusters."""
+    with pytest.raises(RefusedError) as caught, errors_of("cluster new", "new"), errors_of("cluster new", "new"):
+        raise RefusedError("cluster new group is active", Remedy("see it", ("offsets", "billing")))
+    assert caught.value.message == "cluster new: cluster new group is active"
+    assert render(caught.value, GlobalOptions({"zookeeper": ["zk.example"]})).endswith(
+        ": see it: zkgroup -c new offsets billing"
+    )
+    with pytest.raises(RefusedError) as caught, errors_of("cluster new", "new"), errors_of("at the source"):
+        raise RefusedError("it is active", Remedy("see it", ("offsets", "billing")))
+    assert render(caught.value, GlobalOptions({"zookeeper": ["zk.example"]})) == (
+        "at the source: it is active: see it: zkgroup -z zk.example offsets billing"
+    )
 
 
 @pytest.mark.parametrize(
