@@ -15,7 +15,14 @@ import typer
 
 from zkgroup.errors import Remedy, UsageError, ZkgroupError
 
-from ._completion_values import complete_compression, complete_folders, complete_group, complete_topic
+from ._completion_values import (
+    complete_begin,
+    complete_compression,
+    complete_end,
+    complete_folders,
+    complete_group,
+    complete_topic,
+)
 from ._context import connection, consumer_config, given_brokers, open_registry, warn
 from ._export_option_conflicts import refuse_unheeded, show_answers
 from ._export_progress import ProgressBar
@@ -60,18 +67,20 @@ def export(
         str,
         option(
             "--from",
-            metavar="WHERE",
+            metavar="WHERE|FILE",
             help="No offset yet: earliest, latest, @TIME,…",
             show_default=False,
+            complete=complete_begin,
         ),
     ] = "committed",
     until: Annotated[
         str,
         option(
             "--until",
-            metavar="WHERE",
+            metavar="WHERE|FILE",
             help="Stop at committed, @TIME, FILE, TOPIC:P=N,…",
             show_default=False,
+            complete=complete_end,
         ),
     ] = "end",
     max_messages: Annotated[
