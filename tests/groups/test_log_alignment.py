@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import Fingerprint
-from zkgroup.groups.changes.log_alignment import Position, SeenMessage, SourceWindow, TargetWindow, find_position
+from zkgroup.groups.changes.log_alignment import CopiedMessage, Position, SourceMessages, TargetMessages, find_position
 
 #: Pieces of a source's log in the order in which a mirror copies them: a later one may begin before the last one's end.
 pieces = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted), min_size=1, max_size=4)
@@ -32,11 +33,10 @@ def printed(value: object, moment: object = "") -> Fingerprint:
 def located(
     source: Sequence[Fingerprint], committed: int, target: Sequence[Fingerprint], context: int = 100, **options: bool
 ) -> Position:
-    """The position of an offset, from windows of so many messages. Target offsets are 10, 20, 30 …"""
-    window = SourceWindow(source[max(0, committed - context) : committed], source[committed : committed + context])
-    wanted = {one.content for one in (*window.before, *window.after)}
-    seen = [SeenMessage(n, 10 * (n + 1), one) for n, one in enumerate(target) if one.content in wanted]
-    return find_position(window, TargetWindow(seen, len(target), **options))
+    """The position of an offset by so many messages on each side. Target offsets are 10, 20, 30 …"""
+    copies = [CopiedMessage(10 * (n + 1), one) for n, one in enumerate(target)]
+    messages = SourceMessages(source[:committed], source[committed:])
+    return find_position(messages, TargetMessages(copies, **options), context)
 
 
 def skipped(position: Position, committed: int, target: Sequence[int]) -> set[int]:
@@ -47,24 +47,30 @@ def skipped(position: Position, committed: int, target: Sequence[int]) -> set[in
     return unread - {one for n, one in enumerate(target) if 10 * (n + 1) >= position.offset}
 
 
-@given(pieces, st.sets(st.integers(0, 30)), st.integers(0, 30), st.integers(1, 40), st.booleans())
+@given(pieces, st.sets(st.integers(0, 30)), st.integers(0, 30), st.integers(1, 40), st.booleans(), st.booleans())
 def test_no_mirror_of_distinct_messages_makes_a_group_skip_one(
-    ranges: list[list[int]], removed: set[int], committed: int, context: int, by_content: bool
+    ranges: list[list[int]], removed: set[int], committed: int, context: int, has_times: bool, is_compacted: bool
 ) -> None:
-    """A mirror that begins late, lags, copies stretches again, and a target that has lost any messages by compaction:
-    no unconsumed message of the target is before the position."""
+    """A mirror that begins late, lags, copies stretches again, and a target that has lost any messages: no unconsumed
+    message of the target is before the position, and an exact one is that of the next message, or behind the last."""
     copies = copied(ranges)
     target = [one for one in copies if one not in removed]
     to_come = [one for one in range(copies[-1] + 1 if copies else 31, 31) if one not in removed]
     prints = [printed(n, n) for n in range(31)]
-    there = [printed(one, one if not by_content else "mirrored") for one in target]
-    position = located(prints, committed, there, context)
+    there = [printed(one, one if has_times else "mirrored") for one in target]
+    position = located(prints, committed, there, context, has_times=has_times, is_compacted=is_compacted)
     if position.offset is not None:
         assert not skipped(position, committed, [*target, *to_come])
+        rest = target[-(-position.offset // 10) - 1 :]
+        assert sum(one < committed for one in rest) <= position.repeated
+        if rest and not position.repeated and not is_compacted:
+            assert rest[0] == committed
 
 
-@given(pieces, st.data())
-def test_no_message_is_skipped_that_has_a_copy_at_the_target(ranges: list[list[int]], data: st.DataObject) -> None:
+@given(pieces, st.integers(1, 40), st.booleans(), st.data())
+def test_no_message_is_skipped_that_has_a_copy_at_the_target(
+    ranges: list[list[int]], context: int, is_compacted: bool, data: st.DataObject
+) -> None:
     """At each offset from 0 to the end: a mirror that stretches and copies are missing of, that has stretches twice or
     in another order, and that copies nothing any more."""
     copies = [one for start, end in ranges for one in range(start, end)]
@@ -72,24 +78,27 @@ def test_no_message_is_skipped_that_has_a_copy_at_the_target(ranges: list[list[i
     target = [one for n, one in enumerate(copies) if n not in missing]
     prints = [printed(n, n) for n in range(31)]
     for committed in range(32):
-        position = located(prints, committed, [prints[one] for one in target])
+        position = located(prints, committed, [prints[one] for one in target], context, is_compacted=is_compacted)
         if position.offset is not None:
             assert not skipped(position, committed, target), committed
 
 
-@given(st.text("ab", min_size=1, max_size=30), st.data())
-def test_messages_that_recur_make_a_group_repeat_and_never_skip(values: str, data: st.DataObject) -> None:
-    """Two kinds of messages, in any order, and a mirror of any part of the log: the position is that of the offset or
-    an earlier one, at most as many messages earlier as it says."""
-    start = data.draw(st.integers(0, len(values)))
-    end = data.draw(st.integers(start, len(values)))
+@given(st.lists(st.sampled_from("aaabbcdefghijk"), min_size=1, max_size=30), pieces, st.data())
+def test_messages_that_recur_make_a_group_repeat_and_never_skip(
+    values: list[str], ranges: list[list[int]], data: st.DataObject
+) -> None:
+    """Few kinds of messages, in any order, and a mirror that begins late, lags and copies stretches again: no
+    unconsumed message of the target is before the position, and an exact one is that of a message like the next one."""
+    target = [one for one in copied(ranges) if one < len(values)]
     committed = data.draw(st.integers(0, len(values)))
-    target = range(start, end)
+    to_come = list(range(target[-1] + 1, len(values))) if target else []
     position = located([printed(one) for one in values], committed, [printed(values[one]) for one in target])
     if position.offset is not None:
-        assert not skipped(position, committed, target)
-        again = [one for n, one in enumerate(target) if one < committed and 10 * (n + 1) >= position.offset]
-        assert len(again) <= position.repeated
+        rest = target[-(-position.offset // 10) - 1 :]
+        read = Counter(values[one] for one in (*rest, *to_come))
+        assert Counter(values[one] for one in {*target, *to_come} if one >= committed) <= read
+        if rest and not position.repeated:
+            assert values[rest[0]] == values[committed]
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 40))
@@ -108,16 +117,19 @@ S = [printed(n) for n in range(20)]
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
-        (range(20), Position(91)),
+        (range(20), Position(100)),
         (range(9), Position(91)),
         (range(12, 20), Position(None, reason="mirrored later")),
         (range(9, 20), Position(10)),
-        ([*range(12), *range(5, 20)], Position(91, 7)),
-        ([*range(8), *range(10, 20)], Position(81)),
+        ([*range(12), *range(5, 20)], Position(100, 7)),
+        ([*range(8), *range(10, 20)], Position(None, reason="absent")),
+        ([*range(9), *range(10, 20)], Position(None, reason="absent")),
+        ([*range(8), *range(9, 20)], Position(None, reason="absent")),
         ([100, 101], Position(None, reason="absent")),
         (range(7), Position(None, reason="not mirrored yet")),
     ],
-    ids=["whole", "up to it", "begun behind", "begun at it", "twice", "compacted around it", "another log", "lagging"],
+    ids=["whole", "up to it", "begun behind", "begun at it", "twice", "both neighbours missing", "the next one missing",
+         "the last one missing", "another log", "lagging"],
 )  # fmt: skip
 def test_positions_of_the_ninth_message(target: Sequence[int], expected: Position) -> None:
     """Nine of twenty messages are consumed; the mirror has a part of them."""
@@ -131,7 +143,7 @@ def test_positions_of_the_ninth_message(target: Sequence[int], expected: Positio
         ([100, *range(20)], Position(20)),
         (range(5, 20), Position(None, reason="mirrored later")),
         ([100, 101], Position(None, reason="absent")),
-        ([*range(5, 20), *range(5)], Position(None, reason="ambiguous")),
+        ([*range(5, 20), *range(5)], Position(10, 15)),
     ],
     ids=["whole", "behind others", "begun behind", "another log", "begun behind, and completed"],
 )  # fmt: skip
@@ -140,23 +152,38 @@ def test_positions_where_nothing_is_consumed(target: Sequence[int], expected: Po
     assert located(S, 0, [printed(one) for one in target]) == expected
 
 
+def test_messages_that_a_compacted_topic_has_lost() -> None:
+    """Those that are left around it find the place."""
+    assert located(S, 9, [printed(one) for one in (*range(8), *range(10, 20))], is_compacted=True) == Position(90)
+    assert located(S, 9, S[12:], is_compacted=True).reason == "mirrored later"
+    assert located(S, 9, S[:7], is_compacted=True).reason == "not mirrored yet"
+
+
 def test_timestamps_tell_equal_messages_apart() -> None:
-    """Equal values at different times are different messages, unless the mirror has not kept the times."""
+    """Equal values at different times are different messages, unless an end has not kept the times."""
     source = [printed("ping", n) for n in range(20)]
-    assert located(source, 9, source) == Position(91)
+    assert located(source, 9, source) == Position(100)
+    assert located(source, 9, source, has_times=False) == Position(None, reason="ambiguous")
     retimed = [printed("ping", f"mirrored at {n}") for n in range(20)]
-    assert located(source, 9, retimed) == Position(None, reason="ambiguous")
+    assert located(source, 9, retimed) == Position(None, reason="absent")
 
 
 def test_what_recurs_is_told_by_its_neighbours() -> None:
-    """A run of equal messages in the midst of others: its neighbours place it. Longer than the window, it is read again
-    from its first message on."""
+    """A run of equal messages in the midst of others: its neighbours place it, unless they are too far away."""
     source = [*S[:5], *[printed("ping")] * 8, *S[5:]]
-    assert located(source, 9, source) == Position(91)
-    assert located(source, 9, source, 3) == Position(60, 8)
+    assert located(source, 9, source) == Position(100)
+    assert located(source, 9, source, 3) == Position(None, reason="ambiguous")
 
 
-def test_a_search_that_was_cut_short_takes_no_place_of_several() -> None:
-    """Where the log was not read far enough to count what would repeat, there is no position."""
-    source = [printed("ping")] * 20
-    assert located(source, 9, source, 3, is_cut=True).reason == "ambiguous"
+def test_a_late_mirror_of_messages_that_recur() -> None:
+    """Two kinds in turn, and a mirror that began later: any place could be that of another offset."""
+    source = [printed("up" if n % 2 else "down") for n in range(60)]
+    assert located(source, 6, source[20:], 5) == Position(None, reason="ambiguous")
+
+
+def test_a_part_that_begins_or_ends_within_the_context() -> None:
+    """Only where the log ends are messages not compared."""
+    there = S[5:15]
+    assert located(S, 9, there) == Position(50)
+    assert located(S, 9, there, from_start=False).offset is None
+    assert located(S, 9, there, to_end=False).offset is None

@@ -39,6 +39,14 @@ def numbered(count: int, start: int = 0) -> list[Record]:
     ]
 
 
+def create_with(cluster: Cluster, topic: str, settings: dict[str, str]) -> None:
+    """A topic with settings of its own."""
+    config = json.dumps({"version": 1, "config": settings}).encode()
+    assert cluster.registry.write(Ensure("/config/topics")) is None
+    assert cluster.registry.write(Create(f"/config/topics/{topic}", config)) is None
+    create_topic(cluster.registry, topic)
+
+
 def position(source: Cluster, target: Cluster, topic: str, to_topic: str, offset: int) -> Position:
     """The position of one offset of partition 0."""
     key, copy = TopicPartition(topic, 0), TopicPartition(to_topic, 0)
@@ -99,7 +107,7 @@ def test_random_mirrors(newest: Cluster, usual: Cluster) -> None:
     for _ in range(count):
         start, end = sorted((random.randint(0, length), random.choice((length, random.randint(0, length)))))
         back, until = sorted((random.randint(start, end), random.randint(start, end)))
-        gone = random.randint(0, length)
+        gone = random.randint(0, 3 * length)
         copies.append([one for one in (*range(start, until), *range(back, end)) if one != gone])
     records = numbered(length)
     to_topic = usual.topic([replace(records[one], partition=n) for n in range(count) for one in copies[n]], count)
@@ -113,7 +121,8 @@ def test_random_mirrors(newest: Cluster, usual: Cluster) -> None:
                 there = copies[key.partition]
                 assert {n for n in there if n >= committed} <= set(there[one.offset :]), (key.partition, committed)
                 assert min(there) <= committed, (key.partition, committed)
-    assert found > count * length // 3, "most are found"
+                assert one.repeated or there[one.offset : one.offset + 1] in ([], [committed])
+    assert found > count * length // 4
 
 
 @pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
@@ -130,8 +139,8 @@ def test_a_mirror_that_was_restarted_has_messages_twice(oldest: Cluster, newest:
 
 @pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
 def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> None:
-    """A run of equal messages among others is placed by its neighbours. One that is longer than what is read of the
-    source is not: then nothing is found, or an earlier message that says how many repeat."""
+    """A run of equal messages among others is placed by its neighbours. One that is longer than what is compared is
+    not."""
     source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
     ping = Record(b"ping", None, 0, THEN + 10_000)
     records = [*numbered(50), *[ping] * 20, *numbered(50, 50)]
@@ -141,9 +150,7 @@ def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> Non
     records = [*numbered(50), *[ping] * 2000, *numbered(50, 50)]
     topic, to_topic = source.topic(records), target.topic()
     mirror(source, target, topic, to_topic)
-    found = position(source, target, topic, to_topic, 1000)
-    assert found.offset is not None
-    assert found.offset <= 1000 <= found.offset + found.repeated
+    assert position(source, target, topic, to_topic, 1000) == Position(None, reason="ambiguous")
 
 
 def test_equal_values_at_other_times(newest: Cluster, usual: Cluster) -> None:
@@ -156,11 +163,41 @@ def test_equal_values_at_other_times(newest: Cluster, usual: Cluster) -> None:
     assert position(newest, usual, topic, to_topic, 50).offset is None
 
 
-def test_a_mirror_with_times_of_its_own_and_without_headers(newest: Cluster, usual: Cluster) -> None:
-    """Keys and values find the messages."""
-    topic, to_topic = newest.topic(numbered(300)), usual.topic(OTHERS)
-    usual.send(to_topic, [Record(one.value, one.key, 0) for _, one in newest.messages(topic)])
+def test_times_of_the_target(newest: Cluster, usual: Cluster) -> None:
+    """Keys and values find the messages where the target's brokers give the times; times that the mirror gave are no
+    copy's."""
+    records = [Record(b"value %d" % n, b"key %d" % n, 0, THEN + n) for n in range(300)]
+    topic, to_topic = newest.topic(records), fresh_name("append")
+    create_with(usual, to_topic, {"message.timestamp.type": "LogAppendTime"})
+    usual.send(to_topic, OTHERS)
+    mirror(newest, usual, topic, to_topic)
     assert position(newest, usual, topic, to_topic, 150) == Position(150 + len(OTHERS))
+    late = usual.topic(OTHERS)
+    usual.send(late, [replace(one, timestamp_ms=THEN + 5000 + n) for n, one in enumerate(records)])
+    assert position(newest, usual, topic, late, 150).reason == "absent"
+
+
+def test_messages_that_recur_and_a_mirror_that_lacks_some(oldest: Cluster, newest: Cluster, usual: Cluster) -> None:
+    """A heartbeat between the messages, or two states in turn: a mirror that began late or has dropped a stretch has
+    like messages, and not those of the offset."""
+    beats = [replace(one, value=b"beat", key=None) if n % 10 == 0 else one for n, one in enumerate(numbered(1000))]
+    states = [Record(b"up" if n % 2 else b"down", b"host", 0, THEN + n) for n in range(1000)]
+    for records in (beats, states):
+        for source in (oldest, newest):
+            topic, late, dropped = source.topic(records), usual.topic(), usual.topic()
+            mirror(source, usual, topic, late, 501)
+            assert position(source, usual, topic, late, 250).offset is None
+            mirror(source, usual, topic, dropped, 0, 500)
+            mirror(source, usual, topic, dropped, 520)
+            assert position(source, usual, topic, dropped, 500).offset is None
+
+
+def test_a_stretch_that_comes_again_later(oldest: Cluster, newest: Cluster) -> None:
+    """What is consumed twice is counted in all that was read, also behind what is compared."""
+    topic, to_topic = oldest.topic(numbered(1000)), newest.topic()
+    mirror(oldest, newest, topic, to_topic, 0, 800)
+    mirror(oldest, newest, topic, to_topic, 420)
+    assert position(oldest, newest, topic, to_topic, 500) == Position(500, 380)
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.long)])
@@ -195,12 +232,9 @@ def test_transactions(newest: Cluster, usual: Cluster, isolation: str) -> None:
 def test_compacted_logs(newest: Cluster, usual: Cluster) -> None:
     """Messages that the target has lost by compaction are as good as consumed; around a place whose neighbours are gone
     the next ones that are left find it."""
-    settings = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
-    config = json.dumps({"version": 1, "config": settings}).encode()
     to_topic = fresh_name("compacted")
-    assert newest.registry.write(Ensure("/config/topics")) is None
-    assert newest.registry.write(Create(f"/config/topics/{to_topic}", config)) is None
-    create_topic(newest.registry, to_topic)
+    settings = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
+    create_with(newest, to_topic, settings)
     records = [Record(b"%d " % n + b"x" * 500, b"key %d" % (n % 37), 0, THEN + n) for n in range(400)]
     topic = usual.topic(records)
     for start in range(0, 400, 20):  # a batch is to fit into a segment

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    TIMESTAMP_CREATE_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -50,6 +51,7 @@ from zkgroup.protocol.broker_znodes import BrokerRegistration, parse_endpoints
 __all__ = [
     "OFFSET_BEGINNING",
     "OFFSET_END",
+    "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
     "AdminClient",
     "ClusterMetadata",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from zkgroup.clients.kafka.client import TIMESTAMP_NOT_AVAILABLE, Consumer, Message
+from zkgroup.clients.kafka.client import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, Message
 from zkgroup.clients.kafka.fetcher import offset_of
 from zkgroup.clients.kafka.message_headers import Headers, headers_of
 from zkgroup.clients.kafka.range_reader import RangeReader
@@ -18,11 +18,13 @@ _BYTES: Final = 16
 
 
 class ReadMessage(NamedTuple):
-    """A message's offset, its timestamp (milliseconds since 1970, None where it has none) and its fingerprint."""
+    """A message's offset, its timestamp (milliseconds since 1970, None where it has none) and its fingerprint.
+    ``is_created_at``: its producer gave the timestamp."""
 
     offset: int
     timestamp: int | None
     fingerprint: Fingerprint
+    is_created_at: bool
 
 
 def read_fingerprints(
@@ -33,7 +35,8 @@ def read_fingerprints(
         messages: list[Message] = list(batch)
         for message, headers in zip(messages, headers_of(messages), strict=True):
             at = _timestamp_of(message)
-            yield ReadMessage(offset_of(message), at, _fingerprint(message, headers, at))
+            is_created_at = at is not None and message.timestamp()[0] == TIMESTAMP_CREATE_TIME
+            yield ReadMessage(offset_of(message), at, _fingerprint(message, headers, at), is_created_at)
 
 
 def _timestamp_of(message: Message) -> int | None:

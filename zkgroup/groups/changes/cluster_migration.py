@@ -31,8 +31,8 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "empty": "the source has no message left around the offset",
     "not mirrored yet": "the mirror has not reached the offset yet",
     "mirrored later": "the mirror began behind the offset: messages between are missing at the target",
-    "absent": "no message next to the offset was found in this partition at the target",
-    "ambiguous": "the messages around the offset recur at the target",
+    "absent": "the messages around the offset were not found at the target, or not all of them in their order",
+    "ambiguous": "the messages around the offset recur",
 }
 
 

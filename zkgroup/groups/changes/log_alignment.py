@@ -1,18 +1,17 @@
-"""Where a group goes on in the log of another cluster: two windows of messages → an offset. Pure.
+"""Where a group goes on in the log of another cluster: messages of both → an offset. Pure.
 
-A mirror copies a partition in order. It may begin late, lag, copy a stretch again after a restart, and lack what
-compaction has removed. Under these conditions a position is safe if the message before it is a copy of one that the
-group has consumed, or the message at it is a copy of the first that it has not. ``find_position`` looks for such a
-place, and takes the earliest of several, or an earlier one where unconsumed messages have no copy behind it: messages
-may repeat, and none is skipped.
+A mirror copies a partition in order. It may begin late, lag, and copy a stretch again after a restart. A place in the
+target is taken only where the messages on both sides of it are those on both sides of the offset, without a gap, as
+far as both logs go; of several such places the earliest. Where these messages recur at the source there is none, as a
+place could be that of later ones. Of a compacted topic the messages count that are left at both ends.
 
-Messages are compared by key, value, headers and timestamp; by key and value alone where the target has none that is the
-same in all four, as mirrors of Kafka before 0.11 keep neither headers nor, before 0.10, timestamps.
+Messages are compared by key, value, headers and timestamp; by key and value alone where one end keeps no timestamps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -21,37 +20,35 @@ from zkgroup.clients.kafka.responses import Fingerprint
 #: Why there is no position.
 Reason: TypeAlias = Literal["outside", "empty", "not mirrored yet", "mirrored later", "absent", "ambiguous"]
 
-#: A place counts with this part of the matching messages of the best one.
-_PART: Final = 4
+#: So many messages on each side of an offset must be the same.
+CONTEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class SourceWindow:
-    """The messages around a committed offset: the last ones before it, and the first ones from it on."""
+class SourceMessages:
+    """The messages around a committed offset: those before it, and those from it on, also beyond the context."""
 
     before: Sequence[Fingerprint]
     after: Sequence[Fingerprint]
 
 
-class SeenMessage(NamedTuple):
-    """A message of the target that is in the source's window, too. ``ordinal``: how many messages were read before
-    it."""
+class CopiedMessage(NamedTuple):
+    """A message of the target."""
 
-    ordinal: int
     offset: int
     fingerprint: Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
-class TargetWindow:
-    """What was read of the target's log, ``count`` messages. ``from_start``: messages of the source's window may be
-    missing before it. ``to_end``: it was read to its end. ``is_cut``: reading ended at a limit."""
+class TargetMessages:
+    """What was read of the target's log. ``from_start``: no message of the source's context is before it. ``to_end``:
+    it was read to its end. ``has_times``: both ends keep the timestamps. ``is_compacted``: messages may be missing."""
 
-    seen: Sequence[SeenMessage]
-    count: int
+    messages: Sequence[CopiedMessage]
     from_start: bool = True
     to_end: bool = True
-    is_cut: bool = False
+    has_times: bool = True
+    is_compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,96 +60,63 @@ class Position:
     reason: Reason | None = None
 
 
-class _Place(NamedTuple):
-    """A boundary in the target's messages: ``consumed`` of them are before it. Below zero, so many unconsumed ones are
-    missing at the start of the log; above their number, so many consumed ones are missing at the end. ``before`` and
-    ``after``: how many messages match in a row on each side. ``fits``: nothing that is known contradicts it."""
-
-    consumed: int
-    before: int
-    after: int
-    fits: bool
-
-
-def find_position(source: SourceWindow, target: TargetWindow) -> Position:
+def find_position(source: SourceMessages, target: TargetMessages, context: int = CONTEXT) -> Position:
     """The earliest place in the target that surely skips nothing."""
-    same_all = {one.message for one in (*source.before, *source.after)}
-    whole = [one for one in target.seen if one.fingerprint.message in same_all]
-    seen, key = (whole, _message) if whole else (target.seen, _content)
-    log = [key(one.fingerprint) for one in seen]
-    there = set(log)
-    before = [one for one in map(key, source.before) if one in there]
-    after = [one for one in map(key, source.after) if one in there]
-    # Unconsumed messages may be missing before the first one that was read, and consumed ones behind the last one.
-    earliest = -len(after) if target.from_start and seen and seen[0].ordinal == 0 else 0
-    latest = len(log) + (len(before) if seen and seen[-1].ordinal == target.count - 1 else 0)
-    places = _places(before, after, log, range(earliest, latest + 1))
-    best = max((one.before + one.after for one in places), default=0)
-    if not best:
-        return Position(None, reason="absent")
-    strong = [one for one in places if (one.before + one.after) * _PART >= best]
-    # Where no place fits, a stretch was copied twice, or messages are missing: those that match on both sides.
-    kept = [one for one in strong if one.fits] or [one for one in strong if one.before and one.after]
-    if not kept:
+
+    def key(one: Fingerprint) -> bytes:
+        return one.message if target.has_times else one.content
+
+    consumed, unread = list(map(key, source.before)), list(map(key, source.after))
+    copies = [key(one.fingerprint) for one in target.messages]
+    before, after, kept = consumed[-context:], unread[:context], list(range(len(copies)))
+    near = {*before, *after}
+    why = _why_absent(before, after, copies, target)
+    if target.is_compacted:
+        there = near.intersection(copies)
+        before, after = [one for one in before if one in there], [one for one in after if one in there]
+        kept = [n for n in kept if copies[n] in there]
+        if not (before and after) and there.isdisjoint({*consumed[-1:], *unread[:1]}):
+            return Position(None, reason=why)  # more may be missing than what compaction has removed
+    counts = Counter((*consumed, *unread))
+    if all(counts[one] == 1 for one in near):  # what is there twice is of a stretch that was copied again
+        kept = sorted({copies[n]: n for n in reversed(kept)}.values())
+    log = [copies[n] for n in kept]
+    places = list(_places(before, after, log, target))
+    if not places:
+        return Position(None, reason=why)
+    if not all(any(counts[one] == 1 for one in pattern) for _, pattern in places):
         return Position(None, reason="ambiguous")
-    first, last = kept[0], kept[-1]
-    is_outside = first.consumed < 0 or first.consumed > len(log)
-    if first is not last and (target.is_cut or is_outside):
-        return Position(None, reason="ambiguous")
-    if is_outside:
-        return Position(None, reason="mirrored later" if first.consumed < 0 else "not mirrored yet")
-    follows = bool(first.before and key(source.before[-1]) in there)
-    leads = bool(first.after and key(source.after[0]) in there)
-    if not (follows or leads or (first.before and first.after)):
-        if first.before:
-            return Position(None, reason="not mirrored yet" if target.to_end else "absent")
-        return Position(None, reason="mirrored later" if target.from_start else "absent")
-    if first.before:
-        offset, ordinal = seen[first.consumed - 1].offset + 1, seen[first.consumed - 1].ordinal + 1
-    else:
-        offset, ordinal = seen[first.consumed].offset, seen[first.consumed].ordinal
-    # Stretches in another order: unconsumed messages whose copies are all before the place.
-    skipped = set(after) - set(before) - set(log[first.consumed :])
-    if earlier := next((one for one in seen[: first.consumed] if key(one.fingerprint) in skipped), None):
-        offset, ordinal = earlier.offset, earlier.ordinal
-    return Position(offset, _end(last, seen) - ordinal)
-
-
-def _message(fingerprint: Fingerprint) -> bytes:
-    return fingerprint.message
-
-
-def _content(fingerprint: Fingerprint) -> bytes:
-    return fingerprint.content
-
-
-def _end(place: _Place, seen: Sequence[SeenMessage]) -> int:
-    """The ordinal of the first message behind a place."""
-    if place.consumed < len(seen) and place.after:
-        return seen[place.consumed].ordinal
-    return seen[min(place.consumed, len(seen)) - 1].ordinal + 1 + max(0, place.consumed - len(seen))
+    index = places[0][0]
+    at = kept[index] if index < len(log) and not (index and target.is_compacted) else kept[index - 1] + 1
+    # Of stretches in another order, unconsumed messages may be before the place alone.
+    skipped = set(unread) - set(consumed) - set(copies[at:])
+    start = next((n for n, one in enumerate(copies[:at]) if one in skipped), at)
+    again = set(consumed) - set(unread)
+    end = max((n + 1 for n in range(at, len(copies)) if copies[n] in again), default=at)
+    messages = target.messages
+    return Position(messages[start].offset if start < len(messages) else messages[-1].offset + 1, end - start)
 
 
 def _places(
-    before: Sequence[bytes], after: Sequence[bytes], log: Sequence[bytes], indexes: Sequence[int]
-) -> list[_Place]:
-    """The boundaries with a match on either side, in the order of ``indexes``."""
-    found = []
-    for index in indexes:
-        missing, extra = max(0, -index), max(0, index - len(log))
-        inside = min(max(index, 0), len(log))
-        most = min(len(before) - extra, inside)
-        back = _matching(before, len(before) - extra - 1, log, inside - 1, most, -1)
-        room = min(len(after) - missing, len(log) - inside)
-        ahead = _matching(after, missing, log, inside, room, 1)
-        if back or ahead:
-            found.append(_Place(index, back, ahead, back == most and ahead == room))
-    return found
+    before: Sequence[bytes], after: Sequence[bytes], log: Sequence[bytes], target: TargetMessages
+) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """How many messages of the target are before each place, and those that are the same on both sides of it."""
+    for index in range(len(log) + 1):
+        back = min(len(before), index) if target.from_start else len(before)
+        ahead = min(len(after), len(log) - index) if target.to_end else len(after)
+        if back > index or (back and log[index - 1] != before[-1]) or (ahead and log[index : index + 1] != after[:1]):
+            continue
+        pattern = [*before[len(before) - back :], *after[:ahead]]
+        if pattern and log[index - back : index + ahead] == pattern:
+            yield index, pattern
 
 
-def _matching(one: Sequence[bytes], at: int, other: Sequence[bytes], start: int, most: int, step: int) -> int:
-    """How many messages match in a row, ``most`` at most, from one place each on; ``step``: on or back."""
-    for number in range(most):
-        if one[at + step * number] != other[start + step * number]:
-            return number
-    return most
+def _why_absent(
+    before: Sequence[bytes], after: Sequence[bytes], copies: Sequence[bytes], target: TargetMessages
+) -> Reason:
+    there = set(copies)
+    if target.to_end and there.isdisjoint(after) and copies and copies[-1] in before:
+        return "not mirrored yet"
+    if target.from_start and there.isdisjoint(before) and not there.isdisjoint(after) and after[0] not in there:
+        return "mirrored later"
+    return "absent"

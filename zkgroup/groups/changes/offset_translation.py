@@ -1,15 +1,15 @@
 """Committed offsets of one cluster → offsets in the logs of another, to which its topics are mirrored.
 
-For each partition the messages around the committed offset are read. Brokers of the target find the time of the nearest
-ones there, and its log is read from that place on until all of them were seen. ``log_alignment`` decides.
+For each partition the messages around the committed offset are read. Brokers of the target find the earliest time of
+them there, and both logs are read from that place on. ``log_alignment`` decides.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from zkgroup.clients.kafka.client import Consumer, KafkaSettings
@@ -18,20 +18,23 @@ from zkgroup.clients.kafka.message_fingerprints import ReadMessage, read_fingerp
 from zkgroup.clients.kafka.range_reader import range_consumer
 from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.timestamp_search import first_since, has_no_time_index
+from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.errors import OffsetOutOfRangeError
-from zkgroup.groups.changes.log_alignment import Position, SeenMessage, SourceWindow, TargetWindow, find_position
+from zkgroup.groups.changes.log_alignment import (
+    CONTEXT,
+    CopiedMessage,
+    Position,
+    SourceMessages,
+    TargetMessages,
+    find_position,
+)
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.protocol.names import TopicPartition
 
-#: How many offsets are read on each side of a committed offset; where they hold no message, so many times as many.
-CONTEXT: Final = 200
+#: Where the offsets before a committed one hold no message, so many times as many are read.
 _WIDER: Final = (1, 16, 256)
-#: Of so many messages on each side the earliest time is looked up in the target.
-_NEAR: Final = 20
-#: How many messages of a partition are read at the target, and how many without a match end the search once each
-#: message of the source was seen.
+#: How many messages of a partition are read at each end.
 MAX_MESSAGES: Final = 100_000
-_QUIET: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +46,9 @@ class _Around:
     log: LogRange
 
     @property
-    def window(self) -> SourceWindow:
-        return SourceWindow([one.fingerprint for one in self.before], [one.fingerprint for one in self.after])
-
-    @property
     def time(self) -> int | None:
-        """The earliest time of the nearest messages; None where one of them has none."""
-        times = [one.timestamp for one in (*self.before[-_NEAR:], *self.after[:_NEAR])]
+        """The earliest time of them; None where one of them has none."""
+        times = [one.timestamp for one in (*self.before, *self.after)]
         known = [at for at in times if at is not None]
         return min(known) if known and len(known) == len(times) else None
 
@@ -82,15 +81,22 @@ class _Translation:
         self._partitions = partitions
         self._timeout = timeout
         self._copies = log_ranges(self._target, list(partitions.values()), timeout, read_committed=True)
+        here = cleanup_policies(source, {one.topic for one in partitions}, timeout)
+        there = cleanup_policies(target, {one.topic for one in partitions.values()}, timeout)
+        self._compacted = {
+            key
+            for key, copy in partitions.items()
+            if "compact" in (here[key.topic] or "") or "compact" in (there[copy.topic] or "")
+        }
 
     def run(self) -> dict[TopicPartition, Position]:
         """The position of each partition. A mirror may copy what its source has aborted, too, or leave it out."""
         around = self._read_source(list(self._offsets), "read_uncommitted")
-        found = self._find(around)
+        found = self._find(around, "read_uncommitted")
         missing = [key for key, one in found.items() if one.offset is None and around[key] is not None]
         committed = self._read_source(missing, "read_committed") if missing else {}
         others = {key: one for key, one in committed.items() if one is not None and one != around[key]}
-        return found | {key: one for key, one in self._find(others).items() if one.offset is not None}
+        return found | {key: one for key, one in self._find(others, "read_committed").items() if one.offset is not None}
 
     def _read_source(self, keys: Sequence[TopicPartition], level: str) -> dict[TopicPartition, _Around | None]:
         """The messages around the offset of each partition."""
@@ -98,10 +104,13 @@ class _Translation:
         with closing(range_consumer(_at_level(self._source, level))) as consumer:
             return {key: self._around(consumer, key, logs[key]) for key in keys}
 
-    def _find(self, around: Mapping[TopicPartition, _Around | None]) -> dict[TopicPartition, Position]:
+    def _find(self, around: Mapping[TopicPartition, _Around | None], level: str) -> dict[TopicPartition, Position]:
         found: dict[TopicPartition, Position] = {}
         begins = self._begins({key: one for key, one in around.items() if one is not None})
-        with closing(range_consumer(self._target)) as consumer:
+        with (
+            closing(range_consumer(_at_level(self._source, level))) as source,
+            closing(range_consumer(self._target)) as target,
+        ):
             for key, one in around.items():
                 log = self._copies[self._partitions[key]]
                 if one is None:
@@ -110,9 +119,10 @@ class _Translation:
                     found[key] = Position(log.start)
                 elif not one.before and not one.after:
                     found[key] = Position(None, reason="empty")
+                elif begins[key] == log.end:
+                    found[key] = Position(None, reason="not mirrored yet")
                 else:
-                    begin, by_time = begins[key]
-                    found[key] = self._position(consumer, self._partitions[key], one, log, begin, by_time=by_time)
+                    found[key] = self._position(source, target, key, one, begins[key])
         return found
 
     def _around(self, consumer: Consumer, key: TopicPartition, log: LogRange) -> _Around | None:
@@ -132,9 +142,9 @@ class _Translation:
         after = [one for one in messages if one.offset >= offset]
         return _Around(before[-CONTEXT:], after, log)
 
-    def _begins(self, around: Mapping[TopicPartition, _Around]) -> dict[TopicPartition, tuple[int, bool]]:
-        """Where reading begins at the target, and whether that is the place of a time. Without times it is around a
-        place that is as far from the end as the offset at the source."""
+    def _begins(self, around: Mapping[TopicPartition, _Around]) -> dict[TopicPartition, int]:
+        """Where reading begins at the target: at the earliest time. Without times it is around a place that is as far
+        from the end as the offset at the source."""
         times = {key: at for key, one in around.items() if (at := one.time) is not None}
         if has_no_time_index(self._target):
             times = {}
@@ -148,51 +158,40 @@ class _Translation:
                 if found is None and log.start < log.end:  # it proves nothing
                     since = first_since(self._target, {copy: (log.start, log.end)}, times[key], self._timeout)
                     found = since.offsets[copy]
-                begins[key] = log.end if found is None else max(log.start, found), True
+                begins[key] = log.end if found is None else max(log.start, found)
             else:
                 lag = one.log.end - self._offsets[key]
-                begins[key] = max(log.start, log.end - lag - MAX_MESSAGES // 2), False
+                begins[key] = max(log.start, log.end - lag - MAX_MESSAGES // 2)
         return begins
 
     def _position(
-        self, consumer: Consumer, copy: TopicPartition, around: _Around, log: LogRange, begin: int, *, by_time: bool
+        self, source: Consumer, target: Consumer, key: TopicPartition, around: _Around, begin: int
     ) -> Position:
-        if begin == log.end:
-            return Position(None, reason="not mirrored yet")
-        messages = read_fingerprints(consumer, copy, begin, log.end, self._timeout)
-        window = _read_target(messages, around, from_start=begin == log.start or not by_time)
-        found = find_position(around.window, window)
-        is_unread = found.reason == "mirrored later" and begin > log.start
-        return Position(None, reason="absent") if is_unread else found
+        copy, offset = self._partitions[key], self._offsets[key]
+        log, by_time = self._copies[copy], around.time is not None and not has_no_time_index(self._target)
+        copies = list(islice(read_fingerprints(target, copy, begin, log.end, self._timeout), MAX_MESSAGES))
+        # Without times messages recur, also before the offset.
+        start = min(one.offset for one in (*around.before, *around.after))
+        if not by_time:
+            start = max(around.log.start, min(start, offset - MAX_MESSAGES // 2))
+        try:
+            here = list(islice(read_fingerprints(source, key, start, around.log.end, self._timeout), 2 * MAX_MESSAGES))
+        except OffsetOutOfRangeError:  # retention was faster
+            return Position(None, reason="outside")
+        return find_position(
+            SourceMessages(
+                [one.fingerprint for one in here if one.offset < offset],
+                [one.fingerprint for one in here if one.offset >= offset],
+            ),
+            TargetMessages(
+                [CopiedMessage(one.offset, one.fingerprint) for one in copies],
+                from_start=by_time or begin == log.start,
+                to_end=len(copies) < MAX_MESSAGES,
+                has_times=by_time and all(one.is_created_at for one in copies),
+                is_compacted=key in self._compacted,
+            ),
+        )
 
 
 def _at_level(settings: KafkaSettings, level: str) -> KafkaSettings:
     return replace(settings, properties={**settings.properties, "isolation.level": level})
-
-
-def _read_target(messages: Iterator[ReadMessage], around: _Around, *, from_start: bool) -> TargetWindow:
-    """The messages of the target that are around the offset, too."""
-    wanted = [one.fingerprint for one in (*around.before, *around.after)]
-    contents = {one.content for one in wanted}
-    whole = Counter(one.message for one in wanted)
-    parts = Counter(one.content for one in wanted)
-    seen: list[SeenMessage] = []
-    last, ordinal = 0, -1
-    for ordinal, (offset, _, fingerprint) in enumerate(messages):
-        if fingerprint.content in contents:
-            seen.append(SeenMessage(ordinal, offset, fingerprint))
-            last = ordinal
-            _take(parts, fingerprint.content)
-            _take(whole, fingerprint.message)
-        if not whole or (not parts and ordinal - last >= _QUIET):
-            return TargetWindow(seen, ordinal + 1, from_start, to_end=False)
-        if ordinal + 1 >= MAX_MESSAGES:
-            return TargetWindow(seen, ordinal + 1, from_start, to_end=False, is_cut=True)
-    return TargetWindow(seen, ordinal + 1, from_start)
-
-
-def _take(left: Counter[bytes], one: bytes) -> None:
-    if left[one] > 1:
-        left[one] -= 1
-    else:
-        del left[one]  # of a Counter, also where it is missing
