@@ -155,9 +155,11 @@ class Change:
     def require_vouched(self, applier: Applier) -> None:
         """The same, also with a plan alone: raises ``RefusedError``."""
         if not self.options.no_zookeeper_members and applier.has_unnamed_zookeeper():
+            profile = self.settings.cluster
+            naming = f"name it in profile {profile} (zookeeper = …), or give" if profile else "give --zookeeper, or"
             raise RefusedError(
                 "members may be registered in ZooKeeper, which was not named: brokers do not know them",
-                "give --zookeeper, or --no-zookeeper-members if there are surely none",
+                f"{naming} --no-zookeeper-members if there are surely none",
             )
 
     def refuse(self, error: RefusedError) -> None:

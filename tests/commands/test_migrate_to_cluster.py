@@ -187,6 +187,7 @@ def test_the_other_cluster_is_reached_by_its_profile_alone(leave: Departure) -> 
     env = {"ZKGROUP_ZOOKEEPER": leave.source.connect, "ZKGROUP_BOOTSTRAP_SERVER": leave.source.kafka.bootstrap}
     result = leave(group, "--execute", to="brokers", env=env)
     assert (result.returncode, "members may be registered in ZooKeeper" in result.stderr) == (5, True)
+    assert "name it in profile brokers (zookeeper = …), or give --no-zookeeper-members" in result.stderr
     result = leave(group, "--execute", "--no-zookeeper-members", to="brokers", env=env)
     assert (result.returncode, leave.committed(group)) == (0, [5, 11, 1]), result.stderr
 
@@ -234,10 +235,22 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
         ),
         (lambda one: ["--to-cluster", "nowhere"], 2, "no cluster profile 'nowhere'"),
         (lambda one: ["--to-cluster", "new", "--topic-map", one.topic], 2, "no SOURCE=TARGET"),
+        (lambda one: ["--to-cluster", "new", "--topic-map", "a=b=c"], 2, "no SOURCE=TARGET"),
+        (lambda one: ["--to-cluster", "new", "--topic-map", "nosuch=a"], 2, "--topic-map names nosuch, which"),
         (lambda one: ["--to", "kafka", "--not-found", "earliest"], 2, "are about --to-cluster"),
         (lambda one: [], 2, "no place is given"),
     ],
-    ids=["the same cluster", "no topic", "fewer partitions", "no profile", "no map", "no cluster", "no place"],
+    ids=[
+        "the same cluster",
+        "no topic",
+        "fewer partitions",
+        "no profile",
+        "no map",
+        "two targets",
+        "a map of no topic",
+        "no cluster",
+        "no place",
+    ],
 )
 def test_what_cannot_be_translated_is_one_line(
     leave: Departure, options: Callable[[Departure], list[str]], code: int, message: str

@@ -184,9 +184,11 @@ def translate(
     source: Applier, target: Applier, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]
 ) -> tuple[dict[TopicPartition, TopicPartition], dict[TopicPartition, Position]]:
     """For each partition the one at the target, and where the group goes on there. ``topics``: those that have another
-    name there. Raises ``UsageError`` where two would become one, ``NotFoundError`` for topics that the target does not
-    have, ``RefusedError`` for those that have another number of partitions there."""
+    name there. Raises ``UsageError`` where two would become one, or one is unknown, ``NotFoundError`` for topics that
+    the target does not have, ``RefusedError`` for those that have another number of partitions there."""
     here, there = read_topics(source.brokers(), source.timeout), read_topics(target.brokers(), target.timeout)
+    if unknown := sorted(topics.keys() - here.keys()):
+        raise UsageError(f"--topic-map names {listed(unknown)}, which the source does not have", "check its name")
     names = {key.topic: topics.get(key.topic, key.topic) for key in offsets}
     if len(set(names.values())) < len(names):
         raise UsageError("two topics would become one at the target", "give each its own with --topic-map")
@@ -279,7 +281,7 @@ def parse_topic_map(texts: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts:
         here, equals, there = text.partition("=")
-        if not (equals and here and there):
+        if not (equals and here and there) or "=" in there:
             raise UsageError(f"--topic-map {text[:120]!r} is no SOURCE=TARGET", "write two names of topics")
         if found.setdefault(here, there) != there:
             raise UsageError(f"--topic-map names two targets of {here[:120]!r}", "give one")
