@@ -117,12 +117,9 @@ def error_of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> 
 
 
 def describe_many(failed: Mapping[str, ZkgroupError]) -> tuple[str, Remedy | None]:
-    """The first errors of groups, and the remedy of the worst, with its group where the others have another."""
+    """The first errors of groups, and the remedy of the worst."""
     message = listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
-    worst = _worst(failed)
-    group = next(group for group, error in failed.items() if error is worst)
-    is_same = all(error.remedy == worst.remedy for error in failed.values())
-    return message, worst.remedy if is_same or worst.remedy is None else worst.remedy.after(f"for {group}, ")
+    return message, _worst(failed).remedy
 
 
 def _worst(failed: Mapping[str, ZkgroupError]) -> ZkgroupError:
