@@ -34,6 +34,11 @@ def test_what_is_meant(name: str, found: list[str]) -> None:
     assert did_you_mean(name, KNOWN, "no") == (f"did you mean {' or '.join(found)}?" if found else "no")
 
 
+def test_a_name_that_is_spelt_well_is_not_meant() -> None:
+    """A group that is in ZooKeeper is not in Kafka: that is no misspelling."""
+    assert did_you_mean("orders", KNOWN, "no") == "no"
+
+
 def test_tens_of_thousands_of_names_that_are_alike_are_no_wait() -> None:
     """Names that a console consumer makes up are the most that there are."""
     names = [f"console-consumer-{number:05}" for number in range(0, 100_000, 3)]

@@ -249,8 +249,10 @@ def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: Advice) -> Advice | str:
-    """What an error of a misspelt ``name`` advises; ``otherwise`` where none of ``known`` is near."""
-    found = near(name, known)
+    """What an error of a misspelt ``name`` advises; ``otherwise`` where none of ``known`` is near, or it is one of them
+    that lies elsewhere."""
+    names = set(known)
+    found = near(name, names) if name not in names else []
     return f"did you mean {' or '.join(found)}?" if found else otherwise
 
 
