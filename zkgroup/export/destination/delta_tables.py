@@ -17,30 +17,27 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.parquet_destination import ROOT, Destination, number_of
-from zkgroup.export.destination.table_columns import table_schema
-from zkgroup.export.destination.table_format import table_changed
+from zkgroup.export.destination.table_columns import offsets_of, table_schema
+from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout
-from zkgroup.export.model.plan_types import OffsetRange, StoredFile
+from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
 from zkgroup.export.stores.optional_packages import require
 from zkgroup.text import counted
 
 _RUN: Final = "zkgroup.run"
-#: Commits of others may come between opening a table and committing to it.
-_TRIES: Final = 20
 #: Entries of a table's history that are read first; all of it where none of them is ours.
 _NEWEST: Final = 20
 #: Of writers: what adding files has to heed nothing of.
@@ -50,12 +47,11 @@ _HARMLESS: Final = frozenset(
 _LINE: Final = 400  # characters of an error
 
 
-class DeltaTables:
-    """The tables of one destination, as ``TableFormat``. One that was opened stays as it was then, until a commit."""
-
-    is_rewritten = True
+class DeltaTables(CommittedTables):
+    """The tables of one destination."""
 
     def __init__(self, destination: Destination, layout: Layout) -> None:
+        super().__init__()
         self._destination = destination
         self._layout = layout
         self._store = destination.store
@@ -72,16 +68,10 @@ class DeltaTables:
                 "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
             )
         require("deltalake", "pyarrow", extra="delta")
-        self._opened: dict[str, Any] = {}
 
     # --- what a table has -------------------------------------------------------------------------------------------
 
-    def newest_run(self, group: str, topic: str) -> int | None:
-        table = self._open(topic)
-        return 0 if table is None else self._run_of(table, group, topic)
-
     def _run_of(self, table: Any, group: str, topic: str) -> int:
-        """The newest run whose rows a table has."""
         with self._translated("read", topic):
             version = newest = table.version()
             for commit in _history(table):
@@ -105,7 +95,7 @@ class DeltaTables:
             table.load_as_version(datetime.fromtimestamp(int(millis) / 1000, UTC))
             return int(table.version())
         raise RefusedError(
-            f"the table {self._uri(topic)} was restored to a time that its log does not name as a version "
+            f"the table {self._name(topic)} was restored to a time that its log does not name as a version "
             f"(version {commit['version']})",
             "restore it to a version, then run it again",
         )
@@ -121,12 +111,12 @@ class DeltaTables:
                 files = table.file_uris()
             if files:
                 raise RefusedError(
-                    f"{self._uri(topic)} is a table with {counted(len(files), 'file')}, and no record of an export has "
-                    "it",
+                    f"{self._name(topic)} is a table with {counted(len(files), 'file')}, and no record of an export "
+                    "has it",
                     "choose another --to, or restore _zkgroup from a copy",
                 )
         if why := self._difference(topic, table, schema()):
-            raise RefusedError(f"the table {self._uri(topic)} {why}", "undo that change, or choose another --to")
+            raise RefusedError(f"the table {self._name(topic)} {why}", "undo that change, or choose another --to")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
         """Why a table does not take the files of an export; nothing where it does."""
@@ -149,20 +139,7 @@ class DeltaTables:
         needed = [name for name, their in theirs.items() if not their["nullable"]]
         return f"has a column {needed[0]} that may not be null" if needed else ""
 
-    def refuse_conflicts(
-        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
-    ) -> None:
-        pass  # only files of commits count, and names have the run
-
-    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
-        self._opened.clear()
-        return [topic for topic, base in bases.items() if self.newest_run(group, topic) != base]
-
     # --- a commit ---------------------------------------------------------------------------------------------------
-
-    def uncommitted(self, record: RunRecord) -> list[str]:
-        self._opened.clear()
-        return [topic for topic in record.topics if not self._has(record, topic)]
 
     def _has(self, record: RunRecord, topic: str) -> bool:
         table = self._open(topic)
@@ -171,34 +148,20 @@ class DeltaTables:
         with self._translated("read", topic):
             return (table.transaction_version(_application(record.group)) or 0) >= number_of(record.run)
 
-    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
-        for number, topic in enumerate(record.topics, 1):
-            made = self._schema(schema())
-            if self._open(topic) is None:
-                if record.bases.get(topic):
-                    raise table_changed(self._uri(topic))
-                self._create(topic, made)
-                self._opened.clear()
-                passed(f"table {number} of {len(record.topics)} made")
-            self._commit(record, topic, made)
-            passed(f"table {number} of {len(record.topics)} committed")
-
     def _create(self, topic: str, schema: Any) -> None:
         from deltalake import DeltaTable
 
         with self._translated("make", topic):
             DeltaTable.create(
                 self._path(topic),
-                schema,
+                self._schema(schema),
                 mode="ignore",  # another process may make it at this moment
                 partition_by=self._partitions,
                 name=topic,
                 storage_options=self._options,
             )
 
-    def _commit(self, record: RunRecord, topic: str, schema: Any) -> None:
-        """Commit to a table as it is now, or not at all: the library's own retries would commit on top of a restore."""
-        from deltalake.exceptions import CommitFailedError
+    def _add_files(self, table: Any, record: RunRecord, topic: str, schema: Any) -> None:
         from deltalake.transaction import AddAction, CommitProperties
 
         made, cut = record.decided, len(topic) + 1
@@ -212,23 +175,14 @@ class DeltaTables:
             max_commit_retries=0,
             app_transactions=_transactions(record, topic),
         )
-        for left in reversed(range(_TRIES)):
-            if self._has(record, topic):
-                return
-            table = self._open(topic)
-            if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
-                raise table_changed(self._uri(topic))
-            try:
-                table.create_write_transaction(
-                    actions, "append", schema, self._partitions, commit_properties=properties
-                )
-            except Exception as error:  # noqa: BLE001  # whatever it is, the commit may be there
-                self._opened.clear()
-                if not self._has(record, topic) and not (left and isinstance(error, CommitFailedError)):
-                    raise self._failure("write", topic, error) from None
-            else:
-                self._opened.clear()
-                return
+        table.create_write_transaction(
+            actions, "append", self._schema(schema), self._partitions, commit_properties=properties
+        )
+
+    def _is_conflict(self, error: Exception) -> bool:
+        from deltalake.exceptions import CommitFailedError
+
+        return isinstance(error, CommitFailedError)
 
     # --- files ------------------------------------------------------------------------------------------------------
 
@@ -255,9 +209,8 @@ class DeltaTables:
                     continue
                 with self._store.open(f"{topic}/{path}") as file:
                     rows = pq.ParquetFile(file).read(columns=["offset"] if known else ["partition", "offset"])
-                for one in [number] if known else pc.unique(rows["partition"]).to_pylist():
-                    own = rows if known else rows.filter(pc.equal(rows["partition"], one))
-                    found[one] += own["offset"].chunks
+                for one, chunks in offsets_of(rows, number).items():
+                    found[one] += chunks
         return {number: pa.chunked_array(chunks, pa.int64()) for number, chunks in found.items()}
 
     # --- deltalake --------------------------------------------------------------------------------------------------
@@ -275,12 +228,10 @@ class DeltaTables:
     def _path(self, topic: str) -> str:
         return f"{self._root}/{topic}"
 
-    def _uri(self, topic: str) -> str:
-        """For people."""
+    def _name(self, topic: str) -> str:
         return f"{self._destination}/{topic}"
 
     def _open(self, topic: str) -> Any:
-        """A table; None where there is none."""
         from deltalake.exceptions import TableNotFoundError
 
         if topic not in self._opened:
@@ -306,15 +257,14 @@ class DeltaTables:
             raise self._failure(what, topic, error) from None
 
     def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
-        """The error for what ``deltalake`` could not do."""
         address = self._store.address
         if isinstance(address, Path):
             text = " ".join(str(error).split())[:_LINE] or type(error).__name__
-            where = self._uri(topic)
+            where = self._name(topic)
             return ZkgroupError(f"cannot {what} the table {where}: {text}", f"see to {where}, then run it again")
         from zkgroup.export.stores.filesystems import store_failure
 
-        return store_failure(address, f"cannot {what} the table", error, self._uri(topic))
+        return store_failure(address, f"cannot {what} the table", error, self._name(topic))
 
 
 def _storage_options(address: Any) -> dict[str, str]:

@@ -16,20 +16,19 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.parquet_destination import CATALOG, Destination, number_of
-from zkgroup.export.destination.table_columns import table_schema
-from zkgroup.export.destination.table_format import table_changed
+from zkgroup.export.destination.table_columns import offsets_of, table_schema
+from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout, table_name
-from zkgroup.export.model.plan_types import OffsetRange, StoredFile
+from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
 from zkgroup.export.stores.optional_packages import require
 from zkgroup.text import counted
@@ -37,17 +36,14 @@ from zkgroup.text import counted
 _RUN: Final = "zkgroup.run"
 _TOPIC: Final = "zkgroup.topic"
 _RETRIES: Final = "commit.retry.num-retries"
-#: Commits of others may come between loading a table and committing to it.
-_TRIES: Final = 20
 _LINE: Final = 400  # characters of an error
 
 
-class IcebergTables:
-    """The tables of one destination, as ``TableFormat``. One that was loaded stays as it was then, until a commit."""
-
-    is_rewritten = True
+class IcebergTables(CommittedTables):
+    """The tables of one destination."""
 
     def __init__(self, destination: Destination, layout: Layout) -> None:
+        super().__init__()
         self._destination = destination
         self._layout = layout
         self._store = destination.store
@@ -65,17 +61,11 @@ class IcebergTables:
             raise UsageError("Iceberg tables in a bucket need a catalog", "name one of pyiceberg's with --catalog")
         require("pyiceberg", "pyarrow", extra="iceberg")
         self._catalog: Any = None
-        self._loaded: dict[str, Any] = {}
         self._topics: dict[str, str] = {}  # by the names of their tables
 
     # --- what a table has -------------------------------------------------------------------------------------------
 
-    def newest_run(self, group: str, topic: str) -> int | None:
-        table = self._load(topic)
-        return 0 if table is None else self._run_of(table, group, topic)
-
     def _run_of(self, table: Any, group: str, topic: str) -> int:
-        """The newest run whose rows a table has."""
         from pyiceberg.table.snapshots import ancestors_of
 
         number = int(table.properties.get(f"{_RUN}.{group}", 0))
@@ -100,7 +90,7 @@ class IcebergTables:
                 f"{self._name(topic)} is the table of two topics, {other} and {topic}",
                 "export one of them to another --catalog or --to",
             )
-        table = self._load(topic)
+        table = self._open(topic)
         if table is None:
             return
         if (known := table.properties.get(_TOPIC)) != topic:
@@ -135,35 +125,11 @@ class IcebergTables:
         needed = [name for name, their in theirs.items() if their.required]
         return f"has a column {needed[0]} that may not be null" if needed else ""
 
-    def refuse_conflicts(
-        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
-    ) -> None:
-        pass  # only files of commits count, and names have the run
-
-    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
-        self._loaded.clear()
-        return [topic for topic, base in bases.items() if self.newest_run(group, topic) != base]
-
     # --- a commit ---------------------------------------------------------------------------------------------------
 
-    def uncommitted(self, record: RunRecord) -> list[str]:
-        self._loaded.clear()
-        return [topic for topic in record.topics if not self._has(record, topic)]
-
     def _has(self, record: RunRecord, topic: str) -> bool:
-        table = self._load(topic)
+        table = self._open(topic)
         return table is not None and int(table.properties.get(f"{_RUN}.{record.group}", 0)) >= number_of(record.run)
-
-    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
-        for number, topic in enumerate(record.topics, 1):
-            if self._load(topic) is None:
-                if record.bases.get(topic):
-                    raise table_changed(self._name(topic))
-                self._create(topic, self._schema(schema()))
-                self._loaded.clear()
-                passed(f"table {number} of {len(record.topics)} made")
-            self._commit(record, topic)
-            passed(f"table {number} of {len(record.topics)} committed")
 
     def _create(self, topic: str, schema: Any) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
@@ -173,7 +139,7 @@ class IcebergTables:
             self._open_catalog().create_namespace_if_not_exists(identifier[0])
             with contextlib.suppress(TableAlreadyExistsError, CommitFailedException):  # another process has made it
                 transaction = self._open_catalog().create_table_transaction(
-                    identifier, schema, f"{self._root}/{topic}", properties={_TOPIC: topic}
+                    identifier, self._schema(schema), f"{self._root}/{topic}", properties={_TOPIC: topic}
                 )
                 with transaction.update_spec() as spec:
                     for column, transform, name in self._partitions:
@@ -182,32 +148,19 @@ class IcebergTables:
                 transaction.set_properties({"schema.name-mapping.default": mapping})
                 transaction.commit_transaction()
 
-    def _commit(self, record: RunRecord, topic: str) -> None:
-        """Commit to a table as it is now, or not at all: the library's retries would commit a run twice."""
+    def _add_files(self, table: Any, record: RunRecord, topic: str, schema: Any) -> None:
+        transaction = _without_retries(table).transaction()
+        transaction.set_properties({f"{_RUN}.{record.group}": str(number_of(record.run)), **_ends(record, topic)})
+        with transaction.update_snapshot({_RUN: f"{record.group}@{record.run}"}).fast_append() as append:
+            for file in record.files:
+                if file.topic == topic:
+                    append.append_data_file(self._data_file(table, file))
+        transaction.commit_transaction()
+
+    def _is_conflict(self, error: Exception) -> bool:
         from pyiceberg.exceptions import CommitFailedException
 
-        number = number_of(record.run)
-        for left in reversed(range(_TRIES)):
-            if self._has(record, topic):
-                return
-            table = self._load(topic)
-            if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
-                raise table_changed(self._name(topic))
-            try:
-                transaction = _without_retries(table).transaction()
-                transaction.set_properties({f"{_RUN}.{record.group}": str(number), **_ends(record, topic)})
-                with transaction.update_snapshot({_RUN: f"{record.group}@{record.run}"}).fast_append() as append:
-                    for file in record.files:
-                        if file.topic == topic:
-                            append.append_data_file(self._data_file(table, file))
-                transaction.commit_transaction()
-            except Exception as error:  # noqa: BLE001  # whatever it is, the commit may be there
-                self._loaded.clear()
-                if not self._has(record, topic) and not (left and isinstance(error, CommitFailedException)):
-                    raise self._failure("write", topic, error) from None
-            else:
-                self._loaded.clear()
-                return
+        return isinstance(error, CommitFailedException)
 
     def _data_file(self, table: Any, file: RecordFile) -> Any:
         """A file as a manifest has it."""
@@ -256,12 +209,12 @@ class IcebergTables:
                 yield StoredFile(file.file_path.removeprefix(f"{self._root}/"), file.file_size_in_bytes)
 
     def _data_files(self, topic: str) -> list[Any]:
-        table = self._load(topic)
+        table = self._open(topic)
         with self._translated("read", topic):
             return [] if table is None else [task.file for task in table.scan().plan_files()]
 
     def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
-        table = self._load(topic)
+        table = self._open(topic)
         found: dict[int, list[Any]] = defaultdict(list)
         place = (
             [column for column, _, _ in self._partitions].index("partition") if "partition" in self._layout.by else None
@@ -271,9 +224,8 @@ class IcebergTables:
                 continue
             with self._translated("read", topic), table.io.new_input(data.file_path).open() as file:
                 rows = pq.ParquetFile(file).read(columns=["offset"] if place is not None else ["partition", "offset"])
-            for one in [data.partition[place]] if place is not None else pc.unique(rows["partition"]).to_pylist():
-                own = rows if place is not None else rows.filter(pc.equal(rows["partition"], one))
-                found[one] += own["offset"].chunks
+            for one, chunks in offsets_of(rows, None if place is None else data.partition[place]).items():
+                found[one] += chunks
         return {number: pa.chunked_array(chunks, pa.int64()) for number, chunks in found.items()}
 
     # --- pyiceberg --------------------------------------------------------------------------------------------------
@@ -309,23 +261,21 @@ class IcebergTables:
         return self._layout.namespace, table_name(topic)
 
     def _name(self, topic: str) -> str:
-        """For people."""
         return f"{self._layout.catalog_name or 'catalog'}: {'.'.join(self._identifier(topic))}"
 
-    def _load(self, topic: str) -> Any:
-        """A table; None where there is none."""
+    def _open(self, topic: str) -> Any:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        if topic not in self._loaded:
+        if topic not in self._opened:
             path = self._store.address
             if not self._layout.catalog_name and isinstance(path, Path) and not (path / CATALOG).exists():
                 return None  # nothing is made by reading
             with self._translated("read", topic):
                 try:
-                    self._loaded[topic] = self._open_catalog().load_table(self._identifier(topic))
+                    self._opened[topic] = self._open_catalog().load_table(self._identifier(topic))
                 except (NoSuchTableError, NoSuchNamespaceError):
-                    self._loaded[topic] = None
-        return self._loaded[topic]
+                    self._opened[topic] = None
+        return self._opened[topic]
 
     @contextlib.contextmanager
     def _translated(self, what: str, topic: str) -> Iterator[None]:

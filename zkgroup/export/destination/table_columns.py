@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _FOLDERS: Final = {"topic": pa.string(), "partition": pa.int32(), "date": pa.date32(), "hour": pa.int32()}
 
@@ -13,6 +14,14 @@ _FOLDERS: Final = {"topic": pa.string(), "partition": pa.int32(), "date": pa.dat
 def table_schema(schema: Any, folders: Iterable[str]) -> Any:
     """pyarrow's schema of a table whose files have this ``schema``, with columns of these ``folders`` before it."""
     return pa.schema([*(pa.field(name, _FOLDERS[name]) for name in folders), *map(_table_field, schema)])
+
+
+def offsets_of(rows: Any, partition: int | None) -> dict[int, list[Any]]:
+    """The chunks of the column ``offset``: of one ``partition``, or, where that is None, by the column of that name."""
+    if partition is not None:
+        return {partition: rows["offset"].chunks}
+    numbers = rows["partition"]
+    return {one: rows.filter(pc.equal(numbers, one))["offset"].chunks for one in pc.unique(numbers).to_pylist()}
 
 
 def _table_field(field: Any) -> Any:

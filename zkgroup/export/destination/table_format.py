@@ -6,11 +6,12 @@ a decided run, and says which runs its tables have: others may have rolled one b
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from zkgroup.errors import RefusedError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import roll_back
 from zkgroup.export.destination.parquet_destination import LOG, Destination, number_of
@@ -103,6 +104,96 @@ class PlainParquet:
 
     def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
         raise NotImplementedError  # nothing is rewritten
+
+
+class CommittedTables(ABC):
+    """Tables with commits of their own, as ``TableFormat``. What was opened stays as it was then, until a commit."""
+
+    is_rewritten = True
+    #: Commits of others may come between opening a table and committing to it.
+    tries: Final = 20
+
+    def __init__(self) -> None:
+        self._opened: dict[str, Any] = {}
+
+    @abstractmethod
+    def _open(self, topic: str) -> Any:
+        """A table; None where there is none."""
+
+    @abstractmethod
+    def _name(self, topic: str) -> str:
+        """A table's name, for people."""
+
+    @abstractmethod
+    def _run_of(self, table: Any, group: str, topic: str) -> int:
+        """The newest run whose rows a table has."""
+
+    @abstractmethod
+    def _has(self, record: RunRecord, topic: str) -> bool:
+        """Whether a table has a run, or had it before it was rolled back."""
+
+    @abstractmethod
+    def _create(self, topic: str, schema: Any) -> None:
+        """Make a table, unless another process has made it."""
+
+    @abstractmethod
+    def _add_files(self, table: Any, record: RunRecord, topic: str, schema: Any) -> None:
+        """Commit to a table as it is, or not at all: the library's own retries are off."""
+
+    @abstractmethod
+    def _is_conflict(self, error: Exception) -> bool:
+        """Whether another commit came first."""
+
+    @abstractmethod
+    def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
+        """The error for what the library could not do."""
+
+    def newest_run(self, group: str, topic: str) -> int | None:
+        table = self._open(topic)
+        return 0 if table is None else self._run_of(table, group, topic)
+
+    def refuse_conflicts(
+        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
+    ) -> None:
+        """Refuse nothing: only files of commits count, and names have the run."""
+        return
+
+    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
+        self._opened.clear()
+        return [topic for topic, base in bases.items() if self.newest_run(group, topic) != base]
+
+    def uncommitted(self, record: RunRecord) -> list[str]:
+        self._opened.clear()
+        return [topic for topic in record.topics if not self._has(record, topic)]
+
+    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
+        for number, topic in enumerate(record.topics, 1):
+            made = schema()
+            if self._open(topic) is None:
+                if record.bases.get(topic):
+                    raise table_changed(self._name(topic))
+                self._create(topic, made)
+                self._opened.clear()
+                passed(f"table {number} of {len(record.topics)} made")
+            self._commit(record, topic, made)
+            passed(f"table {number} of {len(record.topics)} committed")
+
+    def _commit(self, record: RunRecord, topic: str, schema: Any) -> None:
+        for left in reversed(range(self.tries)):
+            if self._has(record, topic):
+                return
+            table = self._open(topic)
+            if table is None or self._run_of(table, record.group, topic) != record.bases.get(topic, 0):
+                raise table_changed(self._name(topic))
+            try:
+                self._add_files(table, record, topic, schema)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the commit may be there
+                self._opened.clear()
+                if not self._has(record, topic) and not (left and self._is_conflict(error)):
+                    raise self._failure("write", topic, error) from None
+            else:
+                self._opened.clear()
+                return
 
 
 def table_changed(table: str) -> RefusedError:
