@@ -12,8 +12,7 @@ from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import OffsetReader
 from zkgroup.groups.changes.group_resets import plan_group_reset
 from zkgroup.groups.changes.log_alignment import Position, Reason
-from zkgroup.groups.changes.migration import Take
-from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
+from zkgroup.groups.changes.migration import Take, movable_offsets
 from zkgroup.groups.changes.offset_translation import translate_offsets
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
 from zkgroup.groups.changes.preconditions import read_guard
@@ -143,20 +142,14 @@ def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None
     current = reader.read(
         Selection(scope), None if applier.registry is not None else "kafka", needs_logs=False, may_create=False
     )
-    offsets = checkpoint_of(group, current.partitions.values(), current.store)
+    offsets, warnings = movable_offsets(group, current, current.store)
     stores = {key: {current.partitions[key].committed(store) for store in _STORES} - {None} for key in offsets}
     if differing := [key for key, found in stores.items() if len(found) > 1]:
         raise RefusedError(
             f"group {group} has two offsets of {spans(differing)}: ZooKeeper and Kafka differ",
             Remedy("make them the same first", group_command("migrate-group", group, "--to", "kafka")),
         )
-    gone = [one for key in offsets if not (one := current.partitions[key]).exists]
-    notes = notes_by_reason([(one, one.log_error or "") for one in gone])
-    warnings = [*current.snapshot.all_warnings, *(f"{line}: left behind" for line in notes)]
-    kept = {key: offset for key, offset in sorted(offsets.items()) if current.partitions[key].exists}
-    if not kept:
-        raise NotFoundError(f"group {group} has offsets of no partition that exists", "nothing is to move")
-    return SourceOffsets(group, current.store, kept, tuple(warnings))
+    return SourceOffsets(group, current.store, dict(sorted(offsets.items())), tuple(warnings))
 
 
 _STORES: Final[tuple[OffsetStore, ...]] = ("zookeeper", "kafka")

@@ -10,12 +10,12 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.topic_configs import offsets_retention
 from zkgroup.errors import NotFoundError, RefusedError, VerificationError
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.current_offsets import OffsetReader
+from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader
 from zkgroup.groups.changes.group_resets import plan_group_reset
 from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
 from zkgroup.groups.changes.plan import Plan, Source
 from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore
+from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.tables import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
@@ -80,6 +80,19 @@ class Migration:
             )
 
 
+def movable_offsets(group: str, current: CurrentOffsets, store: Store) -> tuple[dict[TopicPartition, int], list[str]]:
+    """The offsets in ``store`` of partitions that exist, and the warnings: of the snapshot, and of the others, which
+    are left behind. Raises ``NotFoundError`` where there is none."""
+    partitions = current.partitions
+    offsets = checkpoint_of(group, partitions.values(), store)
+    gone = [partition for key in offsets if not (partition := partitions[key]).exists]
+    notes = notes_by_reason([(partition, partition.log_error or "") for partition in gone])
+    kept = {key: offset for key, offset in offsets.items() if partitions[key].exists}
+    if not kept:
+        raise NotFoundError(f"group {group} has offsets of no partition that exists", "check its name and --topic")
+    return kept, [*current.snapshot.all_warnings, *(f"{line}: left behind" for line in notes)]
+
+
 def plan_migration(
     applier: Applier, group: str, to: OffsetStore, scope: Scope | None = None, take: Take | None = None
 ) -> Migration:
@@ -94,16 +107,7 @@ def plan_migration(
     reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
     current = reader.read(Selection(scope), origin, needs_logs=False, may_create=False)
     meant = current.partitions
-    offsets = checkpoint_of(group, meant.values(), origin)
-    warnings = list(current.snapshot.all_warnings)
-    if gone := [key for key in offsets if not meant[key].exists]:
-        warnings += [
-            f"{line}: left behind"
-            for line in notes_by_reason([(meant[key], meant[key].log_error or "") for key in gone])
-        ]
-    offsets = {key: offset for key, offset in offsets.items() if meant[key].exists}
-    if not offsets:
-        raise NotFoundError(f"group {group} has offsets of no partition that exists", "check its name and --topic")
+    offsets, warnings = movable_offsets(group, current, origin)
     elsewhere = reader.read_other(origin, offsets)
     ahead = [key for key, offset in offsets.items() if elsewhere.get(key, -1) > offset]
     wanted = {
