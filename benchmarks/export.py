@@ -34,6 +34,7 @@ PEER = "3.5.7"
 PARTITIONS, MANY, TOPICS, COMMITS = 4, 200, 60, 400
 CORES = min(2, os.cpu_count() or 1)
 NOTHING_NEW = 2.5  # seconds
+_TABLES = ("delta", "iceberg")
 _PACKAGES = ("spark-sql-kafka-0-10", "spark-avro")
 IVY_SETTINGS = "ZKGROUP_IVY_SETTINGS"
 
@@ -268,17 +269,20 @@ def topics(bench: Bench, rounds: int) -> Row:
 
 
 def tables(bench: Bench, rounds: int, messages: int) -> list[Row]:
-    """Warm jobs into Delta tables beside plain Parquet; the last of many commits to a table beside the first ones."""
+    """Warm jobs into tables beside plain Parquet; the last of many commits to a table beside the first ones."""
     rows: list[Row] = []
     for size, count in ((100, messages), (1000, messages // 5)):
         exports = _Exports(bench, fill(bench, count, size, PARTITIONS), count, "", "")
-        row = Row(f"export {count:,} × {size} B into a Delta table", "plain Parquet", "s", "less", 0.95)
-        with exports.our_warm(rounds) as plain, exports.our_warm(rounds, kind="delta") as delta:
-            rows.append(in_turn(row, rounds, plain.job, delta.job))
-    seconds = _Exports(bench, fill(bench, COMMITS, 98, 1), COMMITS, "", "").commits("delta")
-    first, last = (statistics.median(some) for some in (seconds[5:15], seconds[-10:]))
-    row = Row(f"export a message, the {COMMITS}th commit to a Delta table", "the 10th, and 1 s", "s", "less", 1)
-    rows.append(in_turn(row, 1, lambda: first + 1, lambda: last))
+        for kind in _TABLES:
+            row = Row(f"export {count:,} × {size} B into {kind.capitalize()}", "plain Parquet", "s", "less", 0.95)
+            with exports.our_warm(rounds) as plain, exports.our_warm(rounds, kind=kind) as table:
+                rows.append(in_turn(row, rounds, plain.job, table.job))
+    one = _Exports(bench, fill(bench, COMMITS, 98, 1), COMMITS, "", "")
+    for kind in _TABLES:
+        seconds = one.commits(kind)
+        first, last = (statistics.median(some) for some in (seconds[5:15], seconds[-10:]))
+        row = Row(f"the {COMMITS}th commit to {kind.capitalize()}", "the 10th, and 1 s", "s", "less", 1)
+        rows.append(in_turn(row, 1, itertools.repeat(first + 1).__next__, itertools.repeat(last).__next__))
     return rows
 
 

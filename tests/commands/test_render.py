@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from cli import run_on_terminal
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import MessageAge
@@ -417,6 +417,9 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
+@example(5e-324)
+@example(1e16)
+@example({"a": [-1.5e300]})
 def test_yaml_has_what_json_has(value: Any) -> None:
     """Whatever a value is, a reader of YAML takes it for the same."""
     yaml = pytest.importorskip("yaml")

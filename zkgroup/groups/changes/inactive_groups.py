@@ -78,6 +78,11 @@ def find_inactive_groups(
     return [_judge(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
 
 
+def _age(changed_at: int, now: int) -> int:
+    """Milliseconds; 0 for what has changed after the clock was read."""
+    return max(0, now - changed_at)
+
+
 def _judge(
     tree: GroupTree,
     now: int,
@@ -105,9 +110,9 @@ def _judge(
         note = f"whether it has members in Kafka is not known: {in_kafka.message}"
     elif tree.export and describe_unfinished_export(tree.group, tree.export):
         note = describe_unfinished_export(tree.group, tree.export)
-    elif tree.last_change is not None and now - tree.last_change < older_than:
+    elif tree.last_change is not None and _age(tree.last_change, now) < older_than:
         note = "changed too recently"
-    elif left_at is not None and now - left_at < older_than:
+    elif left_at is not None and _age(left_at, now) < older_than:
         note = "a member may have left too recently: the time is unknown"
     elif tree.is_foreign and not foreign:
         (note,) = foreign_note(tree.foreign, "all that would be lost")
