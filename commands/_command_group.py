@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import typer
@@ -64,7 +65,7 @@ class ZkCommand(_Titled, TyperCommand):
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **settings: Any) -> None:
         super().__init__(name, params=[*(params or []), *self.shared_parameters()], **settings)
 
-    def shared_parameters(self) -> list[Any]:
+    def shared_parameters(self) -> Sequence[Any]:
         """The parameters that are added to the command's own ones."""
         return logging_parameters()
 
@@ -87,7 +88,7 @@ class ZkCommand(_Titled, TyperCommand):
 class ConnectedCommand(ZkCommand):
     """A command that takes the connection options."""
 
-    def shared_parameters(self) -> list[Any]:
+    def shared_parameters(self) -> Sequence[Any]:
         """The connection options, then those for messages."""
         return [*connection_parameters(), *logging_parameters()]
 
@@ -199,6 +200,7 @@ class ZkGroup(SubGroup):
         sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, render=rendered))
 
 
+@cache
 def load(lazy: Lazy) -> Any:
     """Import a command and make it one of Typer's, with the shared options added."""
     name = lazy.name.replace("-", "_")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from functools import cache
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -72,8 +73,9 @@ TopicsOption: TypeAlias = Annotated[
 ]
 
 
-def connection_parameters() -> list[Any]:
-    """Fresh parameters for the connection options."""
+@cache
+def connection_parameters() -> tuple[Any, ...]:
+    """The parameters for the connection options."""
 
     def declared() -> None: ...
 
@@ -191,12 +193,13 @@ def declare_root(
     """
 
 
-def _parameters(declaration: Any) -> list[Any]:
+def _parameters(declaration: Any) -> tuple[Any, ...]:
     app = typer.Typer(add_completion=False)
     app.command()(declaration)
-    return list(typer.main.get_command(app).params)
+    return tuple(typer.main.get_command(app).params)
 
 
-def logging_parameters() -> list[Any]:
-    """Fresh parameters for ``-v`` and ``--quiet``."""
+@cache
+def logging_parameters() -> tuple[Any, ...]:
+    """The parameters for ``-v`` and ``--quiet``."""
     return _parameters(_declare_logging)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -63,12 +64,12 @@ class Forked:
 
 
 class Zygote:
-    """The process that is forked. One thread after the other may ask it for a command; it ends with this process."""
+    """The process that is forked. Threads may ask it for commands at the same time. It ends with this process, and
+    leaves nothing behind: each command has a pair of sockets, and no file."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="zkgroup-zygote-")
-        self._path = str(Path(self._folder.name, "socket"))
         self._process: subprocess.Popen[bytes] | None = None
+        self._door: socket.socket | None = None
         self._lock = threading.Lock()
 
     def start(self, args: Sequence[str], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> Forked:
@@ -101,18 +102,23 @@ class Zygote:
             return subprocess.CompletedProcess(args, code, _text(out), _text(err))
 
     def _connect(self) -> socket.socket:
-        with self._lock:
-            if self._process is None:
-                self._process = subprocess.Popen(
-                    [sys.executable, __file__, self._path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-                )
+        ours, theirs = socket.socketpair()
+        ours.settimeout(30.0)
+        with theirs, self._lock:
+            if self._door is None:
+                self._door, inner = socket.socketpair()
+                with inner:
+                    command = [sys.executable, __file__, str(inner.fileno())]
+                    self._process = subprocess.Popen(
+                        command,
+                        stdout=subprocess.PIPE,
+                        pass_fds=[inner.fileno()],
+                    )
                 assert self._process.stdout is not None
                 assert self._process.stdout.readline() == b"ready\n"
                 atexit.register(self._process.terminate)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(30.0)
-        connection.connect(self._path)
-        return connection
+            socket.send_fds(self._door, [b"+"], [theirs.fileno()])
+        return ours
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:
@@ -133,44 +139,58 @@ def _text(file: io.BufferedRandom) -> str:
 
 
 def _import_everything() -> None:
-    for package in ("zkgroup.commands", "zkgroup.config", "zkgroup.groups", "zkgroup.protocol", "zkgroup.clients"):
+    import typer
+
+    from zkgroup import commands
+
+    for package in (
+        "zkgroup.commands",
+        "zkgroup.config",
+        "zkgroup.groups",
+        "zkgroup.protocol",
+        "zkgroup.clients",
+        "zkgroup.export",
+    ):
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
     for name in ("zkgroup.connector", "zkgroup.sandbox.sandbox_state", "rich.console", "rich.text", "tomllib", "csv"):
         importlib.import_module(name)
+    group = typer.main.get_command(commands.app)
+    for name in group.list_commands(typer.Context(group)):  # type: ignore[attr-defined]
+        group.get_command(typer.Context(group), name)  # type: ignore[attr-defined]
+    gc.freeze()
 
 
-def _serve(path: str) -> None:
+def _serve(door: socket.socket) -> None:
+    """Fork a command for each connection that comes through ``door``, until its other end is closed."""
     _import_everything()
     running: dict[int, socket.socket] = {}
     ended, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen(16)
-        print("ready", flush=True)
-        while True:
-            ready, _, _ = select.select([listener, sys.stdin, ended], [], [])
-            if sys.stdin in ready:
-                return  # whoever has started us is gone
-            if ended in ready:
-                os.read(ended, 65536)
-                _report_ended(running)
-            if listener in ready:
-                connection, _ = listener.accept()
-                if (pid := os.fork()) == 0:
-                    signal.set_wakeup_fd(-1)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    for other in (listener, *running.values()):
-                        other.close()
-                    os.close(ended)
-                    os.close(woken)
-                    _become(connection)
-                running[pid] = connection
-                with contextlib.suppress(OSError):
-                    connection.sendall(_CODE.pack(pid))
+    print("ready", flush=True)
+    while True:
+        ready, _, _ = select.select([door, ended], [], [])
+        if ended in ready:
+            os.read(ended, 65536)
+            _report_ended(running)
+        if door in ready:
+            _, descriptors, *_ = socket.recv_fds(door, 1, 1)
+            if not descriptors:
+                return  # the process that has started this one is gone
+            connection = socket.socket(fileno=descriptors[0])
+            if (pid := os.fork()) == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for other in (door, *running.values()):
+                    other.close()
+                os.close(ended)
+                os.close(woken)
+                _become(connection)
+            running[pid] = connection
+            with contextlib.suppress(OSError):
+                connection.sendall(_CODE.pack(pid))
 
 
 def _report_ended(running: dict[int, socket.socket]) -> None:
@@ -226,4 +246,4 @@ def _call() -> int:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(socket.socket(fileno=int(sys.argv[1])))
