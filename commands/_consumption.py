@@ -133,8 +133,8 @@ def wait_until_time_to_leave(sink: Sink, limits: Limits, stop: StopRequest, miss
         elif not warned and sink.idle >= SILENCE:
             warned = True
             log.warning("no message for %g s: waiting for %s", SILENCE, still)
-        elif unread and not limits.until_end and (sink.written or sink.idle >= UNREAD):
-            if not sink.written:
+        elif unread and not limits.until_end and (sink.consumed or sink.idle >= UNREAD):
+            if not sink.consumed:
                 log.warning("%s", unread)
             unread = ""
 
@@ -143,7 +143,7 @@ def exit_code(sink: Sink, stop: StopRequest, unwritten: str) -> int:
     """The command's exit code. Raises the error that kept messages from being read or written; ``unwritten``: its
     remedy where stdout cannot be written."""
     seconds = sink.seconds
-    log.info("%d messages in %.1f s (%d msg/s)", sink.written, seconds, sink.written / max(seconds, 0.001))
+    log.info("%d messages in %.1f s (%d msg/s)", sink.consumed, seconds, sink.consumed / max(seconds, 0.001))
     if sink.failure is not None:
         raise sink.failure
     if sink.error is not None and not sink.reader_gone:

@@ -13,6 +13,7 @@ from ._error_output import reader_is_gone
 from ._message_format import Formatter, Message
 
 if TYPE_CHECKING:
+    from zkgroup.clients.kafka.message_filter import MessageFilter
     from zkgroup.connector import Batch, Stream
     from zkgroup.protocol.ledger import Run
     from zkgroup.protocol.names import TopicPartition
@@ -29,14 +30,22 @@ class Sink:
     """Readers, one thread a stream, that share one descriptor.
 
     A batch is marked as consumed when the operating system has all of its bytes; one that could not be written is not.
-    ``limit``: how many messages to write at most. ``error``: the descriptor cannot be written. ``failure``: what kept a
-    stream from being read.
+    Messages that do not pass ``wanted`` are consumed, and not written. ``limit``: how many messages to write at most.
+    ``error``: the descriptor cannot be written. ``failure``: what kept a stream from being read.
     """
 
-    def __init__(self, descriptor: int, formatter: Formatter, *, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        formatter: Formatter,
+        *,
+        limit: int | None = None,
+        wanted: MessageFilter | None = None,
+    ) -> None:
         self.error: OSError | None = None
         self.failure: Exception | None = None
-        self.written = 0
+        self.written = self.consumed = 0
+        self.wanted = wanted
         self.descriptor = descriptor
         self._format = formatter
         self._left = limit
@@ -86,8 +95,8 @@ class Sink:
 
     @property
     def seconds(self) -> float:
-        """From the start to the last message that was written; to now if there was none."""
-        return (self._last if self.written else time.monotonic()) - self._began
+        """From the start to the last message that was consumed; to now if there was none."""
+        return (self._last if self.consumed else time.monotonic()) - self._began
 
     def missing(self, ends: Mapping[TopicPartition, int]) -> str:
         """The partitions of which not all messages before ``ends`` are written, as text; "" if there are none. The end
@@ -121,19 +130,22 @@ class Sink:
 
     def _put(self, stream: Stream[bytes | None, bytes | None], batch: Batch) -> None:
         with self._lock:
-            count = len(batch.messages)
-            if self._left is None or self._left > count:
-                self._write(batch.messages, batch.runs)
+            written, runs, count, left = batch.messages, batch.runs, len(batch.messages), self._left
+            if self.wanted is not None:
+                (written, count), runs = self.wanted.passing(batch.messages, left), []
+            elif left is not None and left < count:
+                written, runs, count = batch.messages[:left], [], left
+            self._write(written, runs)
+            if left is None or len(written) < left:
                 stream.mark()
                 self._note({run.partition: run.next for run in batch.runs})
             else:
-                count = self._left
-                self._write(batch.messages[:count])
                 stream.mark_first(batch, count)
                 self._stop = True
-            if self._left is not None:
-                self._left -= count
-            self.written += count
+            if left is not None:
+                self._left = left - len(written)
+            self.written += len(written)
+            self.consumed += count
             self._last = time.monotonic()
 
     def _note(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import Notice, Remedy, UsageError
+from zkgroup.text import counted
 
 from . import _consumption
 from ._completion_values import complete_group, complete_topic
@@ -24,8 +25,10 @@ from ._message_format import Formatter, compile_format, decoded_json_lines, json
 from ._message_sink import Sink
 from ._schema_options import parse_format, read_schema, registered, registry_of
 from ._shared_options import option
+from ._signals import nothing_begun
 
 if TYPE_CHECKING:
+    from zkgroup.clients.kafka.message_filter import Matcher, MessageFilter
     from zkgroup.protocol.topic_filter import TopicFilter
     from zkgroup.schemas.field_schema import FieldSchema
 
@@ -34,6 +37,8 @@ log = logging.getLogger("zkgroup.consume")
 MEMBER = "As a member of a group"
 WHEN = "Where to begin, and when to leave"
 SCHEMA = "With a schema: JSON lines, as export would write them"
+FILTER = "Which messages to print; the others are consumed, too"
+PATTERN = "A glob of all of it, such as 'order-*'; or /RE/, a regular expression found in it. Repeatable: one matches."
 AT_END = "no message yet: reading began at the end of the logs{}; --from-beginning reads what is there, too"
 
 
@@ -88,7 +93,8 @@ def consume(
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, option("--max-messages", "-n", metavar="N", min=0, help="Leave after N messages.", panel=WHEN)
+        int | None,
+        option("--max-messages", "-n", metavar="N", min=0, help="Leave after N messages are printed.", panel=WHEN),
     ] = None,
     timeout_ms: Annotated[
         int | None,
@@ -105,6 +111,23 @@ def consume(
             metavar="FMT",
             help=r"kcat's tokens: %t topic, %p partition, %o offset, %k key, %s value, %T timestamp, %h headers, "
             r"%K %S lengths; \n \t \xXX.",
+        ),
+    ] = None,
+    filter_key: Annotated[
+        list[str] | None,
+        option("--filter-key", metavar="PATTERN", help=f"Only messages whose key matches. {PATTERN}", panel=FILTER),
+    ] = None,
+    filter_value: Annotated[
+        list[str] | None,
+        option("--filter-value", metavar="PATTERN", help="Only messages whose value matches.", panel=FILTER),
+    ] = None,
+    filter_header: Annotated[
+        list[str] | None,
+        option(
+            "--filter-header",
+            metavar="NAME=PATTERN",
+            help="Only messages with a header of that name that matches.",
+            panel=FILTER,
         ),
     ] = None,
     key_format: Annotated[
@@ -150,10 +173,15 @@ def consume(
 
     With --value-schema, or --key-schema, it prints what an export with these options would write, a JSON object a line.
 
+    With --filter-key, --filter-value or --filter-header it prints the messages that pass all of these. The others are
+    consumed and committed, too; how many were printed is shown at the end. A filter compares the bytes of a message,
+    before a schema decodes them: those that are no UTF-8 each count as a character. What is null matches nothing.
+
     \b
     zkgroup consume orders --group billing
     zkgroup consume orders --offset -10 --until-end --format '%p %o %s\\n'
     zkgroup consume orders --group billing --coordinator kafka
+    zkgroup consume orders --from-beginning --until-end --filter-key 'order-7*'
     """
     descriptor = stdout_descriptor()
     key = parse_format("key", key_format, key_schema, needs_schema=True)
@@ -167,6 +195,7 @@ def consume(
         schemas = read_schema("key", key, key_schema), read_schema("value", value, value_schema)
     if from_beginning and offset is not None:
         raise UsageError("--from-beginning and --offset contradict each other", "give one of them")
+    wanted = _filter(filter_key or (), filter_value or (), filter_header or ())
     settings = connection(ctx)
     if any(schemas):
         registry = registry_of(settings, *schemas)
@@ -221,15 +250,39 @@ def consume(
         until_end,
         unread=AT_END.format(" where the group has no offset" if member else "") if at_end and _is_watched() else "",
     )
-    asked = Consumption(settings, config, selection, start, limits, Sink(descriptor, formatter, limit=max_messages))
-    if member:
-        from ._member_consumption import Membership, consume_as_member
+    sink = Sink(descriptor, formatter, limit=max_messages, wanted=wanted)
+    asked = Consumption(settings, config, selection, start, limits, sink)
+    try:
+        if member:
+            from ._member_consumption import Membership, consume_as_member
 
-        membership = Membership(coordinator, loaded.membership, streams, lambda text: done(ctx, text))
-        return consume_as_member(asked, membership)
-    from ._plain_consumption import consume_plainly
+            membership = Membership(coordinator, loaded.membership, streams, lambda text: done(ctx, text))
+            return consume_as_member(asked, membership)
+        from ._plain_consumption import consume_plainly
 
-    return consume_plainly(asked, partition or [])
+        return consume_plainly(asked, partition or [])
+    finally:
+        if wanted is not None:
+            done(ctx, f"{sink.written} of {counted(sink.consumed, 'message')} printed")
+
+
+def _filter(keys: Sequence[str], values: Sequence[str], headers: Sequence[str]) -> MessageFilter | None:
+    """What the options ask for; None without any. Raises ``UsageError``."""
+    if not (keys or values or headers):
+        return None
+    with nothing_begun():
+        from zkgroup.clients.kafka.message_filter import MessageFilter, parse_pattern
+    by_name: dict[str, list[Matcher]] = {}
+    for one in headers:
+        name, equals, pattern = one.partition("=")
+        if not equals:
+            raise UsageError(f"--filter-header {one[:80]!r} is no NAME=PATTERN", "NAME=* is any value")
+        by_name.setdefault(name, []).append(parse_pattern(pattern, "--filter-header"))
+    return MessageFilter(
+        [parse_pattern(one, "--filter-key") for one in keys],
+        [parse_pattern(one, "--filter-value") for one in values],
+        by_name,
+    )
 
 
 def _is_watched() -> bool:

@@ -211,6 +211,53 @@ def test_every_part_of_a_message(cluster: Sandbox, kafka: KafkaSettings, make_to
     assert (rows[2]["key"], rows[2]["value"]) == (None, {"base64": base64.b64encode(b"\xff\x00").decode()})
 
 
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_filtered_messages_are_consumed(
+    cluster: Sandbox,
+    kafka: KafkaSettings,
+    make_topic: MakeTopic,
+    unique: Unique,
+    registry: Registry,
+    tmp_path: Path,
+    native: str,
+) -> None:
+    """What does not pass is not printed, and is committed and counted like the rest, by both readers, in each output;
+    a limit counts what is printed, and what comes after the last of these is left to the next member."""
+    topic, group = make_topic(1), unique("group")
+    records = [
+        Record(b'{"total": 1}', b"order-1", 0, headers=(("type", b"paid"),)),
+        Record(b'{"total": 2}', b"other", 0, headers=(("type", b"open"), ("type", b"paid"))),
+        Record(None, b"order-3", 0),
+        Record(b"\xfe\xff", b"\xff-4", 0),
+        Record(b'{"total": 5}', b"order-5", 0),
+        Record(b"last", None, 0),
+    ]
+    for record in records:
+        produce(kafka, topic, [record])
+
+    def consume(*options: str) -> tuple[list[str], str]:
+        words = ("-z", cluster.connect, "consume", topic, "--from-beginning", "-e", *options)
+        result = run(*words, env={"ZKGROUP_NATIVE": native})
+        assert result.returncode == 0, result
+        return result.stdout.splitlines(), result.stderr
+
+    member = ("-g", group, "--filter-key", "order-*")
+    assert consume(*member, "-n", "2", "-f", r"%o\n") == (["0", "2"], "zkgroup: 2 of 3 messages printed\n")
+    assert committed(registry, group) == {f"{topic}-0": 3}
+    assert consume(*member) == (['{"total": 5}'], "zkgroup: 1 of 3 messages printed\n")
+    assert committed(registry, group) == {f"{topic}-0": 6}
+    keys = ("--filter-key", "\udcff*", "--filter-key", "o*")
+    lines, said = consume(*keys, "--filter-value", "/[^1]$/", "--output", "json")
+    assert [json.loads(line)["offset"] for line in lines] == [0, 1, 3, 4]
+    assert said == "zkgroup: 4 of 6 messages printed\n"
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"total": {"type": "integer"}}}')
+    decoded = ("--value-format", "json", "--value-schema", str(schema), "--quiet")
+    lines, said = consume("--filter-header", "type=paid", "--filter-value", "*2*", *decoded)
+    assert ([json.loads(line)["value"] for line in lines], said) == ([{"total": 2}], "")
+    assert consume("--filter-key", "nothing") == ([], "zkgroup: 0 of 6 messages printed\n")
+
+
 def test_what_a_message_does_to_a_terminal(
     cluster: Sandbox, kafka: KafkaSettings, make_topic: MakeTopic, unique: Unique
 ) -> None:

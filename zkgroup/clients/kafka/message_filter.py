@@ -1,0 +1,93 @@
+"""Which messages a reader asks for: by patterns of their keys, values and headers.
+
+A pattern is a glob of the whole text (``*``, ``?``, ``[…]``), or ``/RE/``: a regular expression of the package
+``regex``, found anywhere in it. Text is UTF-8. Each byte that is no UTF-8 is a character of its own, as in file names
+(PEP 383), so that a command line can name it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import regex
+
+from zkgroup.clients.kafka.fetcher import offset_of, partition_of, topic_of
+from zkgroup.clients.kafka.message_headers import Headers, headers_of
+from zkgroup.errors import FilterLimitError, UsageError
+from zkgroup.protocol.names import TopicPartition
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import Message
+
+#: What finds a pattern in a text. Raises ``TimeoutError``.
+Matcher: TypeAlias = Callable[[str], object]
+
+#: Seconds of work for an expression and one text.
+TIMEOUT: Final = 1.0
+
+
+def parse_pattern(pattern: str, name: str) -> Matcher:
+    """The matcher of a pattern. Raises ``UsageError``, which names the option ``name``."""
+    if len(pattern) < 3 or not (pattern.startswith("/") and pattern.endswith("/")):
+        return re.compile(translate(pattern)).match
+    try:
+        return partial(regex.compile(pattern[1:-1], cache_pattern=False).search, timeout=TIMEOUT)
+    except regex.error as error:
+        raise UsageError(
+            f"{name}: {pattern[:80]!r} is no regular expression: {error}", "correct it, or write [/] for a / of a glob"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """Patterns of the key, of the value, and of headers by their names. A message passes if each of these that has
+    patterns matches one of them; what is null or absent matches none."""
+
+    key: Sequence[Matcher] = ()
+    value: Sequence[Matcher] = ()
+    headers: Mapping[str, Sequence[Matcher]] = field(default_factory=dict)
+
+    def passing(self, messages: Sequence[Message], most: int | None = None) -> tuple[list[Message], int]:
+        """The messages that pass, ``most`` of them at most, and how many were compared for that.
+
+        Raises ``FilterLimitError`` where a message takes more than ``TIMEOUT``.
+        """
+        given = list(messages)  # a message of a native batch is made anew whenever it is asked for
+        headers = headers_of(given) if self.headers else repeat(None, len(given))
+        found: list[Message] = []
+        for place, (message, own) in enumerate(zip(given, headers, strict=True)):
+            if len(found) == most:
+                return found, place
+            try:
+                if self._passes(message, own):
+                    found.append(message)
+            except TimeoutError:
+                partition = TopicPartition(topic_of(message), partition_of(message))
+                raise FilterLimitError(
+                    f"a filter takes too much work to match the message of {partition} at offset {offset_of(message)}",
+                    "write it without nested repetition",
+                ) from None
+        return found, len(given)
+
+    def _passes(self, message: Message, headers: Headers | None) -> bool:
+        return (
+            (not self.key or _matches(self.key, message.key()))
+            and (not self.value or _matches(self.value, message.value()))
+            and all(
+                any(_matches(matchers, value) for one, value in headers or () if one == name)
+                for name, matchers in self.headers.items()
+            )
+        )
+
+
+def _matches(matchers: Sequence[Matcher], content: bytes | str | None) -> bool:
+    if content is None:
+        return False
+    text = content if isinstance(content, str) else content.decode("utf-8", "surrogateescape")
+    return any(matcher(text) for matcher in matchers)
