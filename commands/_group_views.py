@@ -80,28 +80,39 @@ def open_stores(
 
 
 def read_one_group(
-    ctx: typer.Context, group: str, *, store: Store = "both", ages: bool | None = False
+    ctx: typer.Context,
+    group: str,
+    *,
+    store: Store = "both",
+    ages: bool | None = False,
+    settings: ConnectionSettings | None = None,
 ) -> GroupSnapshot:
-    """One group, in ZooKeeper and in Kafka; ``ages`` as in ``read_group``. Raises ``ZkgroupError`` where there is none,
-    or ZooKeeper is away."""
+    """One group, in ZooKeeper and in Kafka; ``ages`` as in ``read_group``; ``settings``: of the connection, where they
+    are resolved already. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
     from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, which --help must not
 
     keep_everything()
-    settings = connection(ctx)
+    settings = settings or connection(ctx)
     with working(ctx, f"reading group {group}"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
         return read_group(registry, group, kafka=brokers, store=store, ages=ages, timeout=settings.timeout)
 
 
 def read_all_groups(
-    ctx: typer.Context, *, store: Store = "both", ages: bool | None = False, warned: list[str] | None = None
+    ctx: typer.Context,
+    *,
+    store: Store = "both",
+    ages: bool | None = False,
+    warned: list[str] | None = None,
+    settings: ConnectionSettings | None = None,
 ) -> Sequence[GroupSnapshot]:
     """All groups, in the order of their names; ``warned`` gets what concerns all of them, even if there is none;
-    ``ages`` as in ``read_groups``. Raises ``ZkgroupError`` where ZooKeeper is away."""
+    ``ages`` as in ``read_groups``, ``settings`` as in ``read_one_group``. Raises ``ZkgroupError`` where ZooKeeper is
+    away."""
     from zkgroup.groups.snapshot.group_reader import read_groups  # as above
 
     keep_everything()
-    settings = connection(ctx)
+    settings = settings or connection(ctx)
     with working(ctx, "reading all groups"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
         return read_groups(registry, kafka=brokers, store=store, ages=ages, timeout=settings.timeout, warned=warned)

@@ -106,6 +106,17 @@ MetricsOption: TypeAlias = Annotated[
     ),
 ]
 
+ServeOption: TypeAlias = Annotated[
+    str | None,
+    option(
+        "--serve",
+        metavar="[ADDRESS:]PORT",
+        help="Serve the metrics to Prometheus, at http://ADDRESS:PORT/metrics, until it is stopped. Without ADDRESS on "
+        "this machine alone.",
+        panel=MONITORING,
+    ),
+]
+
 
 def is_check(arguments: Sequence[str]) -> bool:
     """Whether a command line asks for a check, however wrong it is otherwise: then nothing but a verdict may end as

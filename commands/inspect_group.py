@@ -14,7 +14,7 @@ from zkgroup.errors import Remedy, UnreachableError, UsageError, VerificationErr
 from zkgroup.protocol.names import session_text
 
 from ._completion_values import complete_finding
-from ._context import warn
+from ._context import connection, warn
 from ._global_options import GlobalOptions
 from ._group_overview import print_overview, print_summary
 from ._group_views import BehindOption, StoreOption, check_topics, read_all_groups, read_one_group
@@ -25,6 +25,7 @@ from ._monitoring import (
     CritLagOption,
     HistoryOption,
     MetricsOption,
+    ServeOption,
     WarnBehindOption,
     WarnLagOption,
     WindowOption,
@@ -65,6 +66,7 @@ from ._watch import (
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.group_model import Store
+    from zkgroup.groups.monitoring.nagios_check import GroupCheck
 
 Section: TypeAlias = Literal["members", "partitions", "findings"]
 Columns: TypeAlias = tuple[Column | str, ...]
@@ -125,6 +127,7 @@ def inspect_group(
     window: WindowOption = WINDOW,
     history: HistoryOption = None,
     metrics: MetricsOption = None,
+    serve: ServeOption = None,
     watch: WatchOption = False,
     interval: IntervalOption = None,
     record: RecordOption = None,
@@ -155,6 +158,7 @@ def inspect_group(
     zkgroup inspect-group billing --check --warn-lag 10000 --crit-lag 100000
     zkgroup inspect-group billing --check --warn-behind 30m --crit-behind 3h
     zkgroup inspect-group --all --metrics /var/lib/node_exporter/zkgroup.prom
+    zkgroup inspect-group --all --serve 9308
     zkgroup inspect-group --explain offset-before-start
     zkgroup inspect-group billing --watch
     zkgroup inspect-group billing --watch --record friday.jsonl --output json
@@ -165,7 +169,7 @@ def inspect_group(
         raise UsageError("--columns and --no-header are about a section", "give --section members|partitions|findings")
     if replay is not None or watch:
         limited = warn_lag or crit_lag or warn_behind or crit_behind
-        looks_once = every or verify or section or again or code or checking or metrics or limited or behind
+        looks_once = every or verify or section or again or code or checking or metrics or serve or limited or behind
         if looks_once or (replay is not None and (group is not None or topic or store)):
             raise UsageError(
                 f"{'--watch' if watch else '--replay'} with an option that it does not take",
@@ -201,17 +205,25 @@ def inspect_group(
             "--topic and --all exclude each other",
             "inspect one group, or list the partitions: --all --section partitions",
         )
+    if serve is not None and (
+        again or verify or section or topic or metrics or warn_lag or crit_lag or warn_behind or crit_behind
+    ):
+        raise UsageError(
+            "--serve with an option that it does not take",
+            "it takes GROUP or --all, --store, --behind, and --check with --history and --window",
+        )
     from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
     from zkgroup.groups.snapshot.tables import shared_warnings
 
     thresholds = thresholds_of(warn_lag, crit_lag, warn_behind, crit_behind) if checking else None
+    settings = connection(ctx)
 
     def take_snapshots(ages: bool | None = False) -> dict[str, Any]:
         asked: Store = store or "both"
         if group is None:
-            found = read_all_groups(ctx, store=asked, ages=ages)
+            found = read_all_groups(ctx, store=asked, ages=ages, settings=settings)
         else:
-            found = [read_one_group(ctx, group, store=asked, ages=ages)]
+            found = [read_one_group(ctx, group, store=asked, ages=ages, settings=settings)]
         return {snapshot.group: snapshot for snapshot in found}
 
     earlier = {}
@@ -223,15 +235,23 @@ def inspect_group(
         behind = True
     elif section in ("members", "findings") and metrics is None:
         behind = False
-    snapshots = take_snapshots(behind)
-    found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
-    if topic:
-        check_topics(found[0].snapshot, topic)
-        found = [found[0].only_topics(topic)]
-    checks = None
-    if thresholds is not None:
+
+    def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None]:
+        snapshots = take_snapshots(behind)
+        found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
+        if topic:
+            check_topics(found[0].snapshot, topic)
+            found = [found[0].only_topics(topic)]
+        if thresholds is None:
+            return found, None
         judged = [one for one in found if not every or one.snapshot.partitions]  # others have nothing to check
-        checks = check(ctx, judged, thresholds, window=window, history=history)
+        return found, check(ctx, judged, thresholds, window=window, history=history)
+
+    if serve is not None:
+        from ._metrics_server import parse_listener, serve_metrics  # asyncio takes 40 ms
+
+        return serve_metrics(ctx, parse_listener(serve), read)
+    found, checks = read()
     if metrics is not None:
         write_metrics(metrics, found, checks)
     if checks is not None and thresholds is not None:

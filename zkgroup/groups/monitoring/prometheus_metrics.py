@@ -15,7 +15,8 @@ from zkgroup.groups.findings.inspection import Inspection
 from zkgroup.groups.monitoring.burrow_status import Status
 from zkgroup.groups.monitoring.nagios_check import GroupCheck
 
-_HELP: Final = {
+#: Each metric, and what it is.
+METRICS: Final = {
     "kafka_consumergroup_current_offset": "Current Offset of a ConsumerGroup at Topic/Partition",
     "kafka_consumergroup_current_offset_sum": "Current Offset of a ConsumerGroup at Topic for all partitions",
     "kafka_consumergroup_lag": "Current Approximate Lag of a ConsumerGroup at Topic/Partition",
@@ -33,6 +34,10 @@ _HELP: Final = {
     "zkgroup_consumergroup_partition_status": "By the rules of Burrow: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
     "zkgroup_consumergroup_catch_up_seconds": "How long until the lag is gone, at the rates of the snapshots kept",
     "zkgroup_snapshot_timestamp_seconds": "When the snapshot of a group was taken",
+    "zkgroup_up": "Whether ZooKeeper and the brokers answered when groups were read last",
+    "zkgroup_error_code": "Why they did not, as an exit code of zkgroup: 3 servers out of reach; 0 they did",
+    "zkgroup_snapshot_duration_seconds": "How long that reading took",
+    "zkgroup_snapshot_age_seconds": "How long ago that reading began",
 }
 # As Burrow numbers them (1.9.5, core/protocol/evaluator.go).
 _STATUS: Final[Mapping[Status, int]] = {"OK": 1, "WARN": 2, "STOP": 4, "STALL": 5, "REWIND": 6}
@@ -61,6 +66,17 @@ def format_metrics(inspections: Iterable[Inspection], checks: Mapping[str, Group
         _of_group(series, one)
         if checks and (check := checks.get(one.snapshot.group)) is not None:
             _of_check(series, check)
+    return "".join(_lines(series))
+
+
+def format_state(error_code: int, took: float, age: float) -> str:
+    """The state of a server of metrics: how its last reading ended (``error_code``: an exit code), how many seconds it
+    took, and how many ago it began."""
+    series = _Series()
+    series.set("zkgroup_up", int(error_code == 0))
+    series.set("zkgroup_error_code", error_code)
+    series.set("zkgroup_snapshot_duration_seconds", round(took, 3))
+    series.set("zkgroup_snapshot_age_seconds", round(age, 3))
     return "".join(_lines(series))
 
 
@@ -110,12 +126,12 @@ def _of_check(series: _Series, check: GroupCheck) -> None:
 
 
 def _lines(series: _Series) -> Iterator[str]:
-    for name, text in _HELP.items():
+    for name, text in METRICS.items():
         if values := series.values.get(name):
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
             for labels, value in values.items():
                 inside = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
-                yield f"{name}{{{inside}}} {_number(value)}\n"
+                yield f"{name}{f'{{{inside}}}' if inside else ''} {_number(value)}\n"
 
 
 def _escaped(text: str) -> str:
