@@ -36,7 +36,7 @@ NO_COMPILER = "/nonexistent/cc"
 #: What these tests need of the development tools; others have them all.
 TOOLS = ("pytest", "pytest-timeout", "hypothesis", "pyte")
 #: What tests read that is no part of the package: pages, which are followed, and scripts that are compared.
-READ = ("docs", "completions", "scripts", "README.md", "CHANGELOG.md", "pyproject.toml")
+READ = ("docs", "completions", "contrib", "scripts", "README.md", "CHANGELOG.md", "pyproject.toml")
 #: In the environment: the help of every command that has a man page, in one process, since each start takes its time.
 HELP = """
 import contextlib, io, sys
