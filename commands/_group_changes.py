@@ -16,7 +16,7 @@ from zkgroup.text import are, counted, listed
 from ._completion_values import complete_group
 from ._execution import Change
 from ._group_views import StoreChoice, brokers_of, open_stores
-from ._output import SPARE, Column, Output, print_rows, time_column
+from ._output import SPARE, Column, Output, is_table, print_rows, time_column
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
@@ -45,11 +45,17 @@ def open_applier(
         yield Applier(registry, brokers_of(settings, registry), settings.timeout), store
 
 
-def show_offsets(rows: Sequence[OffsetChange], output: Output, *, with_store: bool | None = None) -> None:
-    """The offsets that change; with their store, by default where there is more than one."""
+def show_offsets(
+    rows: Sequence[OffsetChange], output: Output, *, with_store: bool | None = None, with_time: bool = False
+) -> None:
+    """The offsets that change; with their store, by default where there is more than one. ``with_time``: with the time
+    of the message at each target."""
     several = len({row.store for row in rows}) > 1 if with_store is None else with_store
-    store = ("store",) if several else ()
-    print_rows(rows, ("topic", "partition", *store, "current", "target", "change", "note"), output)
+    columns: list[Column | str] = ["topic", "partition", *(("store",) if several else ()), "current", "target"]
+    columns += ["change", "note"]
+    if with_time:  # before the note, which may be long; scripts read CSV by the place of its columns
+        columns.insert(-1 if is_table(output) else len(columns), time_column("target_time"))
+    print_rows(rows, columns, output)
 
 
 def show_removal(plan: Plan, output: Output) -> None:

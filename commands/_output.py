@@ -122,11 +122,11 @@ def iso_utc(millis: int | None) -> str | None:
 
 
 def short_time(millis: int | None) -> str | None:
-    """The same for a terminal: the time of day within 24 hours, else the date."""
+    """The same for a terminal: the time of day within 24 hours, else the date and the minute."""
     text = iso_utc(millis)
     if text is None or millis is None:
         return None
-    return text[11:19] if abs(time.time() * 1000 - millis) < DAY else text[:10]
+    return text[11:19] if abs(time.time() * 1000 - millis) < DAY else f"{text[:10]} {text[11:16]}"
 
 
 def time_column(name: str) -> Column:
@@ -343,7 +343,8 @@ def _plain(value: object) -> str:
     return str(value)
 
 
-def _cell(value: object) -> str:
+def cell_text(value: object) -> str:
+    """A value as a cell of a table."""
     return "-" if value is None else shortened(escape(_plain(value)[: MAX_CELL + 1]), MAX_CELL) or "-"
 
 
@@ -352,7 +353,7 @@ def _is_number(value: object) -> bool:
 
 
 def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
-    cells = [list(names)] + [list(map(_cell, row)) for row in rows]
+    cells = [list(names)] + [list(map(cell_text, row)) for row in rows]
     numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)] if rows else [False] * len(names)
     widths = [_room(list(map(width, column))) for column in zip(*cells, strict=True)]
     last = len(names) - 1
@@ -373,7 +374,8 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
     """The indexes of the columns to show. Spare ones are left out until the rest fits; those that still fit return.
     A long name that can be cut costs no column."""
     rooms = [
-        max([width(name), *(min(width(_cell(row[index])), WIDEST) for row in rows)]) for index, name in enumerate(names)
+        max([width(name), *(min(width(cell_text(row[index])), WIDEST) for row in rows)])
+        for index, name in enumerate(names)
     ]
     rooms = [min(room, WIDEST_NAME // 2) if name in NARROWED else room for name, room in zip(names, rooms, strict=True)]
     kept = set(range(len(names)))
@@ -403,7 +405,7 @@ def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list
     excess = _table_width(rows, names) - columns
     for index, name in enumerate(names):
         if excess > 0 and name in NARROWED and rows:
-            room = max(width(_cell(row[index])) for row in rows) - excess
+            room = max(width(cell_text(row[index])) for row in rows) - excess
             if room >= NARROWEST:
                 return [[*row[:index], _cut(row[index], room), *row[index + 1 :]] for row in rows]
     return rows

@@ -82,8 +82,8 @@ def reset_offsets(
         _target(
             "--to-datetime",
             metavar="TIME",
-            help="The first message that is not older than this time: ISO 8601, 'yesterday 14:00', '3h ago', seconds "
-            "or milliseconds since 1970; UTC if it names no zone.",
+            help="The first message that is not older than this time: ISO 8601, 14:00, 'yesterday 14:00', '3h ago', "
+            "PT3H, seconds or milliseconds since 1970; UTC if it names no zone.",
         ),
     ] = None,
     by_duration: Annotated[
@@ -133,12 +133,15 @@ def reset_offsets(
     """Move a group's offsets: by time, by place, by a file, or back again.
 
     Without --execute only what would be done is shown. The group must have no members. What is outside a log is clamped
-    to its nearer end; a note says so. In ZooKeeper nothing is overwritten that has changed since the plan, and a group
-    that comes alive meanwhile wins. Kafka cannot do that: offsets kept there are read again just before, which leaves
-    some milliseconds in which another's commit would be lost. Where a group has offsets in both, ZooKeeper comes first.
-    A backup is written before, for --undo, which puts back every node byte by byte; what Kafka had no offset of before
-    it cannot forget again (exit 6). Afterwards everything is read again (exit 6 if it is not as planned). By time,
-    Kafka 0.8 and 0.9 know only the times of segments.
+    to its nearer end; a note says so. target_time is when the message at the target was written. At a log's end, with
+    brokers before 0.10, and in plans of more than 1,000 partitions there is none.
+
+    In ZooKeeper nothing is overwritten that has changed since the plan, and a group that comes alive meanwhile wins.
+    Kafka cannot do that: offsets kept there are read again just before, which leaves some milliseconds in which
+    another's commit would be lost. Where a group has offsets in both, ZooKeeper comes first. A backup is written
+    before, for --undo, which puts back every node byte by byte; what Kafka had no offset of before it cannot forget
+    again (exit 6). Afterwards everything is read again (exit 6 if it is not as planned). By time, Kafka 0.8 and 0.9
+    know only the times of segments.
 
     \b
     zkgroup reset-offsets billing --topic orders:0,2-5 --to-earliest
@@ -252,7 +255,7 @@ def _plan(
 
 def _show(plan: Plan, output: Output, *, export: bool) -> None:
     if not export:
-        show_offsets(plan.rows, output, with_store=plan.store == "both")
+        show_offsets(plan.rows, output, with_store=plan.store == "both", with_time=True)
         return
     from zkgroup.groups.offset_files.offset_file import format_offsets
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from zkgroup.clients.kafka.client import KafkaSettings, producer
-from zkgroup.clients.kafka.message_ages import message_ages
+from zkgroup.clients.kafka.message_ages import message_ages, message_times
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import Record, produce
@@ -27,6 +27,9 @@ def test_ages_of_many_positions(kafka: KafkaSettings, make_topic: Callable[..., 
     assert found.ages == {
         key: {position: MessageAge(position * 60.0) for position in its} for key, its in positions.items()
     } | {keys[39]: {0: MessageAge(5.0), 1: MessageAge(0.0)}}
+    assert message_times(kafka, {keys[0]: [0], keys[39]: [1, 0]}, 20) == {
+        keys[0]: {0: NOW}, keys[39]: {0: NOW - 5000, 1: NOW + 5000},
+    }  # fmt: skip
 
 
 def test_only_marks_of_transactions_follow(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:
@@ -42,6 +45,7 @@ def test_only_marks_of_transactions_follow(kafka: KafkaSettings, make_topic: Cal
         end(20)
     found = message_ages(kafka, {key: [0, 1, 3]}, NOW, 20)
     assert found.ages[key] == {0: MessageAge(1.0), 1: MessageAge(1.0), 3: MessageAge(0.0)}
+    assert message_times(kafka, {key: [3, 1]}, 20) == {key: {1: NOW - 1000}}
 
 
 def test_a_partition_that_cannot_be_read_is_named_and_keeps_no_other_waiting(

@@ -19,6 +19,7 @@ from support import fresh_name
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.commands._output import iso_utc
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, SetData
@@ -80,13 +81,16 @@ def test_a_plan_changes_nothing(cluster: Sandbox, kept: Kept, topic: str) -> Non
     code, rows, stderr = reset(cluster, kept.group, "--topic", topic, "--to-offset", "500")
     assert code == 0
     assert rows == [
-        {"topic": topic, "partition": n, "current": current, "target": 100, "change": change, "note": note}
+        {
+            "topic": topic, "partition": n, "current": current, "target": 100, "change": change, "note": note,
+            "target_time": None,
+        }
         for n, current, change, note in (
             (0, 10, 90, "500 is beyond the log: clamped to its end"),
             (1, 20, 80, "500 is beyond the log: clamped to its end"),
             (2, None, None, "had no offset; 500 is beyond the log: clamped to its end"),
         )
-    ]
+    ]  # fmt: skip
     assert "zkgroup: nothing was changed: this is the plan, --execute does it\n" in stderr
     assert ("milliseconds" in stderr) == (kept.store == "kafka")
     assert offsets_of(kept, topic) == [10, 20, None]
@@ -105,12 +109,14 @@ def test_formats(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
     """A table for awk, CSV with a head, and Kafka's CSV without one, of the same rows."""
     args = ("reset-offsets", in_zookeeper.group, "--topic", f"{topic}:1-2", "--to-earliest", "-z", cluster.connect)
     lines = run(*args).stdout.splitlines()
-    assert lines[0].split() == ["topic", "partition", "current", "target", "change", "note"]
-    assert lines[1].split() == [topic, "1", "20", "0", "-20", "-"]
-    assert lines[2].split() == [topic, "2", "-", "0", "-", "had", "no", "offset"]
+    first = "2020-09-13T12:26:40.000Z"
+    assert lines[0].split() == ["topic", "partition", "current", "target", "change", "target_time", "note"]
+    assert lines[1].split() == [topic, "1", "20", "0", "-20", first, "-"]
+    assert lines[2].split() == [topic, "2", "-", "0", "-", first, "had", "no", "offset"]
     rows = list(csv.DictReader(io.StringIO(run(*args, "--output", "csv").stdout)))
     assert rows[1] == {
         "topic": topic, "partition": "2", "current": "", "target": "0", "change": "", "note": "had no offset",
+        "target_time": first,
     }  # fmt: skip
     assert run(*args, "--export").stdout == f"{topic},1,0\n{topic},2,0\n"
 
@@ -134,10 +140,13 @@ def test_formats(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
 def test_every_target_is_executed(
     cluster: Sandbox, kept: Kept, topic: str, target: list[str], expected: list[int | None]
 ) -> None:
-    """Each of KIP-122's targets ends where it says, and a backup's path is reported."""
+    """Each of KIP-122's targets ends where it says, at a message of the time that is shown, and a backup's path is
+    reported."""
     code, rows, stderr = reset(cluster, kept.group, "--topic", topic, *target, "--execute")
     assert code == 0, stderr
     assert [row["target"] for row in rows] == expected
+    times = [None if offset in (None, 100) else NOON + offset * 1000 for offset in expected]
+    assert [row["target_time"] for row in rows] == [iso_utc(at) for at in times]
     assert offsets_of(kept, topic) == expected
     moved = sum(row["current"] != row["target"] for row in rows)
     if moved:
@@ -259,7 +268,7 @@ def test_both_stores(cluster: Sandbox, in_zookeeper: Kept, topic: str) -> None:
     assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (50, 50)
     args = (in_zookeeper.group, "--topic", f"{topic}:0", "--to-earliest", "--execute", "--store")
     code, rows, stderr = reset(cluster, *args, "kafka")
-    assert (code, list(rows[0])) == (0, ["topic", "partition", "current", "target", "change", "note"])
+    assert (code, list(rows[0])) == (0, ["topic", "partition", "current", "target", "change", "note", "target_time"])
     assert f"warning: ZooKeeper has larger offsets of {topic}-0, where members that commit to both" in stderr
     assert (offsets_of(in_zookeeper, topic)[0], offsets_of(in_kafka, topic)[0]) == (50, 0)
     code, _, stderr = reset(cluster, *args, "zookeeper")

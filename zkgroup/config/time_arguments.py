@@ -29,8 +29,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def parse_time(text: str, now: int | None = None) -> int:
     """Milliseconds since 1970 of a time: ISO 8601, seconds or milliseconds since 1970 (nine digits or more), ``now``,
-    ``today``, ``yesterday 14:00``, or a duration before ``now`` (milliseconds since 1970, by default this moment):
-    ``3h``, ``3h ago``. UTC where it names no zone. Times before 1970 count as 1970.
+    ``today``, ``14:00`` (of today), ``yesterday 14:00``, or a duration before ``now`` (milliseconds since 1970, by
+    default this moment): ``3h``, ``3h ago``, ``PT3H``. UTC where it names no zone. Times before 1970 count as 1970.
 
     Raises ``UsageError``.
     """
@@ -40,20 +40,21 @@ def parse_time(text: str, now: int | None = None) -> int:
         return found
     if written == "now":
         return now
-    day, _, clock = written.partition(" ")
+    day, _, clock = written.partition(" ") if written[2:3] != ":" else ("today", "", written)
     if day in _DAYS:
         date = (_EPOCH + timedelta(milliseconds=now) - timedelta(days=_DAYS[day])).date()
         if (found := _iso(f"{date}T{clock or '00:00'}")) is not None:
             return found
     if re.fullmatch(r"[0-9]{9,15}", written, re.ASCII):
         return int(written) * (1000 if len(written) < 12 else 1)
-    if (back := _millis(written.removesuffix(" ago"))) is not None:
-        return max(0, now - back)
-    raise UsageError(
-        f"{text[:80]!r} is no time",
-        "write it like 2024-05-01T12:00:00, with Z or +02:00 for a zone (else it is UTC), 'yesterday 14:00', '3h ago',"
-        " or seconds or milliseconds since 1970",
-    )
+    try:
+        return max(0, now - parse_duration(written.removesuffix(" ago")))
+    except UsageError:
+        raise UsageError(
+            f"{text[:80]!r} is no time",
+            "write it like 2024-05-01T12:00:00, with Z or +02:00 for a zone (else it is UTC), 14:00,"
+            " 'yesterday 14:00', '3h ago', PT3H, or seconds or milliseconds since 1970",
+        ) from None
 
 
 def _iso(text: str) -> int | None:

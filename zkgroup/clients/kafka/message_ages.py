@@ -1,7 +1,7 @@
-"""How old the message at an offset is, for many partitions at once: one fetch for each, in parallel.
+"""When the message at an offset was written, for many partitions at once: one fetch for each, in parallel.
 
-The age is that of the first message at the offset or after it, by its own timestamp. Brokers of 0.8 and 0.9 have no
-timestamps. They find segments by the time of their last write, which gives a lower bound.
+It is the first message at the offset or after it, by its own timestamp. Brokers of 0.8 and 0.9 have no timestamps.
+They find segments by the time of their last write, which gives a lower bound of the age.
 """
 
 from __future__ import annotations
@@ -47,10 +47,32 @@ def message_ages(
     """
     if has_no_time_index(settings):
         return MessageAges(_bounds(settings, positions, now, timeout))
-    wanted = {partition: sorted(set(its)) for partition, its in positions.items()}
-    reader = _AgeReader(settings, wanted, now)
+    reader = _TimeReader(settings, positions)
     reader.read(timeout)
-    return MessageAges(reader.ages, reader.failures)
+    # A message that is to come, by its producer's clock, is new.
+    ages = {
+        partition: {
+            position: MessageAge(0.0 if at is None else max(0.0, (now - at) / 1000)) for position, at in times.items()
+        }
+        for partition, times in reader.times.items()
+    }
+    return MessageAges(ages, reader.failures)
+
+
+def message_times(
+    settings: KafkaSettings, positions: Mapping[TopicPartition, Iterable[int]], timeout: float
+) -> dict[TopicPartition, dict[int, int]]:
+    """The time (milliseconds since 1970) of the first message at each position or after it. Positions are those of
+    ``message_ages``. Those are missing that have no message, or none that could be read within ``timeout`` seconds;
+    with brokers of 0.8 and 0.9 all are."""
+    if not positions or has_no_time_index(settings):
+        return {}
+    reader = _TimeReader(settings, positions)
+    reader.read(timeout)
+    return {
+        partition: {position: at for position, at in times.items() if at is not None}
+        for partition, times in reader.times.items()
+    }
 
 
 def _bounds(
@@ -68,14 +90,14 @@ def _bounds(
     return ages
 
 
-class _AgeReader:
-    """Reads one message at each position; of several positions in a partition, which rise, one after the other."""
+class _TimeReader:
+    """Reads one message at each position; of several positions in a partition one after the other, as they rise.
+    ``times``: milliseconds since 1970, None where no message follows; without messages that have no timestamp."""
 
-    def __init__(self, settings: KafkaSettings, positions: Mapping[TopicPartition, list[int]], now: int) -> None:
+    def __init__(self, settings: KafkaSettings, positions: Mapping[TopicPartition, Iterable[int]]) -> None:
         self._settings = settings
-        self._left = {partition: list(its) for partition, its in positions.items()}
-        self._now = now
-        self.ages: dict[TopicPartition, dict[int, MessageAge]] = {partition: {} for partition in positions}
+        self._left = {partition: sorted(set(its)) for partition, its in positions.items()}
+        self.times: dict[TopicPartition, dict[int, int | None]] = {partition: {} for partition in positions}
         self.failures: dict[TopicPartition, str] = {}
 
     def read(self, timeout: float) -> None:
@@ -124,7 +146,7 @@ class _AgeReader:
         if error is not None and error.code() == KafkaError._PARTITION_EOF:
             if offset is None or offset < left[0]:
                 return None
-            self.ages[partition] |= dict.fromkeys(left, MessageAge(0.0))  # control records are no messages
+            self.times[partition] |= dict.fromkeys(left)  # control records are no messages
             del self._left[partition]
             return partition
         if error is not None:
@@ -135,18 +157,11 @@ class _AgeReader:
             return partition
         if offset is None or offset < left[0]:
             return None
-        age = self._age(message)
         passed = [position for position in left if position <= offset]
-        if age is not None:
-            self.ages[partition] |= dict.fromkeys(passed, age)
+        kind, at = message.timestamp()
+        if kind != TIMESTAMP_NOT_AVAILABLE and at > 0:
+            self.times[partition] |= dict.fromkeys(passed, at)
         del left[: len(passed)]
         if not left:
             del self._left[partition]
         return partition
-
-    def _age(self, message: Message) -> MessageAge | None:
-        """None of a message without a timestamp. One that is to come, by its producer's clock, is new."""
-        kind, at = message.timestamp()
-        if kind == TIMESTAMP_NOT_AVAILABLE or at <= 0:
-            return None
-        return MessageAge(max(0.0, (self._now - at) / 1000))

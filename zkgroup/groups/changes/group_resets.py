@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zkgroup.errors import Notice, RefusedError, Remedy, UsageError
+from zkgroup.errors import Notice, RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup_json import Backup
@@ -17,16 +17,19 @@ from zkgroup.groups.changes.reset_plan import (
     NOT_AGAIN,
     Target,
     find_moved,
+    next_message,
     plan_reset,
     plan_undo,
     warn_of_larger_offsets,
     warn_of_new_in_kafka,
 )
-from zkgroup.groups.group_model import GroupSnapshot, Store, stores_of
+from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, Store, stores_of
 from zkgroup.groups.offset_files.file_entries import OffsetFile
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
+from zkgroup.groups.snapshot.group_reader import MAX_AGES
 from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition
 from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed
 
@@ -55,6 +58,7 @@ def plan_group_reset(
 
         times = first_since(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
+    rows = _with_times(applier, rows, current.partitions)
     warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
     if exists:  # else delete-group takes it all back
         warnings += tuple(warn_of_new_in_kafka(rows))
@@ -99,7 +103,7 @@ def plan_group_undo(
         "both" if len(kept) > 1 else next(iter(kept)),
         needs_logs=False,
     )
-    rows = plan_undo(offsets, current.partitions)
+    rows = _with_times(applier, plan_undo(offsets, current.partitions), current.partitions)
     warnings: list[str | Notice] = [*open_questions, *current.snapshot.all_warnings, *_of_new(current.snapshot, rows)]
     if backup.nodes and not nodes_too:
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
@@ -111,6 +115,28 @@ def plan_group_undo(
     acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
     plan = _plan_of(current, rows)
     return replace(plan, warnings=tuple(warnings), refusals=refusals, undone=path, acls=acls)
+
+
+def _with_times(
+    applier: Applier, rows: tuple[OffsetChange, ...], partitions: Mapping[TopicPartition, GroupPartition]
+) -> tuple[OffsetChange, ...]:
+    """The rows with the times of the messages at their targets; without them where brokers cannot be read, and of more
+    than ``MAX_AGES`` partitions."""
+    targets = {(row.key, row.target): next_message(row, partitions) for row in rows}
+    positions: dict[TopicPartition, list[int]] = {}
+    for (key, _), position in targets.items():
+        if position is not None:
+            positions.setdefault(key, []).append(position)
+    if not positions or len(positions) > MAX_AGES:
+        return rows
+    from zkgroup.clients.kafka.message_ages import message_times  # librdkafka: 60 ms
+
+    try:
+        times = message_times(applier.brokers(), positions, applier.timeout)
+    except ZkgroupError:
+        return rows
+    found = ((row, times.get(row.key, {}), targets[row.key, row.target]) for row in rows)
+    return tuple(replace(row, target_time=None if at is None else own.get(at)) for row, own, at in found)
 
 
 def _plan_of(current: CurrentOffsets, rows: tuple[OffsetChange, ...]) -> Plan:

@@ -34,7 +34,8 @@ class OffsetChange:
 
     ``current`` None: there is no readable offset. ``target`` None: there is to be none, or, with ``stays``, nothing is
     written. ``seen``: the offset that the plan is based on, None without one. ``raw``: the bytes that the znode is to
-    hold instead of ``target``. ``metadata``: that of the commit in Kafka.
+    hold instead of ``target``. ``metadata``: that of the commit in Kafka. ``target_time``: when the message at the
+    target was written, in milliseconds since 1970; None where there is none, or it is unknown.
     """
 
     store: OffsetStore
@@ -48,6 +49,7 @@ class OffsetChange:
     raw: bytes | None = None
     metadata: str = ""
     stays: bool = False
+    target_time: int | None = None
 
     @property
     def key(self) -> TopicPartition:

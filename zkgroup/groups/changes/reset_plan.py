@@ -149,6 +149,16 @@ def offset_in(partition: GroupPartition, store: OffsetStore) -> StoredOffset | K
     return partition.stored if store == "zookeeper" else partition.kafka
 
 
+def next_message(row: OffsetChange, partitions: Mapping[TopicPartition, GroupPartition]) -> int | None:
+    """The offset within the log at which a member reads on from the row's target; None where the log has no more, or
+    is unknown."""
+    partition = partitions.get(row.key)
+    if partition is None or row.target is None or partition.log_start is None or partition.log_end is None:
+        return None
+    position = max(row.target, partition.log_start)
+    return position if position < partition.log_end else None
+
+
 def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> int:
     start, end = partition.log_start, partition.log_end
     if start is None or end is None:
