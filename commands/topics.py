@@ -108,7 +108,8 @@ def _read(
         keys = [TopicPartition(name, number) for name, partitions in found.items() for number in partitions]
         logs = log_offsets(kafka, keys, settings.timeout)
         configs = retention_configs(kafka, found, settings.timeout)
-        snapshots = read_groups(registry, kafka=kafka, timeout=settings.timeout)
+        shown = {} if topic is None else logs
+        snapshots = read_groups(registry, kafka=kafka, logs=shown, timeout=settings.timeout)
     return found, logs, configs, list(snapshots)
 
 

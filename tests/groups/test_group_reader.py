@@ -10,6 +10,7 @@ from grouping import HOSTILE, STAMP, Groups, commit_in_kafka, static, tree, whit
 from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.log_offsets import LogRange
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError
@@ -267,6 +268,22 @@ def test_many_groups_are_what_each_of_them_is(
         for field in ("members", "partitions", "subscribed", "problems", "topics", "store", "state", "last_change"):
             assert getattr(snapshot, field) == getattr(alone, field), field
     assert set(names) <= {snapshot.group for snapshot in read_groups(registry, kafka=kafka)}
+
+
+def test_no_logs_are_read_but_those_that_are_given(
+    registry: Registry,
+    kafka: KafkaSettings,
+    groups: Groups,
+    make_topic: Callable[..., str],
+) -> None:
+    """With the logs of one topic the lag in that one is known, and nothing of the others: no log, no leader, no
+    error."""
+    topic, other = make_topic(1), make_topic(1)
+    name = groups.make(offsets={(topic, 0): 2, (other, 0): 0})
+    for logs in ({TopicPartition(topic, 0): LogRange(0, 50)}, {}):
+        (snapshot,) = read_groups(registry, [name], kafka=kafka, logs=logs)
+        found = {p.topic: (p.lag("both"), p.leader, p.log_error) for p in snapshot.partitions}
+        assert found == {topic: (48 if logs else None, None, None), other: (None, None, None)}
 
 
 def test_thousands_of_partitions(lonely: Registry) -> None:

@@ -85,17 +85,19 @@ def read_groups(
     *,
     kafka: Brokers | None = None,
     store: Store = "both",
+    logs: Mapping[TopicPartition, Log] | None = None,
     ages: bool | None = False,
     timeout: float | None = None,
     warned: list[str] | None = None,
 ) -> tuple[GroupSnapshot, ...]:
     """Read many groups at one go; without ``groups`` all there are, in either store. Those that do not exist are left
-    out. Each snapshot carries the warnings that concern all of them; ``warned`` gets them, too, even if there is none.
+    out. With ``logs``, which may be empty, the logs and leaders of other partitions are not read. Each snapshot carries
+    the warnings that concern all of them; ``warned`` gets them, too, even if there is none.
 
     Raises as ``read_group``, but for ``NotFoundError``; without ``registry`` also where the brokers do not answer, and
     without ``groups`` where their list may not be read.
     """
-    reader = GroupReader(registry, kafka, store=store, ages=ages, timeout=timeout)
+    reader = GroupReader(registry, kafka, store=store, logs=True if logs is None else logs, ages=ages, timeout=timeout)
     found = reader.read(groups)
     if warned is not None and reader.queries is not None:
         warned += [*reader.queries.warnings, *reader.queries.unlisted]
@@ -106,7 +108,7 @@ class GroupReader:
     """Reads some groups, or all, once. The parameters are those of ``read_group``.
 
     ``selection``: only the offsets in ``store`` of these partitions are read, and their logs. A group that does not
-    exist is read then, too.
+    exist is read then, too. ``logs``: whether to read them, or those that were read.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class GroupReader:
         kafka: Brokers | None,
         *,
         store: Store = "both",
-        logs: bool = True,
+        logs: bool | Mapping[TopicPartition, Log] = True,
         ages: bool | None = False,
         timeout: float | None = None,
         selection: Selection | None = None,
@@ -126,7 +128,9 @@ class GroupReader:
         self.queries = None if kafka is None else BrokerQueries(kafka, timeout, is_patient=selection is not None)
         self.store = store
         self.selection = selection
-        self.logs = logs and kafka is not None
+        self.known_logs = {} if isinstance(logs, bool) else logs
+        self.reads_logs = logs is True and kafka is not None
+        self.reads_leaders = selection is None and isinstance(logs, bool)
         self.ages = ages
         self.started = time.monotonic()
         self.taken_at = int(time.time() * 1000)
@@ -146,7 +150,7 @@ class GroupReader:
         def build(group: str, side: KafkaSide) -> RawGroup:
             return build_raw_group(group, nodes, reader.members[group], side, cluster)
 
-        logs: dict[TopicPartition, Log] = {}
+        logs: dict[TopicPartition, Log] = dict(self.known_logs)
         early: dict[str, RawGroup] = {}
         # A coordinator may be dead: the other brokers are asked for their logs meanwhile.
         with ThreadPoolExecutor(1) as executor:
@@ -168,7 +172,7 @@ class GroupReader:
             is_alone = group in early and side.group is None and not side.offsets
             raw_groups.append(replace(early[group], side=side) if is_alone else build(group, side))
         logs |= self._read_logs(raw_groups, cluster, logs)
-        if self.selection is None:
+        if self.reads_leaders:
             # The answer about a log names its leader: ZooKeeper is asked for the others.
             reader.read_leaders(
                 key
@@ -176,7 +180,8 @@ class GroupReader:
                 for key, one in raw.partitions.items()
                 if one.exists and isinstance(logs.get(key), ZkgroupError | None)
             )
-        found = [build_snapshot(raw, nodes, cluster, self.taken_at, logs if self.logs else None) for raw in raw_groups]
+        shown = logs if self.reads_logs or self.known_logs else None
+        found = [build_snapshot(raw, nodes, cluster, self.taken_at, shown) for raw in raw_groups]
         if self.queries is not None and self.ages is not False:
             found = self._with_ages(found, self.queries)
         took = time.monotonic() - self.started
@@ -199,7 +204,7 @@ class GroupReader:
         self, raw_groups: Iterable[RawGroup], cluster: ClusterState, known: Container[TopicPartition]
     ) -> Mapping[TopicPartition, Log]:
         """The logs of these groups' partitions that are not known yet."""
-        if self.queries is None or not self.logs:
+        if self.queries is None or not self.reads_logs:
             return {}
         partitions = {key: one for raw in raw_groups for key, one in raw.partitions.items() if key not in known}
         return self.queries.logs(key for key, one in partitions.items() if why_not_asked(key, one, cluster) is None)
