@@ -5,26 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from zkgroup.clients.kafka.client import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, Message
 from zkgroup.clients.kafka.fetcher import offset_of
 from zkgroup.clients.kafka.message_headers import Headers, headers_of
 from zkgroup.clients.kafka.range_reader import RangeReader
-from zkgroup.clients.kafka.responses import Fingerprint
+from zkgroup.clients.kafka.responses import Fingerprint, ReadMessage
 from zkgroup.protocol.names import TopicPartition
 
 _BYTES: Final = 16
-
-
-class ReadMessage(NamedTuple):
-    """A message's offset, its timestamp (milliseconds since 1970, None where it has none) and its fingerprint.
-    ``is_created_at``: its producer gave the timestamp."""
-
-    offset: int
-    timestamp: int | None
-    fingerprint: Fingerprint
-    is_created_at: bool
 
 
 def read_fingerprints(

@@ -42,6 +42,16 @@ class Fingerprint(NamedTuple):
     content: bytes
 
 
+class ReadMessage(NamedTuple):
+    """A message's offset, its timestamp (milliseconds since 1970, None where it has none) and its fingerprint.
+    ``is_created_at``: its producer gave the timestamp."""
+
+    offset: int
+    timestamp: int | None
+    fingerprint: Fingerprint
+    is_created_at: bool = True
+
+
 class GroupNames(NamedTuple):
     """The groups in Kafka. ``is_unlisted``: brokers do not list groups that only keep offsets (``UNLISTED``).
     ``missing``: why groups of some coordinators may be missing."""

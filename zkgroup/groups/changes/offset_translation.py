@@ -1,7 +1,8 @@
 """Committed offsets of one cluster → offsets in the logs of another, to which its topics are mirrored.
 
 For each partition the messages around the committed offset are read. Brokers of the target find the earliest time of
-them there, and both logs are read from that place on. ``log_alignment`` decides.
+them there, and both logs are read from that place on, ten times as far where that does not decide. ``log_alignment``
+decides.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from zkgroup.clients.kafka.client import Consumer, KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, offsets_for_times
-from zkgroup.clients.kafka.message_fingerprints import ReadMessage, read_fingerprints
+from zkgroup.clients.kafka.message_fingerprints import read_fingerprints
 from zkgroup.clients.kafka.range_reader import range_consumer
+from zkgroup.clients.kafka.responses import ReadMessage
 from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.timestamp_search import first_since, has_no_time_index
 from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.errors import OffsetOutOfRangeError
 from zkgroup.groups.changes.log_alignment import (
     CONTEXT,
-    CopiedMessage,
     Position,
     SourceMessages,
     TargetMessages,
@@ -33,16 +34,18 @@ from zkgroup.protocol.names import TopicPartition
 
 #: Where the offsets before a committed one hold no message, so many times as many are read.
 _WIDER: Final = (1, 16, 256)
-#: How many messages of a partition are read at each end.
+#: How many messages of a partition are read at the target, and at most; twice as many at the source.
+MIN_MESSAGES: Final = 1000
 MAX_MESSAGES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The messages around a committed offset, and its log."""
+    """The messages around a committed offset, up to the offset ``end``, and its log."""
 
     before: Sequence[ReadMessage]
     after: Sequence[ReadMessage]
+    end: int
     log: LogRange
 
     @property
@@ -140,7 +143,7 @@ class _Translation:
             if before or start == log.start:
                 break
         after = [one for one in messages if one.offset >= offset]
-        return _Around(before[-CONTEXT:], after, log)
+        return _Around(before[-CONTEXT:], after, end, log)
 
     def _begins(self, around: Mapping[TopicPartition, _Around]) -> dict[TopicPartition, int]:
         """Where reading begins at the target: at the earliest time. Without times it is around a place that is as far
@@ -169,28 +172,40 @@ class _Translation:
     ) -> Position:
         copy, offset = self._partitions[key], self._offsets[key]
         log, by_time = self._copies[copy], around.time is not None and not has_no_time_index(self._target)
-        copies = list(islice(read_fingerprints(target, copy, begin, log.end, self._timeout), MAX_MESSAGES))
-        # Without times messages recur, also before the offset.
-        start = min(one.offset for one in (*around.before, *around.after))
-        if not by_time:
-            start = max(around.log.start, min(start, offset - MAX_MESSAGES // 2))
-        try:
-            here = list(islice(read_fingerprints(source, key, start, around.log.end, self._timeout), 2 * MAX_MESSAGES))
-        except OffsetOutOfRangeError:  # retention was faster
-            return Position(None, reason="outside")
-        return find_position(
-            SourceMessages(
-                [one.fingerprint for one in here if one.offset < offset],
-                [one.fingerprint for one in here if one.offset >= offset],
-            ),
-            TargetMessages(
-                [CopiedMessage(one.offset, one.fingerprint) for one in copies],
-                from_start=by_time or begin == log.start,
-                to_end=len(copies) < MAX_MESSAGES,
-                has_times=by_time and all(one.is_created_at for one in copies),
-                is_compacted=key in self._compacted,
-            ),
-        )
+        copying = read_fingerprints(target, copy, begin, log.end, self._timeout)
+        first, start = [*around.before, *around.after], around.end
+        if not by_time:  # messages recur, also before the offset
+            first, start = [], max(around.log.start, min(first[0].offset, offset - MAX_MESSAGES // 2))
+        reading = chain(first, read_fingerprints(source, key, start, around.log.end, self._timeout))
+        copies: list[ReadMessage] = []
+        messages: list[ReadMessage] = []
+        most = MIN_MESSAGES if by_time else MAX_MESSAGES
+        while True:
+            copies += islice(copying, most - len(copies))
+            try:
+                messages += islice(reading, 2 * most - len(messages))
+            except OffsetOutOfRangeError:  # retention was faster
+                return Position(None, reason="outside")
+            to_end = len(copies) < most
+            position = find_position(
+                SourceMessages(
+                    [one for one in messages if one.offset < offset],
+                    [one for one in messages if one.offset >= offset],
+                    to_end=len(messages) < 2 * most,
+                ),
+                TargetMessages(
+                    copies,
+                    from_start=by_time or begin == log.start,
+                    to_end=to_end,
+                    has_times=by_time and all(one.is_created_at for one in copies),
+                    is_compacted=key in self._compacted,
+                ),
+            )
+            # With more messages behind the place than behind the offset, some are there twice.
+            is_longer = position.offset is not None and log.end - position.offset > around.log.end - offset
+            if most >= MAX_MESSAGES or (position.is_decided and (to_end or not is_longer)):
+                return position
+            most = min(10 * most, MAX_MESSAGES)
 
 
 def _at_level(settings: KafkaSettings, level: str) -> KafkaSettings:
