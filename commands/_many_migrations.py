@@ -26,18 +26,20 @@ _ORDER: Final[Sequence[State]] = ("refused", "differs", "ready", "done")
 
 @dataclass(frozen=True, slots=True)
 class PlannedMigration:
-    """A group, and why it is not moved."""
+    """A group, and why it is not moved. ``is_verified``: its offsets are in place, or beyond."""
 
     group: str
     migration: Migration | ClusterMigration | None = None
     error: ZkgroupError | None = None
+    is_verified: bool = False
 
     @property
     def state(self) -> State:
         """``done``: there is nothing to move."""
         if self.error is not None:
             return "differs" if isinstance(self.error, VerificationError) else "refused"
-        return "done" if self.migration is None or self.migration.plan.is_empty else "ready"
+        is_done = self.is_verified or self.migration is None or self.migration.plan.is_empty
+        return "done" if is_done else "ready"
 
     @property
     def warnings(self) -> Iterator[str | Notice]:
@@ -46,6 +48,8 @@ class PlannedMigration:
             return
         yield from self.migration.warnings
         yield from self.migration.notes
+        if self.is_verified:
+            yield from self.migration.moved_on
         if self.state in ("refused", "ready"):
             yield from self.migration.plan.warnings
 
@@ -82,7 +86,9 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
     if verify:
         if left:
             raise error_of_many(left, len(planned), "the same at both ends")
-        change.done(f"{counted(len(planned), 'group')} compared: the same at both ends")
+        moved_on = any(one.migration is not None and one.migration.moved_on for one in planned)
+        outcome = "none is behind the plan" if moved_on else "the same at both ends"
+        change.done(f"{counted(len(planned), 'group')} compared: {outcome}")
         return
     ready = [one for one in planned if one.state == "ready"]
     if left and not change.options.execute:
@@ -121,7 +127,7 @@ def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigrati
                 migrations.check(migration.plan)
     except ZkgroupError as error:
         return PlannedMigration(group, migration, error)
-    return PlannedMigration(group, migration)
+    return PlannedMigration(group, migration, is_verified=verify)
 
 
 def _named(group: str, warning: str | Notice) -> str | Notice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,10 @@ class Migrations(ABC):
             self.change.require_vouched(self.applier)
         self.check_origin()
 
+    def check_topics(self, topics: Collection[str]) -> None:
+        """Raise ``UsageError`` where ``--topic-map`` names others than these, whose offsets are moved."""
+        return
+
     def wait_for_commits(self, group: str) -> None:
         """Raise ``RefusedError`` where a consumer commits at another origin that is registered nowhere."""
         return
@@ -105,7 +109,8 @@ class Migrations(ABC):
         from zkgroup.groups.snapshot.group_reader import read_groups
 
         warned: list[str] = []
-        found = read_groups(self.origin.registry, kafka=self.origin.brokers, timeout=self.origin.timeout, warned=warned)
+        origin = self.origin
+        found = read_groups(origin.registry, kafka=origin.brokers, logs={}, timeout=origin.timeout, warned=warned)
         warn(warned)
         there = {one.group: one for one in found}
         names = matching(there, patterns)
@@ -117,6 +122,7 @@ class Migrations(ABC):
             )
         if others := [name for name in names if name not in kept]:
             warn([f"{counted(len(others), 'group')} without offsets left out: {listed(others)}"])
+        self.check_topics({topic for name in kept for topics in there[name].offset_topics.values() for topic in topics})
         return kept
 
 
@@ -142,7 +148,8 @@ class StoreMigrations(Migrations):
 
 
 class ClusterMigrations(Migrations):
-    """To another cluster. ``here``: the change as the command line says, of the cluster that offsets come from."""
+    """To another cluster. ``here``: the change as the command line says, of the cluster that offsets come from.
+    ``topics``: those that have another name at the target; where ``is_one`` group moves, it reads all of them."""
 
     def __init__(
         self,
@@ -152,10 +159,13 @@ class ClusterMigrations(Migrations):
         options: MigrationOptions,
         here: Change,
         topics: Mapping[str, str],
+        *,
+        is_one: bool,
     ) -> None:
         super().__init__(change, applier, origin, options)
         self._here = here
         self._topics = topics
+        self._is_one = is_one
 
     @property
     def place(self) -> str:
@@ -170,6 +180,8 @@ class ClusterMigrations(Migrations):
         )
 
         found = read_source_offsets(self.origin, group, self.options.scope)
+        if self._is_one:
+            self.check_topics({key.topic for key in found.offsets})
         partitions, positions = translate(self.origin, self.applier, found.offsets, self._topics)
 
         def check() -> None:
@@ -206,6 +218,12 @@ class ClusterMigrations(Migrations):
     def named(self) -> AbstractContextManager[None]:
         return errors_of(self.place, self.change.settings.cluster)
 
+    def check_topics(self, topics: Collection[str]) -> None:
+        if unread := sorted(self._topics.keys() - set(topics)):
+            raise UsageError(
+                f"--topic-map names {listed(unread)}, of which no offset is moved", "check the names, or leave it out"
+            )
+
     def check_origin(self) -> None:
         self._here.require_vouched(self.origin)
 
@@ -235,7 +253,7 @@ def open_migrations(
             applier, _ = stack.enter_context(open_applier(settings, groups, options.to))
         if origin.cluster().is_same(applier.cluster()):
             raise UsageError(f"cluster {profile} is the one that the group is in", "name another with --to-cluster")
-        yield ClusterMigrations(there, applier, origin, options, change, mapped)
+        yield ClusterMigrations(there, applier, origin, options, change, mapped, is_one=bool(groups))
 
 
 def _context_of(ctx: typer.Context, profile: str) -> typer.Context:

@@ -81,7 +81,12 @@ def migrate_group(
         ),
     ] = None,
     verify: Annotated[
-        bool, option("--verify", help="Only compare the two stores; exit with 6 where they do not say the same.")
+        bool,
+        option(
+            "--verify",
+            help="Only compare; exit with 6 where the offsets differ. In another cluster they may be beyond the plan: a"
+            " warning says by how much the group has moved on.",
+        ),
     ] = False,
     output: OutputOption = "table",
     *,
@@ -159,6 +164,7 @@ def _migrate_one(migrations: Migrations, group: str, output: Output, *, verify: 
     change.warn(migration.warnings)
     if verify:
         migration.check_same()
+        change.warn(migration.moved_on)
         return
     with migrations.named():
         if not plan.is_empty or plan.refusals:

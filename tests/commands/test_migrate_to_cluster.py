@@ -89,8 +89,8 @@ def leave(oldest: Cluster, newest: Cluster, tmp_path: Path) -> Departure:
 
 
 def test_a_group_goes_on_at_the_same_messages(leave: Departure) -> None:
-    """The plan changes nothing; --execute writes and verifies; --verify is content, a second run has nothing to do; and
-    the backup takes all of it back that Kafka can forget."""
+    """The plan changes nothing; --execute writes and verifies; --verify is content, a second run has nothing to do.
+    Where the new consumers have read on, --verify says how far, and is content; not so where they are behind."""
     group = leave.group()
     shown = leave(group, "--output", "json")
     assert shown.returncode == 0, shown.stderr
@@ -109,6 +109,13 @@ def test_a_group_goes_on_at_the_same_messages(leave: Departure) -> None:
     assert leave(group, "--verify").returncode == 0
     result = leave(group, "--execute")
     assert (result.returncode, "nothing to do" in result.stderr) == (0, True)
+    leave.commit(group, {0: 7, 2: 4})
+    result = leave(group, "--verify")
+    moved_on = f"has moved on at the target, 5 offsets beyond the plan: {leave.copy}-0, {leave.copy}-2"
+    assert (result.returncode, moved_on in result.stderr) == (0, True), result.stderr
+    leave.commit(group, {1: 10})
+    result = leave(group, "--verify")
+    assert (result.returncode, f"{leave.copy}-1 is 10 at the target, not 11" in result.stderr) == (6, True)
 
 
 def test_back_to_the_oldest_release_and_undone(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
@@ -236,7 +243,11 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
         (lambda one: ["--to-cluster", "nowhere"], 2, "no cluster profile 'nowhere'"),
         (lambda one: ["--to-cluster", "new", "--topic-map", one.topic], 2, "no SOURCE=TARGET"),
         (lambda one: ["--to-cluster", "new", "--topic-map", "a=b=c"], 2, "no SOURCE=TARGET"),
-        (lambda one: ["--to-cluster", "new", "--topic-map", "nosuch=a"], 2, "--topic-map names nosuch, which"),
+        (
+            lambda one: ["--to-cluster", "new", *(f"--topic-map={name}=a" for name in ("nosuch", one.topic))],
+            2,
+            "--topic-map names nosuch, of which no offset is moved: check the names, or leave it out",
+        ),
         (lambda one: ["--to", "kafka", "--not-found", "earliest"], 2, "are about --to-cluster"),
         (lambda one: [], 2, "no place is given"),
     ],
@@ -247,7 +258,7 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
         "no profile",
         "no map",
         "two targets",
-        "a map of no topic",
+        "a map of a topic that it does not read",
         "no cluster",
         "no place",
     ],
@@ -293,6 +304,10 @@ def test_many_groups(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
     result, _ = many("--verify")
     assert (result.returncode, "3 groups compared" in result.stderr) == (0, True)
     leave.commit(ready, {0: 9})  # its new consumers work
+    result, states = many("--verify")
+    assert (result.returncode, {state for _, state in states}) == (0, {"done"})
+    assert f"group {ready}: the group has moved on at the target, 4 offsets beyond the plan" in result.stderr
+    assert "3 groups compared: none is behind the plan" in result.stderr
     result, states = many("--execute")
     assert (result.returncode, states) == (5, [(ready, "refused"), (lagging, "done"), (busy, "done")])
     assert f"1 of 3 groups are not moved: {ready}: cluster new: the group is ahead at the target in" in result.stderr

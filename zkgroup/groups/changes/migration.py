@@ -40,6 +40,7 @@ class Migration:
     plan: Plan
 
     repeated = missing = None  # the offsets mean the same messages in both stores
+    moved_on = ()
 
     @property
     def rows(self) -> list[dict[str, object]]:
