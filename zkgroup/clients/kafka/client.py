@@ -121,6 +121,15 @@ class KafkaSettings:
         works."""
         return self.legacy_release is not None and self.protocol == "PLAINTEXT"
 
+    @property
+    def isolation(self) -> str:
+        """``isolation.level``: which messages of transactions are read."""
+        return self.properties.get("isolation.level", "read_committed")
+
+    def with_isolation(self, level: str) -> KafkaSettings:
+        """The same with this ``isolation.level``."""
+        return replace(self, properties={**self.properties, "isolation.level": level})
+
     def portable(self) -> KafkaSettings:
         """The same for another machine: with the content of certificate and key files instead of their names.
 

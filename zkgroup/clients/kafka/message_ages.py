@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from zkgroup.clients.kafka.client import (
@@ -102,9 +101,7 @@ class _TimeReader:
 
     def read(self, timeout: float) -> None:
         """Read for at most ``timeout`` seconds."""
-        anyhow = replace(
-            self._settings, properties={**self._settings.properties, "isolation.level": "read_uncommitted"}
-        )
+        anyhow = self._settings.with_isolation("read_uncommitted")
         source = consumer(
             anyhow,
             enable_partition_eof=True,

@@ -110,7 +110,7 @@ def log_ends(
 
     Raises as ``log_ranges``.
     """
-    committed = settings.properties.get("isolation.level", "read_committed") == "read_committed"
+    committed = settings.isolation == "read_committed"
     return {p: log.end for p, log in log_ranges(settings, partitions, timeout, read_committed=committed).items()}
 
 

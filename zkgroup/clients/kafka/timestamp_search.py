@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.clients.kafka.client import (
@@ -88,7 +88,7 @@ def first_since(
     silent = {p: logs[p] for p, offset in found.items() if offset is None and logs[p][0] < logs[p][1]}
     if not silent:
         return TimeOffsets(found, by_segments=False)
-    anyhow = replace(settings, properties={**settings.properties, "isolation.level": "read_uncommitted"})
+    anyhow = settings.with_isolation("read_uncommitted")
     source = range_consumer(anyhow)
     try:
         places = _Search(anyhow, source, millis, timeout).run(silent)

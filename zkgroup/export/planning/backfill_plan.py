@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
@@ -19,8 +17,6 @@ from zkgroup.export.planning.export_plan import make_backfill
 from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import are, listed
-
-ISOLATION: Final = "isolation.level"
 
 
 def plan_backfill(
@@ -93,11 +89,11 @@ def plan_backfill(
 
 def as_exported(kafka: KafkaSettings, newest: RunRecord | None, warn: Callable[[str], None]) -> KafkaSettings:
     """Settings that take the messages of transactions as the group's newest run did, where they do not say it."""
-    if newest is None or ISOLATION in kafka.properties:
+    if newest is None or "isolation.level" in kafka.properties:
         return kafka
     if newest.isolation != "read_committed":
         warn(f"--isolation {newest.isolation}, as in the group's last export here")
-    return replace(kafka, properties={**kafka.properties, ISOLATION: newest.isolation})
+    return kafka.with_isolation(newest.isolation)
 
 
 def _refuse_unknown(destination: Destination, there: Iterable[str], expected: ExpectedFiles) -> None:

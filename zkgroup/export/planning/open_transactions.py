@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -80,8 +79,7 @@ def _times(
     found: dict[TopicPartition, int | None] = {}
     if not behind:
         return found
-    asked = replace(kafka, properties={**kafka.properties, "isolation.level": "read_uncommitted"})
-    with suppress(ZkgroupError), closing(range_consumer(asked)) as source:
+    with suppress(ZkgroupError), closing(range_consumer(kafka.with_isolation("read_uncommitted"))) as source:
         for partition, count in behind.items():
             reader = RangeReader(source, _PATIENCE)
             for batch in reader.batches(partition, ends[partition], ends[partition] + count):

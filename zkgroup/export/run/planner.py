@@ -20,7 +20,7 @@ from zkgroup.export.model.documents import damaged
 from zkgroup.export.model.layout import Layout, is_read
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
 from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, now_ms
-from zkgroup.export.planning.backfill_plan import ISOLATION, as_exported, plan_backfill
+from zkgroup.export.planning.backfill_plan import as_exported, plan_backfill
 from zkgroup.export.planning.bounds import notes_on, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.export_request import ExportRequest
@@ -59,7 +59,7 @@ class _Findings:
 
     @property
     def isolation(self) -> str:
-        return str(self.kafka.properties.get(ISOLATION, "read_committed"))
+        return self.kafka.isolation
 
 
 @dataclass(frozen=True, slots=True)

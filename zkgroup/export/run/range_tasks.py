@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from zkgroup import __version__
@@ -34,8 +33,7 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
     options = _file_options(plan, destination, is_shared=context.member is None)
     destination.store.prepare(options.folder)
     context.passed("folder made")
-    kafka = context.kafka()
-    kafka = replace(kafka, properties={**kafka.properties, "isolation.level": plan.isolation})
+    kafka = context.kafka().with_isolation(plan.isolation)
     ranges = ranges_of(plan)
     share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
     cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}

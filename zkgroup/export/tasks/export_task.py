@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
@@ -193,7 +192,7 @@ class _Reading:
     def gaps(self) -> dict[str, int]:
         """The offsets without a message, counted by kind."""
         settings = self._settings
-        filtered = settings.kafka.properties.get("isolation.level", "read_committed") == "read_committed"
+        filtered = settings.kafka.isolation == "read_committed"
         gaps = count_gaps(
             self._missing.spans,
             cleanup=settings.cleanup.get(self._piece.partition.topic),
@@ -206,9 +205,7 @@ class _Reading:
 
     def _hidden(self, span: Interval) -> Iterator[int]:
         """The offsets of ``span`` that a reader of uncommitted messages is given."""
-        open_to_all = dict(self._settings.kafka.properties) | {"isolation.level": "read_uncommitted"}
-        asked = replace(self._settings.kafka, properties=open_to_all)
-        source = range_consumer(asked, large=self._source.is_large)
+        source = range_consumer(self._settings.kafka.with_isolation("read_uncommitted"), large=self._source.is_large)
         try:
             for batch in RangeReader(source, self._settings.patience).batches(self._piece.partition, *span):
                 yield from cast("Iterator[int]", map(Message.offset, batch))

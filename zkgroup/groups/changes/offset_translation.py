@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
@@ -79,7 +79,7 @@ class _Translation:
     ) -> None:
         self._source = source
         # What the mirror has aborted it copies again.
-        self._target = _at_level(target, "read_committed")
+        self._target = target.with_isolation("read_committed")
         self._offsets = offsets
         self._partitions = partitions
         self._timeout = timeout
@@ -104,14 +104,14 @@ class _Translation:
     def _read_source(self, keys: Sequence[TopicPartition], level: str) -> dict[TopicPartition, _Around | None]:
         """The messages around the offset of each partition."""
         logs = log_ranges(self._source, keys, self._timeout, read_committed=level == "read_committed")
-        with closing(range_consumer(_at_level(self._source, level))) as consumer:
+        with closing(range_consumer(self._source.with_isolation(level))) as consumer:
             return {key: self._around(consumer, key, logs[key]) for key in keys}
 
     def _find(self, around: Mapping[TopicPartition, _Around | None], level: str) -> dict[TopicPartition, Position]:
         found: dict[TopicPartition, Position] = {}
         begins = self._begins({key: one for key, one in around.items() if one is not None})
         with (
-            closing(range_consumer(_at_level(self._source, level))) as source,
+            closing(range_consumer(self._source.with_isolation(level))) as source,
             closing(range_consumer(self._target)) as target,
         ):
             for key, one in around.items():
@@ -206,7 +206,3 @@ class _Translation:
             if most >= MAX_MESSAGES or (position.is_decided and (to_end or not is_longer)):
                 return position
             most = min(10 * most, MAX_MESSAGES)
-
-
-def _at_level(settings: KafkaSettings, level: str) -> KafkaSettings:
-    return replace(settings, properties={**settings.properties, "isolation.level": level})
