@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zkgroup.groups.assignment.assignment_diff import Row, Share
     from zkgroup.groups.assignment.strategy_inference import StrategyInference, Variant
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
-    from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, Plan
+    from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, ScenarioPlan
     from zkgroup.groups.group_model import GroupSnapshot
     from zkgroup.protocol.names import TopicPartition
 
@@ -49,7 +49,7 @@ class View:
     snapshot: GroupSnapshot | None
     inference: StrategyInference
     base: Choice
-    plan: Plan
+    plan: ScenarioPlan
     rebalanced: Rebalanced | None = None
 
     @cached_property

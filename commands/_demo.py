@@ -29,7 +29,7 @@ from zkgroup.sandbox.owned_processes import spawn
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 from ._demo_checks import Ranges, export_defects, judge_reading, messages, parse_printed
-from ._demo_parts import GROUP, LEAVE, PARTITIONS, TOPICS, Member, demo_message, until, zkgroup_command
+from ._demo_parts import GROUP, LEAVE, PARTITIONS, TOPICS, DemoMember, demo_message, until, zkgroup_command
 from ._narrator import Narrator
 from ._output import format_rows
 from ._signals import StopRequest, Terminated
@@ -105,8 +105,8 @@ class Demo:
         self._total = total
         self._sent = 0
         self._batch = 0
-        self._members: dict[str, Member] = {}
-        self._gone: list[Member] = []
+        self._members: dict[str, DemoMember] = {}
+        self._gone: list[DemoMember] = []
 
     # The steps
 
@@ -291,7 +291,7 @@ class Demo:
         return found
 
     def _start(self, name: str, *arguments: str) -> None:
-        self._members[name] = Member(name, arguments, self._folder, self._sandbox)
+        self._members[name] = DemoMember(name, arguments, self._folder, self._sandbox)
         self._narrator.command(f"zkgroup {shlex.join(arguments)} > {name}.txt &")
 
     def _leave(self, name: str) -> None:

@@ -27,7 +27,7 @@ def zkgroup_command(arguments: Sequence[str], folder: Path) -> list[str]:
     return ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
 
 
-class Member:
+class DemoMember:
     """A member of the group: a command that runs in the background and prints to a file."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path, sandbox: Sandbox) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from zkgroup.groups.assignment.strategy_inference import VARIANTS, Claim, Variant
+from zkgroup.groups.assignment.strategy_inference import VARIANTS, StreamClaim, Variant
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic
 from zkgroup.protocol.assignors import Assignment, assign
 from zkgroup.protocol.names import TopicPartition, identify_owner
@@ -37,9 +37,9 @@ def planned(variant: Variant, members: Members, partitions: Partitions) -> Assig
     return assign(*variant, members, partitions)
 
 
-def claims(plan: Assignment) -> dict[TopicPartition, Claim]:
+def claims(plan: Assignment) -> dict[TopicPartition, StreamClaim]:
     """The live owners of a group that has come to this plan."""
-    return {partition: Claim(*thread) for partition, thread in plan.owners.items()}
+    return {partition: StreamClaim(*thread) for partition, thread in plan.owners.items()}
 
 
 def snapshot(

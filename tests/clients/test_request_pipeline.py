@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Batch, Bell
+from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Bell, RequestBatch
 from zkgroup.protocol.operations import Code, Failure, Get, Result
 
 REFUSED = Failure(Code.CONNECTION_LOSS, "not connected")
@@ -22,7 +22,7 @@ def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed
     what was not sent when the connection went is refused, what was is not."""
     random = Random(seed)
     finished: list[list[Result]] = []
-    batch = Batch([Get(f"/{number}") for number in range(count)], finished.append)
+    batch = RequestBatch([Get(f"/{number}") for number in range(count)], finished.append)
     expected: list[Result] = [REFUSED] * count
     waiting = list(batch.take(WINDOW))
     sent = list(waiting)

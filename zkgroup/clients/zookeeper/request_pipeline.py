@@ -13,7 +13,7 @@ from zkgroup.protocol.operations import Failure, Op, Result
 WINDOW: Final = 1000
 
 
-class Batch:
+class RequestBatch:
     """Operations of one session: at most ``WINDOW`` on the wire, answered in order."""
 
     def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:

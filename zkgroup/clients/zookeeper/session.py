@@ -23,7 +23,7 @@ from kazoo.retry import KazooRetry
 from zkgroup.clients import tls
 from zkgroup.clients.zookeeper.kazoo_connection import Connection, Handler
 from zkgroup.clients.zookeeper.kazoo_operations import convert, failure_of, kazoo_acl, request_of
-from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Batch
+from zkgroup.clients.zookeeper.request_pipeline import WINDOW, RequestBatch
 from zkgroup.clients.zookeeper.session_errors import ConnectionFailure, of_login
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 from zkgroup.errors import MissingExtraError
@@ -84,7 +84,7 @@ class _Answer:
 
     __slots__ = ("_batch", "_index", "_session")
 
-    def __init__(self, session: Session, batch: Batch, index: int) -> None:
+    def __init__(self, session: Session, batch: RequestBatch, index: int) -> None:
         self._session = session
         self._batch = batch
         self._index = index
@@ -220,9 +220,9 @@ class Session:
         if not ops:
             done([])
             return
-        self._send(Batch(ops, done))
+        self._send(RequestBatch(ops, done))
 
-    def _send(self, batch: Batch) -> None:
+    def _send(self, batch: RequestBatch) -> None:
         with self._lock:
             if self._lost:
                 refused = Failure(Code.SESSION_EXPIRED, "session is over")

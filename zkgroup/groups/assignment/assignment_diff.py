@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from zkgroup.groups.assignment.strategy_inference import Claim, same_owner
+from zkgroup.groups.assignment.strategy_inference import StreamClaim, same_owner
 from zkgroup.groups.assignment.what_if import Conflict, brief
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.snapshot.registrations import stops_everyone
@@ -98,7 +98,7 @@ def _change(thread: ConsumerThreadId | None, now: GroupPartition | None) -> Chan
         return "claim"
     if now.member != thread.consumer_id:
         return "move"
-    return None if same_owner(Claim(now.member, now.stream), thread) else "stream"
+    return None if same_owner(StreamClaim(now.member, now.stream), thread) else "stream"
 
 
 def _swapped(plan: Assignment, live: Mapping[TopicPartition, GroupPartition]) -> set[int]:

@@ -16,7 +16,7 @@ from zkgroup.groups.assignment.strategy_inference import (
     infer_strategy,
     live_claims,
 )
-from zkgroup.groups.assignment.what_if import Choice, Outcome, Plan, Scenario, plan_all, scenario_of
+from zkgroup.groups.assignment.what_if import Choice, Outcome, Scenario, ScenarioPlan, plan_all, scenario_of
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.broker_queries import Brokers
 from zkgroup.groups.snapshot.group_reader import read_group
@@ -139,7 +139,7 @@ def _first(likely: Choice, release: str) -> list[Strategy]:
     return sorted(strategies_of(release), key=lambda strategy: strategy != likely.variant.strategy)
 
 
-def nearest(plan: Plan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
+def nearest(plan: ScenarioPlan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
     """The outcome that equals the live owners, and True; else the one with the fewest unowned partitions, and False."""
     live = {} if snapshot is None else live_claims(snapshot)
     for outcome in plan.outcomes:

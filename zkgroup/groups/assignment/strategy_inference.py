@@ -49,7 +49,7 @@ VARIANTS: Final = (
 )
 
 
-class Claim(NamedTuple):
+class StreamClaim(NamedTuple):
     """The owner of a partition: ``member`` is None if it is not registered, ``stream`` if it names none."""
 
     member: str | None
@@ -133,10 +133,10 @@ def known_partitions(snapshot: GroupSnapshot) -> dict[str, tuple[int, ...]]:
     return found | {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}
 
 
-def live_claims(snapshot: GroupSnapshot) -> dict[TopicPartition, Claim]:
+def live_claims(snapshot: GroupSnapshot) -> dict[TopicPartition, StreamClaim]:
     """The partitions that have an owner."""
     return {
-        partition.key: Claim(partition.member, partition.stream)
+        partition.key: StreamClaim(partition.member, partition.stream)
         for partition in snapshot.partitions
         if partition.owner is not None
     }
@@ -145,7 +145,7 @@ def live_claims(snapshot: GroupSnapshot) -> dict[TopicPartition, Claim]:
 def infer_strategy_from_claims(
     members: Mapping[str, Mapping[str, int]],
     partitions: Mapping[str, Iterable[int]],
-    live: Mapping[TopicPartition, Claim],
+    live: Mapping[TopicPartition, StreamClaim],
 ) -> StrategyInference:
     """As ``infer_strategy``, from member → topic → streams, topic → partitions, and partition → owner."""
     numbers = {topic: list(listed) for topic, listed in partitions.items()}
@@ -194,7 +194,7 @@ def _accounts(fit: Fit, member: str, owns_any: bool) -> bool:
     return member not in fit.apart or (not owns_any and member in fit.blocked)
 
 
-def compare(plan: Assignment, live: Mapping[TopicPartition, Claim]) -> Fit:
+def compare(plan: Assignment, live: Mapping[TopicPartition, StreamClaim]) -> Fit:
     """Compare the live owners with a plan. Owners that are swapped within a tie of hash codes do not differ."""
     tied = {pair for group in plan.ties for pair in group}
     differences = 0
@@ -229,6 +229,6 @@ def compare(plan: Assignment, live: Mapping[TopicPartition, Claim]) -> Fit:
     )
 
 
-def same_owner(claim: Claim | None, thread: tuple[str, int]) -> bool:
+def same_owner(claim: StreamClaim | None, thread: tuple[str, int]) -> bool:
     """Whether a live owner is the planned thread; one that names no stream is compared by its member."""
     return claim is not None and claim.member == thread[0] and claim.stream in (None, thread[1])

@@ -143,7 +143,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScenarioPlan:
     """A predicted assignment.
 
     ``outcomes``: all possible ones, those with the fewest unowned partitions first: one where the members agree.
@@ -171,7 +171,7 @@ def plan_all(
     mix: Mapping[str, Choice] | None = None,
     *,
     max_outcomes: int = MAX_OUTCOMES,
-) -> Plan:
+) -> ScenarioPlan:
     """Plan a scenario. Members plan with ``base``, those in ``mix`` with their own choice. Where a strategy refuses,
     its members own nothing, and ``conflicts`` has the reason."""
     mix = mix or {}
@@ -198,7 +198,7 @@ def plan_all(
     sets, more = holder_sets(shares.keys(), clashes.keys(), max_outcomes)
     refusing = {member for member, own in choices.items() if own not in plans and seen[own.internal][member]}
     outcomes = [_outcome(holders, shares, refusing | shares.keys(), wanted) for holders in sets]
-    return Plan(
+    return ScenarioPlan(
         tuple(sorted(outcomes, key=lambda outcome: (len(outcome.unread), outcome.losers))),
         more,
         tuple(conflicts),
