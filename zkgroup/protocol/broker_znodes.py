@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,17 @@ import orjson
 
 from zkgroup.errors import MalformedZnodeError
 from zkgroup.protocol.znode_json import INT32_MAX, as_int, excerpt, has_other_numbers, parse_object
+
+#: Brokers write the cluster's id there, from 0.10.1 on.
+CLUSTER_ID: Final = "/cluster/id"
+
+
+def decode_cluster_id(data: bytes) -> str | None:
+    """Read ``/cluster/id``; None where it names none."""
+    with suppress(MalformedZnodeError):
+        found = parse_object(CLUSTER_ID, data).get("id")
+        return found if isinstance(found, str) else None
+    return None
 
 
 def address(host: str, port: int) -> str:

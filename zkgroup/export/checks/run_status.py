@@ -78,9 +78,8 @@ def _row(registry: Registry, group: str, node: object, destination: Destination 
         step = pointer.state
     if holder is None and pointer is None and step != "unreadable":
         return _left(group, destination)
-    host = str(holder["host"]) if holder else None
-    pid = _number(holder.get("pid")) if holder else None
-    is_killed = host == socket.gethostname() and pid is not None and not Path(f"/proc/{pid}").exists()
+    host, pid, since = (holder.host, holder.pid, holder.since) if holder else (None, None, None)
+    is_killed = host == socket.gethostname() and not Path(f"/proc/{pid}").exists()
     if not advice:
         if holder and not is_killed:
             advice = "wait until it is done"
@@ -93,7 +92,7 @@ def _row(registry: Registry, group: str, node: object, destination: Destination 
         step,
         host,
         pid,
-        _number(holder.get("since")) if holder else None,
+        since,
         pointer.output if pointer is not None else None,
         advice,
         _is_elsewhere(group, pointer, destination),
@@ -128,7 +127,3 @@ def _in_the_way(group: str, pointer: Pointer | None, destination: Destination | 
         return str(error)
     name = f"{destination.work(group, pointer.run)}/{RECORD}"
     return f"{destination}/{name} is missing: restore the destination, or --abandon the run if it is lost"
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None

@@ -19,7 +19,7 @@ from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.stored_offsets import read_stored_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.broker_znodes import decode_topic
+from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id, decode_topic
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Code, Exists, Failure, Get, Node, Result, Stat
 from zkgroup.protocol.topic_filter import TopicFilter
@@ -90,14 +90,10 @@ class GroupState:
 
     def clusters(self) -> tuple[str, ...]:
         """That, and what it was called before its brokers wrote an id."""
-        node, stat = self._registry.read([Get("/cluster/id"), Exists(znodes.topics())])
+        node, stat = self._registry.read([Get(CLUSTER_ID), Exists(znodes.topics())])
         birth = f"{stat.czxid:x}-{stat.ctime:x}" if isinstance(stat, Stat) else "unknown"
-        if isinstance(node, Node):
-            try:
-                return str(orjson.loads(node.data)["id"]), birth
-            except (orjson.JSONDecodeError, KeyError, TypeError):
-                log.debug("/cluster/id is %r", node.data[:80])
-        return (birth,)
+        cluster_id = decode_cluster_id(node.data) if isinstance(node, Node) else None
+        return (birth,) if cluster_id is None else (cluster_id, birth)
 
     def identities(self, topics: Iterable[str]) -> dict[str, TopicIdentity]:
         """Which incarnation of each topic is there; those that are gone are left out."""
@@ -186,7 +182,7 @@ class GroupState:
         kafka: KafkaSettings,
         timeout: float,
     ) -> dict[TopicPartition, tuple[int, int]]:
-        only_committed = kafka.properties.get("isolation.level", "read_committed") == "read_committed"
+        only_committed = kafka.isolation == "read_committed"
         logs = _ranges(log_offsets(kafka, partitions, timeout, read_committed=only_committed))
         # The Scala consumer reads uncommitted messages: its offset may lie behind the start of an open transaction.
         ahead = [partition for partition, offset in committed.items() if offset > logs[partition].end]

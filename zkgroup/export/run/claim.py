@@ -8,13 +8,14 @@ version. A claim survives its session: it takes the lock again under a new one a
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Self, TypeVar
+
+import msgspec
 
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import AlreadyRunningError, RefusedError, Remedy, UnreachableError, ZkgroupError
@@ -31,7 +32,7 @@ from zkgroup.export.run.export_conflicts import (
     why_refused,
 )
 from zkgroup.export.run.transaction_size import OPERATION_BYTES, TRANSACTION_BYTES, split_transaction
-from zkgroup.groups.changes.preconditions import decode_exporter
+from zkgroup.groups.changes.preconditions import Exporter, decode_exporter
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (
@@ -103,8 +104,7 @@ class ExportClaim:
 
     def _acquire(self) -> None:
         deadline = time.monotonic() + self._registry.settings.session_timeout + 2.0
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": now_ms()}
-        data = json.dumps(holder).encode()
+        data = msgspec.json.encode(Exporter(socket.gethostname(), os.getpid(), now_ms()))
         has_warned = False
         while True:
             # Not at one go: making missing parents takes several requests.
@@ -143,7 +143,7 @@ class ExportClaim:
 
     def _holder(self) -> str:
         found = read_holder(self._registry, self.group)
-        return f" (host {found['host']}, process {found['pid']})" if found else ""
+        return f" (host {found.host}, process {found.pid})" if found else ""
 
     def _release(self) -> None:
         """Delete our lock, and what only it was there for. A group that this claim made goes, too."""
@@ -388,8 +388,8 @@ def read_pointer(registry: Registry, group: str) -> tuple[Pointer | None, int]:
     return None, -1
 
 
-def read_holder(registry: Registry, group: str) -> dict[str, object] | None:
-    """The process with the group's lock: ``host``, ``pid``, ``since`` (milliseconds since 1970); None if unknown."""
+def read_holder(registry: Registry, group: str) -> Exporter | None:
+    """The process that has the group's lock; None if it is unknown."""
     (node,) = registry.read([Get(znodes.export_lock(group))])
     return decode_exporter(node.data) if isinstance(node, Node) else None
 

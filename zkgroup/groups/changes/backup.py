@@ -7,15 +7,12 @@ there wholly or not at all, readable by its owner alone, and never replaces anot
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
-
-import orjson
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
@@ -24,6 +21,7 @@ from zkgroup.groups.changes.backup_json import Backup, decode, encode
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.atomic_file import write_new
 from zkgroup.protocol import znodes
+from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
 from zkgroup.shell_commands import Command, group_command
 
@@ -31,20 +29,14 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
 
 LARGEST: Final = 256 << 20  # bytes of a file that may be a backup
-_CLUSTER_ID: Final = "/cluster/id"
 #: The one command that removes owners and registrations for themselves.
 RELEASE_OWNERS: Final = "release-owners"
 
 
 def read_cluster(registry: Registry) -> Cluster:
     """Which cluster the registry belongs to."""
-    node, stat = registry.read([Get(_CLUSTER_ID), Exists(znodes.consumers())])
-    cluster_id = None
-    if isinstance(node, Node):
-        with contextlib.suppress(ValueError):
-            parsed = orjson.loads(node.data)
-            found = parsed.get("id") if isinstance(parsed, dict) else None
-            cluster_id = found if isinstance(found, str) else None
+    node, stat = registry.read([Get(CLUSTER_ID), Exists(znodes.consumers())])
+    cluster_id = decode_cluster_id(node.data) if isinstance(node, Node) else None
     made = (stat.czxid, stat.ctime) if isinstance(stat, Stat) else None
     return Cluster(registry.settings.hosts, cluster_id, made)
 

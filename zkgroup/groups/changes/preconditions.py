@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Annotated
 
-import orjson
+import msgspec
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy
@@ -37,7 +39,6 @@ from zkgroup.protocol.operations import (
     Stat,
     Sync,
 )
-from zkgroup.protocol.znode_json import as_int
 from zkgroup.shell_commands import group_command
 from zkgroup.text import listed
 
@@ -194,16 +195,21 @@ def _export_parent(group: str) -> str:
     return znodes.export_state(group).rpartition("/")[0]
 
 
-def decode_exporter(data: bytes) -> dict[str, object] | None:
-    """The process in an export's lock (``host``, ``pid`` and more); None where it names none."""
-    try:
-        found = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    host, pid = (found.get("host"), found.get("pid")) if isinstance(found, dict) else (None, None)
-    return found if isinstance(host, str) and len(host) < 256 and as_int(pid) is not None else None
+class Exporter(msgspec.Struct):
+    """The process that has an export's lock, and ``since`` when (milliseconds since 1970)."""
+
+    host: Annotated[str, msgspec.Meta(max_length=255)]
+    pid: int
+    since: int | None = None
+
+
+def decode_exporter(data: bytes) -> Exporter | None:
+    """Read an export's lock; None where it names no process."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(data, type=Exporter)
+    return None
 
 
 def _exporter(node: Node) -> str:
     found = decode_exporter(node.data)
-    return f" runs on {found['host']}, process {found['pid']}" if found else " runs"
+    return f" runs on {found.host}, process {found.pid}" if found else " runs"
