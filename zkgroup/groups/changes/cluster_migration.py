@@ -112,9 +112,9 @@ class ClusterMigration:
     @property
     def moved_on(self) -> list[str]:
         """Where the group is further at the target than it would be moved to, as lines."""
-        ahead = {row.key: row.current - row.target for row in self.plan.rows if _is_ahead(row)}
-        beyond = f"{counted(sum(ahead.values()), 'offset')} beyond the plan"
-        return [f"the group has moved on at the target, {beyond}: {spans(ahead)}"] if ahead else []
+        ahead = {row.key: beyond for row in self.plan.rows if (beyond := _beyond(row))}
+        count = counted(sum(ahead.values()), "offset")
+        return [f"the group has moved on at the target, {count} beyond the plan: {spans(ahead)}"] if ahead else []
 
     def check_same(self) -> None:
         """Raise ``VerificationError`` where the group has no offset at the target, or one before the translated
@@ -124,7 +124,7 @@ class ClusterMigration:
         differing += [
             f"{row.key} is {'none' if row.current is None else row.current} at the target, not {row.target}"
             for row in self.plan.rows
-            if row.current != row.target and not _is_ahead(row)
+            if row.current != row.target and not _beyond(row)
         ]
         if differing:
             raise VerificationError(
@@ -237,8 +237,8 @@ def plan_cluster_migration(
     if wanted:
         selection = Selection(listed=frozenset(wanted))
         plan = plan_group_reset(target, group, Target("file", offsets=wanted), selection, to)
-    ahead = [row.key for row in plan.rows if _is_ahead(row)]
-    rows = plan.rows if take != "larger" else tuple(_kept(row) if _is_ahead(row) else row for row in plan.rows)
+    ahead = [row.key for row in plan.rows if _beyond(row)]
+    rows = plan.rows if take != "larger" else tuple(_kept(row) if _beyond(row) else row for row in plan.rows)
     missing = [] if to_earliest else [key for key, one in positions.items() if one.offset is None]
     plan = replace(
         plan,
@@ -250,8 +250,9 @@ def plan_cluster_migration(
     return ClusterMigration(partitions, source.offsets, positions, source.warnings, plan)
 
 
-def _is_ahead(row: OffsetChange) -> bool:
-    return row.current is not None and row.target is not None and row.current > row.target
+def _beyond(row: OffsetChange) -> int:
+    """How many offsets the group is ahead of the row's target."""
+    return 0 if row.current is None or row.target is None else max(0, row.current - row.target)
 
 
 def _kept(row: OffsetChange) -> OffsetChange:
