@@ -130,7 +130,7 @@ def assign(
         with_topics_read,
     )
     from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
-    from zkgroup.groups.findings.inspection import judge
+    from zkgroup.groups.findings.inspection import diagnose
 
     choice_of(strategy or "range", kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, options)
@@ -140,7 +140,7 @@ def assign(
         base = choose(start.inference, strategy, kafka_version)
         if options.execute:
             assert start.snapshot is not None
-            findings = judge(start.snapshot, start.inference)
+            findings = diagnose(start.snapshot, start.inference)
             change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")
             _check_harmless(start, base)
             if change.is_wanted(1):

@@ -9,7 +9,7 @@ from typing import Any
 from zkgroup.clients.kafka.responses import KafkaOffset
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding_kinds import Finding
-from zkgroup.groups.findings.inspection import judge
+from zkgroup.groups.findings.inspection import diagnose
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, StoredOffset
 from zkgroup.protocol.znodes import (
     Pattern,
@@ -128,7 +128,7 @@ def kafka(offset: int | None, **changes: Any) -> KafkaOffset:
 
 def judged(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None) -> list[Finding]:
     """With what really explains its owners."""
-    return judge(snapshot, infer_strategy(snapshot), earlier)
+    return diagnose(snapshot, infer_strategy(snapshot), earlier)
 
 
 def found(snapshot: GroupSnapshot, code: str, earlier: GroupSnapshot | None = None) -> Finding:

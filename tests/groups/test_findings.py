@@ -31,7 +31,7 @@ from judged import (
 
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES
-from zkgroup.groups.findings.inspection import judge
+from zkgroup.groups.findings.inspection import diagnose
 from zkgroup.groups.group_model import (
     GroupSnapshot,
     NodeProblem,
@@ -229,7 +229,7 @@ def test_range_does_not_mind_different_topics() -> None:
     assert judged(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")])) == []
     circle = infer_strategy(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]))
     newer = replace(circle, best=next(v for v in circle.exact if v.strategy == "roundrobin"))
-    findings = judge(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]), newer)
+    findings = diagnose(group(two, [owned("orders", 0), owned("bills", 0, "g_b-0")]), newer)
     assert [(f.code, f.severity) for f in findings] == [("subscription-disagreement", "warning")]
 
 

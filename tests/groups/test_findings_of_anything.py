@@ -12,7 +12,7 @@ from judged import DAY, NOW, SECOND, THEN, lines
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, KafkaOffset
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding
-from zkgroup.groups.findings.inspection import judge
+from zkgroup.groups.findings.inspection import diagnose
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, NodeProblem, StoredOffset
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import ESCAPED_TWICE, OTHER_NUMBERS, Registration, RegistrationDefect
@@ -174,7 +174,7 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
     """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is
     there, says something and advises something, but no rebalance that would be refused; the order is by severity, and
     the same for the same snapshot."""
-    findings = judge(now, infer_strategy(now) if explained else None, before)
+    findings = diagnose(now, infer_strategy(now) if explained else None, before)
     for finding in findings:
         assert finding.severity in KINDS[finding.code].severities
         assert exists(finding, now), finding
@@ -188,4 +188,4 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
         assert not any(re.search("zkgroup assign .*--execute", line) for one in findings for line in lines(one))
     ranks = [SEVERITIES.index(finding.severity) for finding in findings]
     assert ranks == sorted(ranks)
-    assert judge(now, infer_strategy(now) if explained else None, before) == findings
+    assert diagnose(now, infer_strategy(now) if explained else None, before) == findings

@@ -146,11 +146,11 @@ def find_departures(before: GroupSnapshot, after: GroupSnapshot) -> list[str]:
 
 
 def trigger_rebalance(
-    registry: Registry, group: str, judge: Callable[[GroupSnapshot], Sequence[str]], *, timeout: float = TIMEOUT
+    registry: Registry, group: str, check: Callable[[GroupSnapshot], Sequence[str]], *, timeout: float = TIMEOUT
 ) -> Rebalanced:
     """Trigger two rebalances of a group, by a node and by its deletion, and wait each time until the group is settled.
 
-    ``judge`` returns the defects of the owners in a snapshot. A wait ends when there are none and every owner has made
+    ``check`` returns the defects of the owners in a snapshot. A wait ends when there are none and every owner has made
     a new claim, when nothing has changed for ``QUIET`` of ``timeout`` (seconds), or after ``timeout``. Raises
     ``RefusedError`` where the group has no members any more, ``UnreachableError`` where ZooKeeper does not answer.
     """
@@ -160,7 +160,7 @@ def trigger_rebalance(
         before = read_ownership(registry, group)
         _create(registry, group, node)
         log.info("made znode %s: waiting for the members to claim anew", node)
-        answered = _wait_until_settled(registry, group, before, judge, timeout).answered
+        answered = _wait_until_settled(registry, group, before, check, timeout).answered
         between = read_ownership(registry, group)
         _delete(registry, node)
         log.info("deleted it after %.1f s: waiting once more", time.monotonic() - started)
@@ -169,7 +169,7 @@ def trigger_rebalance(
             with contextlib.suppress(ZkgroupError):
                 registry.write(Delete(node))
         raise
-    rest = _wait_until_settled(registry, group, between, judge, timeout)
+    rest = _wait_until_settled(registry, group, between, check, timeout)
     stale = rest.stale & _stale(before, read_ownership(registry, group)) if rest.stale else rest.stale
     seconds = time.monotonic() - started
     answered = answered or rest.answered or between.claims != before.claims
@@ -196,7 +196,11 @@ def read_ownership(registry: Registry, group: str) -> Ownership:
 
 
 def _wait_until_settled(
-    registry: Registry, group: str, before: Ownership, judge: Callable[[GroupSnapshot], Sequence[str]], timeout: float
+    registry: Registry,
+    group: str,
+    before: Ownership,
+    check: Callable[[GroupSnapshot], Sequence[str]],
+    timeout: float,
 ) -> _Settled:
     """Wait until the group is settled after changes of what was ``before``."""
     deadline = time.monotonic() + timeout
@@ -212,7 +216,7 @@ def _wait_until_settled(
         stale = _stale(before, found)
         if over or (not judged and quiet >= REST and found != before and not stale):
             snapshot = read_group(registry, group)
-            defects, judged = judge(snapshot), True
+            defects, judged = check(snapshot), True
             if over or not defects:
                 return _Settled(snapshot, defects, stale, answered)
         time.sleep(_STEP)

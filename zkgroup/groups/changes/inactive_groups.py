@@ -75,7 +75,7 @@ def find_inactive_groups(
     stats = [*others, *(node.stat for tree in wanted for node in tree.nodes)]
     clock = sorted({pair for stat in stats for pair in ((stat.czxid, stat.ctime), (stat.mzxid, stat.mtime))})
     kafka = in_kafka or {}
-    return [_judge(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
+    return [_decide(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
 
 
 def _age(changed_at: int, now: int) -> int:
@@ -83,7 +83,7 @@ def _age(changed_at: int, now: int) -> int:
     return max(0, now - changed_at)
 
 
-def _judge(
+def _decide(
     tree: GroupTree,
     now: int,
     older_than: int,

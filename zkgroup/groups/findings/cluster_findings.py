@@ -19,7 +19,7 @@ from zkgroup.groups.findings.group_facts import (
     per_topic,
     unsubscribe,
 )
-from zkgroup.groups.findings.unreadable_nodes import judge_hidden
+from zkgroup.groups.findings.unreadable_nodes import diagnose_unreadable
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition
 from zkgroup.groups.snapshot.ownership import members_failed_by, read_twice
 from zkgroup.groups.snapshot.tables import notes_by_reason
@@ -35,7 +35,7 @@ _UNREAD: Final = ": members take the topic for one without partitions, and read 
 MOST: Final = 20
 
 
-def judge_cluster(facts: GroupFacts) -> Iterator[Finding]:
+def diagnose_cluster(facts: GroupFacts) -> Iterator[Finding]:
     """Findings about no single member, owner or offset."""
     snapshot = facts.snapshot
     if snapshot.in_zookeeper and not snapshot.broker_ids and znodes.broker_ids() not in snapshot.hidden:
@@ -50,7 +50,7 @@ def judge_cluster(facts: GroupFacts) -> Iterator[Finding]:
     yield from _deletions(facts)
     yield from _split(facts)
     yield from _problems(facts)
-    yield from judge_hidden(facts)
+    yield from diagnose_unreadable(facts)
     yield from _incomplete(facts)
     if facts.is_leftover and facts.at_rest_for is not None:
         yield finding(

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from zkgroup.groups.assignment.strategy_inference import StrategyInference, infer_strategy
-from zkgroup.groups.findings.cluster_findings import judge_cluster
+from zkgroup.groups.findings.cluster_findings import diagnose_cluster
 from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding
 from zkgroup.groups.findings.group_facts import GroupFacts
-from zkgroup.groups.findings.member_findings import judge_members
-from zkgroup.groups.findings.offset_findings import judge_offsets
-from zkgroup.groups.findings.owner_findings import judge_owners
+from zkgroup.groups.findings.member_findings import diagnose_members
+from zkgroup.groups.findings.offset_findings import diagnose_offsets
+from zkgroup.groups.findings.owner_findings import diagnose_owners
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.tables import (
     GroupRow,
@@ -71,11 +71,11 @@ class Inspection:
 def inspect(snapshot: GroupSnapshot, earlier: GroupSnapshot | None = None, store: Store | None = None) -> Inspection:
     """Infer the strategy and find what is wrong, by an ``earlier`` snapshot, too. ``store``: of the shown offsets."""
     inference = infer_strategy(snapshot)
-    findings = judge(snapshot, inference, earlier)
+    findings = diagnose(snapshot, inference, earlier)
     return Inspection(snapshot, inference, tuple(findings), store or snapshot.store)
 
 
-def judge(
+def diagnose(
     snapshot: GroupSnapshot, inference: StrategyInference | None, earlier: GroupSnapshot | None = None
 ) -> list[Finding]:
     """All findings of a group, worst first; equal snapshots give equal lists.
@@ -87,7 +87,7 @@ def judge(
         snapshot, inference, earlier if earlier is not None and earlier.group == snapshot.group else None
     )
     found: list[Finding] = []
-    for part in (judge_cluster, judge_members, judge_owners, judge_offsets):
+    for part in (diagnose_cluster, diagnose_members, diagnose_owners, diagnose_offsets):
         found.extend(part(facts))
     return sorted(found, key=_rank)
 

@@ -27,7 +27,7 @@ def _stop_client(facts: GroupFacts, member: GroupMember) -> Remedy:
     return _release(facts, member)
 
 
-def judge_members(facts: GroupFacts) -> Iterator[Finding]:
+def diagnose_members(facts: GroupFacts) -> Iterator[Finding]:
     """Findings about registrations."""
     for member in facts.snapshot.members:
         yield from _readable(facts, member)

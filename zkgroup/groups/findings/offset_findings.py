@@ -45,8 +45,8 @@ _QUIETER: Final[dict[Severity, Severity]] = {"critical": "warning", "warning": "
 Said = list[tuple[TopicPartition, str]]
 
 
-def judge_offsets(facts: GroupFacts) -> Iterator[Finding]:
-    for found in _judge(facts):
+def diagnose_offsets(facts: GroupFacts) -> Iterator[Finding]:
+    for found in _diagnose(facts):
         if facts.is_leftover:
             yield replace(found, severity="info")
         elif facts.abandoned:
@@ -55,7 +55,7 @@ def judge_offsets(facts: GroupFacts) -> Iterator[Finding]:
             yield found
 
 
-def _judge(facts: GroupFacts) -> Iterator[Finding]:
+def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
     yield from _unreadable(facts)
     yield from _out_of_range(facts)
     yield from _recreated(facts)

@@ -36,11 +36,11 @@ Said = list[tuple[TopicPartition, str]]
 _FREE_FIRST: Final = "first free the partitions that no registered member owns: until then no member can claim them"
 
 
-def judge_owners(facts: GroupFacts) -> Iterator[Finding]:
-    yield from _led_by_mix(facts, list(_judge(facts)))
+def diagnose_owners(facts: GroupFacts) -> Iterator[Finding]:
+    yield from _led_by_mix(facts, list(_diagnose(facts)))
 
 
-def _judge(facts: GroupFacts) -> Iterator[Finding]:
+def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
     yield from _gaps(facts)
     yield from _nodes(facts)
     if facts.settling:

@@ -14,7 +14,7 @@ from zkgroup.protocol import znodes
 _REMEDY = "connect with credentials that the access list of {} admits: until then its content is unknown"
 
 
-def judge_hidden(facts: GroupFacts) -> Iterator[Finding]:
+def diagnose_unreadable(facts: GroupFacts) -> Iterator[Finding]:
     """A finding for each unreadable part of the group; members have findings of their own."""
     alike: dict[tuple[str, bool], list[str]] = {}
     for path, why in facts.snapshot.hidden.items():
