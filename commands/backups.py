@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.text import is_matched
 
 from ._context import warn
 from ._global_options import GlobalOptions
@@ -69,7 +69,7 @@ def backups(
         except ZkgroupError as error:
             unread.append(error)
             continue
-        if not pattern or any(fnmatchcase(found.group, each) for each in pattern):
+        if not pattern or is_matched(found.group, pattern):
             rows.append(_head(found, path))
     rows.sort(key=lambda row: row["time"], reverse=True)
     print_rows(rows, COLUMNS, output, spare=_SPARE, layout=Layout.of(columns, no_header))

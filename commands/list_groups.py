@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from zkgroup.text import counted
+from zkgroup.text import counted, is_matched
 
 from ._context import warn
 from ._group_overview import shown_lag
@@ -93,7 +92,7 @@ def list_groups(
         for one in snapshots
         if state in (None, one.state)
         and (store in (None, one.store) or one.store == "both")
-        and (not pattern or any(fnmatchcase(one.group, each) for each in pattern))
+        and (not pattern or is_matched(one.group, pattern))
     ]
     found = worst_first(found) if sort == "findings" else sorted(found, key=_KEYS[sort], reverse=True)
     layout = Layout.of(columns, no_header)

@@ -114,6 +114,10 @@ class ZkgroupError(Exception):
     def reason(self) -> str:
         return self._reason or self.message
 
+    def add_outcome(self, outcome: str) -> None:
+        """Say what became of the change that failed, after the message."""
+        self.message += f"; {outcome}"
+
     def add_remedy(self, remedy: Remedy | str | None) -> None:
         """Advise more, after what is advised."""
         if (more := as_remedy(remedy)) is not None:

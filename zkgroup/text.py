@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 MAX_LISTED: Final = 5  # names in a message
@@ -53,6 +54,11 @@ def duration_text(seconds: float) -> str:
         parts.append(f"{count} {unit}" if count else "")
     first = next((place for place, part in enumerate(parts) if part), 0)
     return " ".join(filter(None, parts[first : first + 2])) or "0 s"
+
+
+def is_matched(name: str, globs: Iterable[str]) -> bool:
+    """Whether a pattern matches the whole name: ``*``, ``?``, ``[abc]``; case counts."""
+    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def are(count: int) -> str:

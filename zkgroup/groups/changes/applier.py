@@ -178,7 +178,7 @@ class Applier:
             try:
                 self._refuse_moved(plan.source)
             except ZkgroupError as error:
-                error.message += "; nothing was written"
+                error.add_outcome("nothing was written")
                 raise
         if plan.is_removal:
             self._remove(plan)

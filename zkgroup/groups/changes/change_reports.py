@@ -136,7 +136,7 @@ def after(what: str, remedy: Remedy | str | None = None) -> Iterator[None]:
     except VerificationError:
         raise
     except ZkgroupError as error:
-        error.message += f"; {what}"
+        error.add_outcome(what)
         error.add_remedy(remedy)
         raise
     except BaseException as stop:

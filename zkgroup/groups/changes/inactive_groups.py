@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -25,7 +24,7 @@ from zkgroup.groups.snapshot.tables import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.operations import Acl, Acls, Children, Exists, GetAcl, Stat
-from zkgroup.text import listed
+from zkgroup.text import is_matched, listed
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -49,9 +48,9 @@ class CandidateGroup:
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """The names that any of the patterns matches wholly: ``*``, ``?``, ``[abc]``, case counts."""
+    """The names that any of the patterns matches (``is_matched``), in order."""
     wanted = list(patterns)
-    return sorted(name for name in set(names) if any(fnmatchcase(name, pattern) for pattern in wanted))
+    return sorted(name for name in set(names) if is_matched(name, wanted))
 
 
 def find_inactive_groups(

@@ -56,7 +56,7 @@ def remove_from_kafka(
     try:
         coordinators.delete(group)
     except UnreachableError as error:
-        error.message += f"; whether group {group} is deleted in Kafka is not known"
+        error.add_outcome(f"whether group {group} is deleted in Kafka is not known")
         error.add_remedy(_CHECK_GROUPS)
         raise
     with after(f"group {group} is deleted in Kafka, which was not verified", _CHECK_GROUPS):

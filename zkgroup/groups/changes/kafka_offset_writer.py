@@ -48,7 +48,7 @@ def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetCha
         try:
             writing.check()
         except ZkgroupError as error:
-            error.message += "; nothing was written"
+            error.add_outcome("nothing was written")
             raise
 
 

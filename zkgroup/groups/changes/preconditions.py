@@ -159,7 +159,7 @@ def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[
 def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
     error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
     noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
-    error.message += f"; the {noun} {listed(paths)} {are} not ephemeral: no client removes such a node"
+    error.add_outcome(f"the {noun} {listed(paths)} {are} not ephemeral: no client removes such a node")
     names = [word for path in paths for word in ("--member", path.rpartition("/")[2])]
     releasing = group_command("release-owners", group, *names, "--execute")
     error.remedy = Remedy("make sure that no client uses that name, then remove its registration", releasing)

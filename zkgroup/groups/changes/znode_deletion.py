@@ -210,9 +210,9 @@ class _Removal(TransactionSeries[TreeNode]):
                 self._guarding(self.registry)
         except ZkgroupError as error:
             if self._removed and not self._under_way and not isinstance(error, UnreachableError):
-                error.message += f"; {self._put_back()}"
+                error.add_outcome(self._put_back())
             else:
-                error.message += f"; {self._describe()}"
+                error.add_outcome(self._describe())
                 error.add_remedy(self._how_to_go_on())
             raise
         except BaseException as stop:

@@ -168,7 +168,7 @@ class _Restoration(TransactionSeries[Create]):
         try:
             (first,) = self.read_back([next(iter(items)).path], patience)
         except UnreachableError as error:
-            error.message += f"; whether {counted(len(items), 'node')} are made is not known"
+            error.add_outcome(f"whether {counted(len(items), 'node')} are made is not known")
             error.add_remedy(GO_ON)
             raise
         return isinstance(first, Node)
