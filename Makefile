@@ -15,7 +15,7 @@ READER_TESTS := tests/clients tests/connector tests/export tests/commands/test_m
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-python package releases sim faults steady lint format bench clean java shells
+.PHONY: help setup demo test test-all test-python package releases sim faults steady lint format bench clean java test-programs
 
 help: ## show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,11 +26,11 @@ setup: java $(INSTALLED) ## set up everything, and run nothing
 demo: setup ## real servers, members of two kinds in one group, an export: in two minutes
 	@$(BIN)/zkgroup sandbox demo
 
-test: setup shells lint ## style, types, and all tests but the long ones
+test: setup test-programs lint ## style, types, and all tests but the long ones
 	@$(BIN)/python scripts/prepare_servers.py $(TEST_RELEASES)
 	@$(PYTEST)
 
-test-all: setup shells lint ## every test, with every release of Kafka
+test-all: setup test-programs lint ## every test, with every release of Kafka
 	@$(BIN)/python scripts/prepare_servers.py $(ALL_RELEASES)
 	@$(PYTEST) --long
 
@@ -79,9 +79,9 @@ clean: ## remove what was built; downloaded jars stay in the cache folder
 java:
 	@python=$$(scripts/find_python.sh) && "$$python" scripts/ensure_java.py
 
-# Completion is tried in the real shells; where one may not be installed, its tests are skipped.
-shells:
-	@$(BIN)/python scripts/ensure_shells.py
+# Completion is tried in the real shells, Kerberos with a real KDC; what may not be installed has its tests skipped.
+test-programs:
+	@$(BIN)/python scripts/ensure_test_programs.py
 
 $(INSTALLED): pyproject.toml scripts/make_venv.sh scripts/find_python.sh
 	@scripts/make_venv.sh $(VENV)

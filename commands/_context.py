@@ -88,6 +88,8 @@ def _sandbox(name: str) -> tuple[str, Path | None]:
     if found is None:
         raise sandbox_state.not_running(name or "default")
     place = found.secure if found.connect else found.folder  # in KRaft mode a profile names the brokers
+    if place is not None and (realm := Path(place, "krb5.conf")).exists():
+        os.environ["KRB5_CONFIG"] = str(realm)  # Kerberos' libraries know no other way
     return found.connect, Path(place, "profile.toml") if place else None
 
 

@@ -77,6 +77,9 @@ def start(
     secure: Annotated[
         bool, option("--secure", help="With TLS, users and access lists; Kafka 0.10.2.2 and later.")
     ] = False,
+    kerberos: Annotated[
+        bool, option("--kerberos", help="With a KDC, Kerberos and access lists; Kafka 0.9.0.1 and later.")
+    ] = False,
     output: OutputOption = "table",
 ) -> None:
     """Start a ZooKeeper and Kafka brokers on free loopback ports.
@@ -89,10 +92,14 @@ def start(
     for themselves and for Kafka's own old consumer. --cluster sandbox then uses SASL_SSL with SCRAM-SHA-512, and
     ZooKeeper over TLS with a user. The command prints the path of the profile, which is an example of one.
 
+    --kerberos starts a KDC, which must be installed (Debian: krb5-kdc, krb5-admin-server). ZooKeeper, and the brokers'
+    listener SASL_PLAINTEXT, take GSSAPI. --cluster sandbox uses a keytab; other clients need the printed KRB5_CONFIG.
+
     \b
     zkgroup sandbox start
     zkgroup sandbox start --name old --kafka 0.8.2.2 --brokers 3
     """
+    from zkgroup.sandbox.kerberos_realm import KerberosRealm
     from zkgroup.sandbox.lifecycle import process_rows
     from zkgroup.sandbox.local_cluster import Sandbox
 
@@ -113,6 +120,7 @@ def start(
         broker_port=broker_port,
         properties=properties,
         secure=secure,
+        kerberos=kerberos,
     )
     with working(
         ctx, f"starting ZooKeeper and {'a broker' if brokers == 1 else f'{brokers} brokers'} of Kafka {kafka}"
@@ -124,6 +132,8 @@ def start(
     done(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': {place}")
     if sandbox.security is not None:
         done(ctx, f"its profile, next to all files that it needs: {sandbox.security.profile}")
+    if isinstance(sandbox.security, KerberosRealm):
+        done(ctx, f"for other clients: export KRB5_CONFIG={sandbox.security.config}")
 
 
 @app.command()
@@ -231,8 +241,9 @@ def fill(
         from zkgroup.clients.kafka.client import KafkaSettings
         from zkgroup.clients.zookeeper.registry import Registry
         from zkgroup.protocol.names import validate_topic
+        from zkgroup.sandbox.kerberos_realm import KerberosRealm
         from zkgroup.sandbox.lifecycle import running
-        from zkgroup.sandbox.sandbox_security import Security, registry_settings
+        from zkgroup.sandbox.sandbox_security import registry_settings, security_in
         from zkgroup.sandbox.topic_admin import fill_topic
 
     validate_topic(topic)
@@ -241,8 +252,8 @@ def fill(
 
         def work() -> dict[TopicPartition, LogRange]:
             state = running(name)
-            security = Security(Path(state.secure)) if state.secure else None
-            if not state.connect:
+            security = security_in(state.secure)
+            if not state.connect or isinstance(security, KerberosRealm):
                 return fill_topic(KafkaSettings(state.bootstrap), topic, count, partitions=partitions, size=size)
             with Registry(registry_settings(state.connect, security)) as registry:
                 return fill_topic(registry, topic, count, partitions=partitions, size=size)
@@ -296,7 +307,7 @@ def member(
     from zkgroup.config import Property, load_consumer_config
     from zkgroup.protocol.names import validate_group_id, validate_topic
     from zkgroup.sandbox.lifecycle import check_id, running, start_member
-    from zkgroup.sandbox.sandbox_security import Security
+    from zkgroup.sandbox.sandbox_security import security_in
     from zkgroup.sandbox.scala_member import MemberOptions
 
     given = [
@@ -320,7 +331,7 @@ def member(
             f"sandbox {name} has no ZooKeeper, which the Scala consumer needs",
             Remedy("start a member in Kafka", ("consume", "TOPIC", "--group", group, "--coordinator", "kafka")),
         )
-    security = Security(Path(state.secure)) if state.secure else None
+    security = security_in(state.secure)
     options = MemberOptions(
         connect=state.connect,
         group=group,

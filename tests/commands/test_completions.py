@@ -173,7 +173,7 @@ def person(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[st
     """A shell, the environment of somebody who uses it, and the file with that shell's configuration."""
     name = request.param
     if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed: make shells")
+        pytest.skip(f"{name} is not installed: make test-programs")
     dotfile = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}[name]
     (tmp_path / dotfile).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / dotfile).write_text(
@@ -227,7 +227,7 @@ def test_a_shell_completes(
 def test_zsh_finds_the_file(tmp_path: Path) -> None:
     """In a folder of $fpath the file of ``completions/`` is all that zsh needs."""
     if shutil.which("zsh") is None:
-        pytest.skip("zsh is not installed: make shells")
+        pytest.skip("zsh is not installed: make test-programs")
     (tmp_path / ".zfunc").mkdir()
     shutil.copy(FOLDER / "_zkgroup", tmp_path / ".zfunc")
     (tmp_path / ".zshrc").write_text("fpath=(~/.zfunc $fpath)\nautoload -Uz compinit && compinit -u\n")

@@ -12,6 +12,7 @@ from typing import Final
 from zkgroup.config.connection_settings import (
     ConnectionSettings,
     ConnectString,
+    KerberosSettings,
     TlsSettings,
     parse_bootstrap,
     parse_connect_string,
@@ -30,11 +31,20 @@ from zkgroup.config.setting_layers import (
     single_flag,
 )
 from zkgroup.config.settings_file import is_encrypted, read_auth_file
-from zkgroup.config.settings_table import BY_NAME, KAFKA_PREFIX, PROTOCOLS, SETTINGS, has_tls
+from zkgroup.config.settings_table import (
+    BY_NAME,
+    KAFKA_PREFIX,
+    KERBEROS,
+    PASSWORD_MECHANISMS,
+    PROTOCOLS,
+    SETTINGS,
+    has_tls,
+)
 from zkgroup.errors import UsageError, did_you_mean
 
 SANDBOX: Final = "sandbox"
 _COMMAND_LINE: Final = "--property"
+_KERBEROS_NAMES: Final = ("keytab", "principal", "service")
 #: The connect string of a sandbox, and the file of its profile if it is secured, by the sandbox's name.
 FindSandbox = Callable[[str], tuple[str, Path | None]]
 #: Asks a person for a secret; None if nobody can be asked.
@@ -85,11 +95,12 @@ def resolve_connection(
     timeout, origins["connect-timeout"] = _timeout(layers, properties)
     listener = next((p.value for p in reversed(properties) if p.key == BY_NAME["listener"].key), None)
     properties += _missing_passwords(_kafka(properties), listener, ask)
-    sasl, tls = _zookeeper_user(layers, ask), _zookeeper_tls(layers, ask)
+    sasl, tls = _zookeeper_sasl(layers, ask), _zookeeper_tls(layers, ask)
     acl = layers.text("zookeeper-acl")
     if acl is not None and acl.startswith("creator") and not (auth or sasl or (tls and tls.certificate_file)):
         raise UsageError(
-            f"zookeeper-acl {acl} needs credentials", "give --zookeeper-auth-file or --zookeeper-sasl-user"
+            f"zookeeper-acl {acl} needs credentials",
+            "give --zookeeper-auth-file, --zookeeper-sasl-user or --zookeeper-sasl-mechanism GSSAPI",
         )
     return ConnectionSettings(
         zookeeper=zookeeper,
@@ -212,11 +223,11 @@ def _missing_passwords(kafka: Mapping[str, str], listener: str | None, ask: Ask)
     user, password = kafka.get("sasl.username"), kafka.get("sasl.password")
     if speaks_sasl and mechanism is None and "sasl.username" in kafka:
         raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
-    if user and not password and (mechanism or "").upper() in BY_NAME["sasl-mechanism"].choices:
+    if user and not password and (mechanism or "").upper() in PASSWORD_MECHANISMS:
         if speaks_sasl or listener is not None:
             asked = _ask(ask, f"password of {user} for the brokers", "--sasl-password-file", "ZKGROUP_SASL_PASSWORD")
             added.append(Property("kafka.sasl.password", asked, "prompt"))
-    elif speaks_sasl and not user and (mechanism or "").upper() in BY_NAME["sasl-mechanism"].choices:
+    elif speaks_sasl and not user and (mechanism or "").upper() in PASSWORD_MECHANISMS:
         raise UsageError(f"{protocol} with {mechanism} needs a user", "give --sasl-user")
     key = kafka.get("ssl.key.location") or kafka.get("ssl.certificate.location")
     if key and "ssl.key.password" not in kafka and is_encrypted(key):
@@ -252,10 +263,29 @@ def _zookeeper_tls(layers: Layers, ask: Ask) -> TlsSettings | None:
     return TlsSettings(ca, certificate, key, password, check, verify)
 
 
-def _zookeeper_user(layers: Layers, ask: Ask) -> tuple[str, str] | None:
-    """The user and the password for SASL with ZooKeeper; None if no user is named."""
+def _zookeeper_sasl(layers: Layers, ask: Ask) -> tuple[str, str] | KerberosSettings | None:
+    """The user and the password for SASL with ZooKeeper, or Kerberos; None if neither is named.
+
+    Raises ``UsageError`` for settings of another mechanism: a password is not to go where Kerberos was meant.
+    """
+    mechanism = layers.text("zookeeper-sasl-mechanism")
     user = layers.text("zookeeper-sasl-user")
+    keytab, principal, service = (layers.text(f"zookeeper-kerberos-{name}") for name in _KERBEROS_NAMES)
+    if mechanism == KERBEROS:
+        if user is not None:
+            raise UsageError(
+                f"zookeeper-sasl-user is for DIGEST-MD5, and zookeeper-sasl-mechanism is {mechanism}",
+                "leave one of them out; --zookeeper-kerberos-principal names a principal",
+            )
+        return KerberosSettings(service or BY_NAME["zookeeper-kerberos-service"].default, keytab, principal)
+    if keytab or principal or service:
+        raise UsageError(
+            "zookeeper-kerberos-… is for Kerberos, which zookeeper-sasl-mechanism does not name",
+            f"give --zookeeper-sasl-mechanism {KERBEROS}",
+        )
     if user is None:
+        if mechanism is not None:
+            raise UsageError(f"zookeeper-sasl-mechanism {mechanism} needs a user", "give --zookeeper-sasl-user")
         return None
     password = layers.text("zookeeper-sasl-password")
     if password is None:

@@ -101,6 +101,19 @@ class TlsSettings:
     verify: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class KerberosSettings:
+    """A login with Kerberos at the service ``SERVICE/HOST``.
+
+    ``keytab`` names a file; without one the default ticket cache is used. ``principal``: by default that of the cache,
+    or the first of the keytab.
+    """
+
+    service: str = "zookeeper"
+    keytab: str | None = None
+    principal: str | None = None
+
+
 @dataclass(frozen=True)
 class ConnectionSettings:
     """The resolved settings of a connection. ``timeout`` is in seconds.
@@ -118,8 +131,8 @@ class ConnectionSettings:
     #: Schemes and credentials for ZooKeeper.
     zookeeper_auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     zookeeper_tls: TlsSettings | None = None
-    #: User and password.
-    zookeeper_sasl: tuple[str, str] | None = field(default=None, repr=False)
+    #: User and password, or Kerberos.
+    zookeeper_sasl: tuple[str, str] | KerberosSettings | None = field(default=None, repr=False)
     #: The access list of created nodes, in words.
     zookeeper_acl: str | None = None
     schema_registry: str | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
-from zkgroup.config.connection_settings import ConnectionSettings
-from zkgroup.config.settings_table import BY_NAME, SETTINGS
+from zkgroup.config.connection_settings import ConnectionSettings, KerberosSettings
+from zkgroup.config.settings_table import BY_NAME, KERBEROS, SETTINGS
 
 _HIDDEN: Final = "(hidden)"
 #: Parts of keys that may hold a secret.
@@ -38,7 +38,12 @@ def shown_settings(settings: ConnectionSettings) -> list[ShownSetting]:
         users = ", ".join(credential.partition(":")[0] for _, credential in settings.zookeeper_auth)
         values["zookeeper-auth-file"] = f"{users} (hidden passwords)"
     values["zookeeper-tls"] = tls is not None
-    values["zookeeper-sasl-user"] = settings.zookeeper_sasl[0] if settings.zookeeper_sasl else None
+    sasl = settings.zookeeper_sasl
+    if isinstance(sasl, KerberosSettings):
+        values["zookeeper-sasl-mechanism"] = KERBEROS
+        values |= {f"zookeeper-kerberos-{name}": value for name, value in asdict(sasl).items()}
+    elif sasl is not None:
+        values |= {"zookeeper-sasl-mechanism": "DIGEST-MD5", "zookeeper-sasl-user": sasl[0]}
     values["zookeeper-acl"] = settings.zookeeper_acl
     rows = [
         ShownSetting(name, _text(values[name]), settings.origins.get(name, "default"))

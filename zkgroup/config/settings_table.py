@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 #: ``name``: a legal name of a group or client. ``release``: a release of Kafka. ``seconds``: a time-out.
-#: ``file``: a PEM file, which must be readable. ``path``: another file.
+#: ``file``: a file of certificates or keys, which must be readable. ``path``: another file.
 Kind = Literal["text", "int", "bool", "name", "release", "choice", "seconds", "file", "path", "secret", "repeated"]
 Section = Literal["connection", "brokers", "zookeeper", "member"]
 #: The partition assignment strategies of the Scala consumer.
@@ -26,7 +26,11 @@ Strategy: TypeAlias = Literal["range", "roundrobin"]
 STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+#: SASL mechanisms with a user and a password, and Kerberos'.
+PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+KERBEROS: Final = "GSSAPI"
+MECHANISMS: Final = (*PASSWORD_MECHANISMS, KERBEROS)
+ZOOKEEPER_MECHANISMS: Final = ("DIGEST-MD5", KERBEROS)
 KAFKA_PREFIX: Final = "kafka."
 OWN_PREFIX: Final = "zkgroup."
 
@@ -201,9 +205,29 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "Verify the brokers' certificates.",
         default=True,
     ),
-    _brokers("sasl-mechanism", "choice", "kafka.sasl.mechanism", "The SASL mechanism.", choices=MECHANISMS),
+    _brokers(
+        "sasl-mechanism",
+        "choice",
+        "kafka.sasl.mechanism",
+        "The SASL mechanism.",
+        choices=MECHANISMS,
+    ),
     _brokers("sasl-user", "text", "kafka.sasl.username", "The user for the brokers."),
     _brokers("sasl-password", "secret", "kafka.sasl.password", "A file with the user's password."),
+    _brokers(
+        "sasl-kerberos-keytab",
+        "file",
+        "kafka.sasl.kerberos.keytab",
+        "A keytab for the brokers, with a principal. Default: the ticket cache.",
+    ),
+    _brokers("sasl-kerberos-principal", "text", "kafka.sasl.kerberos.principal", "The principal of the keytab."),
+    _brokers(
+        "sasl-kerberos-service",
+        "text",
+        "kafka.sasl.kerberos.service.name",
+        "The service in the brokers' principals.",
+        default="kafka",
+    ),
     _zookeeper("zookeeper-tls", "bool", "Use TLS with ZooKeeper. Default: if one of its TLS files is named."),
     _zookeeper("zookeeper-ca-file", "file", "Authorities for ZooKeeper's certificates (PEM)."),
     _zookeeper("zookeeper-certificate-file", "file", "The client certificate for ZooKeeper (PEM)."),
@@ -211,8 +235,26 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _zookeeper("zookeeper-key-password", "secret", "A file with the key's password."),
     _zookeeper("zookeeper-check-hostname", "bool", "Check that ZooKeeper's certificate is for its host.", default=True),
     _zookeeper("zookeeper-verify", "bool", "Verify ZooKeeper's certificate.", default=True),
+    _zookeeper(
+        "zookeeper-sasl-mechanism",
+        "choice",
+        "The SASL mechanism for ZooKeeper. GSSAPI: Kerberos. Default: DIGEST-MD5, if a user is named.",
+        choices=ZOOKEEPER_MECHANISMS,
+    ),
     _zookeeper("zookeeper-sasl-user", "text", "The user for ZooKeeper (SASL, DIGEST-MD5)."),
     _zookeeper("zookeeper-sasl-password", "secret", "A file with the user's password."),
+    _zookeeper("zookeeper-kerberos-keytab", "file", "A keytab for ZooKeeper. Default: the ticket cache."),
+    _zookeeper(
+        "zookeeper-kerberos-principal",
+        "text",
+        "The principal for ZooKeeper. Default: that of the ticket cache, or the first of the keytab.",
+    ),
+    _zookeeper(
+        "zookeeper-kerberos-service",
+        "text",
+        "The service in the principals of ZooKeeper's servers.",
+        default="zookeeper",
+    ),
     _zookeeper(
         "zookeeper-acl",
         "text",

@@ -16,7 +16,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.owned_processes import POLL, ProcessId, find_by_folder
 from zkgroup.sandbox.sandbox_paths import sandbox_folder
-from zkgroup.sandbox.sandbox_security import Security, registry_settings
+from zkgroup.sandbox.sandbox_security import registry_settings, security_in
 from zkgroup.sandbox.sandbox_state import (
     DamagedStateError,
     MemberState,
@@ -51,7 +51,7 @@ def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
     """The processes of a sandbox: ZooKeeper, brokers, detached members."""
     for server in state.servers:
         version = None if server.broker_id is None else state.kafka
-        name = "zookeeper" if server.broker_id is None else f"broker {server.broker_id}"
+        name = server.name.lower() if server.broker_id is None else f"broker {server.broker_id}"
         address = f"{server.host}:{server.port}"
         condition = _condition(server.process, ready=state.ready)
         yield ProcessRow(state.name, name, version, address, server.process.pid, condition, server.log)
@@ -152,8 +152,7 @@ def _end_members(members: Sequence[ProcessId]) -> None:
 
 def check_id(state: SandboxState, options: MemberOptions) -> None:
     """Raise ``RefusedError`` where the group has a member of this id: they would share a registration."""
-    security = Security(Path(state.secure)) if state.secure else None
-    with Registry(registry_settings(state.connect, security)) as registry:
+    with Registry(registry_settings(state.connect, security_in(state.secure))) as registry:
         (found,) = registry.read([Exists(znodes.member_id(options.group, options.member_id))])
     if isinstance(found, Stat):
         raise RefusedError(f"member {options.member_id} runs already", "give another --id")

@@ -22,13 +22,14 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR
-from zkgroup.protocol.operations import OPEN, Create, Ensure, Exists, Failure, Stat
-from zkgroup.sandbox import server_configuration
+from zkgroup.protocol.operations import Create, Ensure, Exists, Failure, Stat
+from zkgroup.sandbox import kerberos_realm, server_configuration
 from zkgroup.sandbox.certificates import Authority
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
+from zkgroup.sandbox.kerberos_realm import KerberosRealm
 from zkgroup.sandbox.owned_processes import POLL, current_process
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
-from zkgroup.sandbox.sandbox_security import LISTENERS, Security, check_release, registry_settings
+from zkgroup.sandbox.sandbox_security import Security, check_release, registry_settings
 from zkgroup.sandbox.sandbox_state import SandboxState, ServerState, lock_file, locked, read_state, write_state
 from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
 from zkgroup.sandbox.server_probe import HOST, free_port, known_brokers, zookeeper_data
@@ -52,7 +53,8 @@ class Sandbox:
     ZooKeeper grants session timeouts of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
     given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``: the servers make their
     class archives when they are stopped (``zkgroup.sandbox.class_data_sharing``). ``secure``: with TLS, users and
-    access lists (``zkgroup.sandbox.sandbox_security``), in addition to what every sandbox has.
+    access lists (``zkgroup.sandbox.sandbox_security``), in addition to what every sandbox has. ``kerberos``: with a
+    KDC, and Kerberos at ZooKeeper and brokers (``zkgroup.sandbox.kerberos_realm``).
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Sandbox:
         record: bool = False,
         under_load: bool = False,
         secure: bool = False,
+        kerberos: bool = False,
     ) -> None:
         if not 0 <= brokers <= 9:
             raise UsageError(f"a sandbox of {brokers} brokers is not to be had", "ask for 1 to 9")
@@ -80,11 +83,16 @@ class Sandbox:
             raise UsageError(f"chroot {chroot!r} is no path", "begin it with a slash")
         self.name = name
         self.release = release(kafka)
-        if secure:
-            check_release(self.release)
+        self.folder = sandbox_folder(name) if folder is None else folder
+        self.security: Security | KerberosRealm | None = None
+        if secure and kerberos:
+            raise UsageError("a sandbox has TLS and passwords, or Kerberos", "leave one of them out")
+        if secure or kerberos:
+            (check_release if secure else kerberos_realm.check_release)(self.release)
+            self.security = (Security if secure else KerberosRealm)(self.folder / "secure")
             if zookeeper is not None:
                 raise UsageError("a secured sandbox has a ZooKeeper of its own", "name none")
-        if self.release.kraft and (brokers != 1 or chroot or secure or zookeeper is not None or zookeeper_port):
+        if self.release.kraft and (brokers != 1 or chroot or self.security or zookeeper is not None or zookeeper_port):
             raise UsageError(
                 f"Kafka {kafka} has no ZooKeeper: its sandbox is one broker, without TLS and users",
                 "leave the options out that are about ZooKeeper, security and more brokers",
@@ -94,7 +102,6 @@ class Sandbox:
             raise UsageError(
                 f"sandbox {name}: {chroot!r} cannot be a chroot: it is ZooKeeper's own", "take another path"
             )
-        self.folder = sandbox_folder(name) if folder is None else folder
         self.owned = owned
         self._tick_ms = tick_ms
         self._count = brokers
@@ -106,11 +113,11 @@ class Sandbox:
         self._archive_classes = record
         self._under_load = under_load
         self._guard = Watchdog()
-        self.security = Security(self.folder / "secure") if secure else None
         #: Of a secured sandbox that was started here.
         self.authority: Authority | None = None
         #: The further ports of a secured server: ZooKeeper's by the name ``tls``, listeners' by theirs.
         self._more_ports: dict[str, tuple[int, dict[str, int]]] = {}
+        self._kdc: Server | None = None
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
         self._members: list[ScalaMember] = []
@@ -128,7 +135,8 @@ class Sandbox:
     @property
     def address(self) -> str:
         """The ZooKeeper's host and port."""
-        return self._zookeeper_address or f"{HOST}:{self.zookeeper.port}"
+        host = kerberos_realm.NAME if isinstance(self.security, KerberosRealm) else HOST
+        return self._zookeeper_address or f"{host}:{self.zookeeper.port}"
 
     @property
     def connect(self) -> str:
@@ -143,13 +151,14 @@ class Sandbox:
     @property
     def secured_connect(self) -> str:
         """The connect string of ZooKeeper's port with TLS. Raises ``ZkgroupError`` where there is none."""
-        if self.security is None:
-            raise ZkgroupError(f"sandbox {self.name} is not secured", "start it with --secure")
+        if not isinstance(self.security, Security):
+            raise ZkgroupError(f"sandbox {self.name} has no TLS", "start it with --secure")
         return f"{HOST}:{self._ports('ZooKeeper', self.zookeeper.port, ['tls'])['tls']}{self.chroot}"
 
     def listener(self, name: str, broker_id: int = 1) -> str:
         """The address of a listener of a secured sandbox's broker."""
-        ports = self._ports(str(broker_id), self.broker(broker_id).port, [known for known, _ in LISTENERS])
+        listeners = self.security.listeners if self.security else ()
+        ports = self._ports(str(broker_id), self.broker(broker_id).port, [known for known, _ in listeners])
         return f"{HOST}:{ports[name]}"
 
     def _ports(self, server: str, port: int, names: Sequence[str]) -> dict[str, int]:
@@ -233,6 +242,9 @@ class Sandbox:
         java = find_java()
         zookeeper_jars = zookeeper_class_path()
         kafka_jars = kafka_class_path(self.release.version) if self._count else ""
+        if isinstance(self.security, KerberosRealm):
+            self._kdc = self.security.kdc(self.folder / "kdc", self._guard)
+            self._kdc.start(START_TIMEOUT)
         if self._zookeeper_address is None and not self.release.kraft:
             self._zookeeper = self._zookeeper_server(java, zookeeper_jars)
             self._zookeeper.launch()
@@ -252,19 +264,17 @@ class Sandbox:
             profile = f'[clusters.kraft]\nbootstrap-server = "{self.bootstrap}"\n'
             (self.folder / PROFILE_FILE).write_text(profile, encoding="utf-8")
 
-    def _make_users(self, security: Security) -> None:
+    def _make_users(self, security: Security | KerberosRealm) -> None:
         """What brokers learn of users from ZooKeeper is there before the first starts, and nobody else's. Groups are
         kept where everybody may make some, as by brokers to 1.0; 1.1.1 would keep that to itself."""
         with self.registry(START_TIMEOUT) as registry:
-            for path, data in security.scram_users().items():
-                made = [
-                    registry.write(Ensure(path.rpartition("/")[0])),
-                    registry.write(Create(path, data, acl=CREATOR)),
-                ]
-                made.append(registry.write(Create(znodes.consumers(), acl=OPEN)))
-                if any(isinstance(one, Failure) for one in made):
-                    raise ZkgroupError(f"cannot make {path}: {made}", f"see the log {self.zookeeper.log}")
-        security.write_profile(self.secured_connect)
+            made = [registry.write(Ensure(znodes.consumers()))]
+            for path, data in security.users().items():
+                made.append(registry.write(Ensure(path.rpartition("/")[0])))
+                made.append(registry.write(Create(path, data, acl=CREATOR)))
+            if any(isinstance(one, Failure) for one in made):
+                raise ZkgroupError(f"cannot make users: {made}", f"see the log {self.zookeeper.log}")
+        security.write_profile(self.secured_connect if isinstance(security, Security) else self.connect)
 
     def _zookeeper_server(self, java: Path, class_path: str) -> Server:
         folder = self.folder / "zookeeper"
@@ -298,7 +308,7 @@ class Sandbox:
             )
             options: Sequence[str] = ()
             if self.security is not None:
-                ports = self._ports(str(broker_id), port, [name for name, _ in LISTENERS])
+                ports = self._ports(str(broker_id), port, [name for name, _ in self.security.listeners])
                 own |= self.security.broker_properties(ports)
                 options = self.security.java_options()
             if self.release.kraft:
@@ -410,8 +420,9 @@ class Sandbox:
     def _end_everything(self) -> None:
         for member in self._members:
             member.kill()
-        for server in (*self._brokers.values(), *([self._zookeeper] if self._zookeeper else [])):
-            server.kill()
+        for server in (*self._brokers.values(), self._zookeeper, self._kdc):
+            if server is not None:
+                server.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
         self._guard.close()
         self._started = False
@@ -429,7 +440,7 @@ class Sandbox:
     @property
     def state(self) -> SandboxState:
         """The sandbox as it is written down for other processes."""
-        running = [(None, self._zookeeper), *self._brokers.items()]
+        running = [(None, self._zookeeper), *self._brokers.items(), (None, self._kdc)]
         servers = tuple(
             ServerState(server.name, HOST, server.port, server.id, str(server.log), broker_id)
             for broker_id, server in running

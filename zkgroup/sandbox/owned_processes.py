@@ -17,6 +17,8 @@ from zkgroup.child_watchdog import REPORT, Watchdog
 from zkgroup.child_watchdog.watchdog_script import is_paused, start_token
 from zkgroup.errors import ZkgroupError
 
+#: What sandboxes run.
+_PROGRAMS = ("java", "krb5kdc")
 POLL = 0.02  # seconds between two checks of a condition
 
 
@@ -72,14 +74,15 @@ class Found:
 
 
 def find_by_folder(folder: Path) -> list[Found]:
-    """Java processes whose command line names a file below ``folder``, as those of servers and members of a sandbox do.
+    """Processes of ``_PROGRAMS`` whose command line names a file below ``folder``, as those of servers and members of a
+    sandbox do.
 
     Raises ``ZkgroupError`` where the system does not tell of processes.
     """
     found = []
     for pid, words in _command_lines():
         below = next((word for word in words[1:] if f"{folder}{os.sep}" in word), None)
-        token = start_token(pid) if below is not None and Path(words[0]).name == "java" else None
+        token = start_token(pid) if below is not None and Path(words[0]).name in _PROGRAMS else None
         if below is not None and token is not None:
             place = below.partition(f"{folder}{os.sep}")[2].partition(os.pathsep)[0]
             found.append(Found(ProcessId(pid, token), Path(place).parent))

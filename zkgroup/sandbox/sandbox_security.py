@@ -20,6 +20,7 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority, write_private
 from zkgroup.sandbox.kafka_releases import RELEASES, Release
+from zkgroup.sandbox.kerberos_realm import KerberosRealm
 from zkgroup.sandbox.server_probe import HOST
 
 #: The user that operates groups: in Kafka by PLAIN and SCRAM, in ZooKeeper by DIGEST-MD5, and the name in the
@@ -41,6 +42,7 @@ class Security:
     """The secrets of one sandbox, in files of ``folder``."""
 
     folder: Path
+    listeners = LISTENERS
 
     # Files
 
@@ -148,7 +150,7 @@ class Security:
             "zookeeper.set.acl": "true",
         }
 
-    def scram_users(self) -> dict[str, bytes]:
+    def users(self) -> dict[str, bytes]:
         """Nodes of ZooKeeper, below the chroot, that hold what brokers know of SCRAM's users (0.10.2 to 3.9)."""
         credentials = {name: _scram(name, self.password("sasl")) for name in MECHANISMS if name.startswith("SCRAM")}
         return {f"/config/users/{USER}": json.dumps({"version": 1, "config": credentials}).encode()}
@@ -174,6 +176,14 @@ class Security:
         }
         text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
         write_private(self.profile, f"[clusters.{PROFILE}]\n{text}")
+
+
+def security_in(folder: str | None) -> Security | KerberosRealm | None:
+    """What a sandbox has in the folder of its secrets; None without one."""
+    if folder is None:
+        return None
+    realm = KerberosRealm(Path(folder))
+    return realm if realm.config.exists() else Security(Path(folder))
 
 
 def check_release(release: Release) -> None:
@@ -211,7 +221,10 @@ def _scram(mechanism: str, password: str) -> str:
     return ",".join([*(f"{key}={base64.b64encode(v).decode()}" for key, v in parts), f"iterations={_ITERATIONS}"])
 
 
-def registry_settings(connect: str, security: Security | None, timeout: float = 5.0) -> ZooKeeperSettings:
-    """How what belongs to the sandbox comes to its ZooKeeper: it may do what the brokers may."""
-    user = (BROKERS, security.password("brokers")) if security else None
+def registry_settings(
+    connect: str, security: Security | KerberosRealm | None, timeout: float = 5.0
+) -> ZooKeeperSettings:
+    """How what belongs to the sandbox comes to its ZooKeeper: it may do what the brokers may, but in a realm, where it
+    may do what everybody may."""
+    user = (BROKERS, security.password("brokers")) if isinstance(security, Security) else None
     return ZooKeeperSettings(connect, connect_timeout=timeout, sasl=user)

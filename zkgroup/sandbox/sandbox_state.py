@@ -24,7 +24,7 @@ STATE_FILE = "state.json"
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """One server: a ZooKeeper (``broker_id`` None) or a broker."""
+    """One server: a ZooKeeper, a KDC (``broker_id`` None) or a broker."""
 
     name: str
     host: str
@@ -68,7 +68,7 @@ class SandboxState:
     @property
     def zookeeper(self) -> ServerState | None:
         """The ZooKeeper; None if the sandbox uses another one."""
-        return next((server for server in self.servers if server.broker_id is None), None)
+        return next((server for server in self.servers if server.name == "ZooKeeper"), None)
 
     @property
     def brokers(self) -> tuple[ServerState, ...]:

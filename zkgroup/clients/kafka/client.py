@@ -44,7 +44,7 @@ from zkgroup.clients import tls
 from zkgroup.clients.kafka import connection_errors, legacy_brokers, listeners
 from zkgroup.clients.kafka.librdkafka_log import ClientLog
 from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA
-from zkgroup.config.settings_table import MECHANISMS, PROTOCOLS
+from zkgroup.config.settings_table import KERBEROS, PASSWORD_MECHANISMS, PROTOCOLS
 from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.broker_znodes import BrokerRegistration, parse_endpoints
 
@@ -162,6 +162,8 @@ class KafkaSettings:
             # A broker that has just started may know no topic yet: librdkafka then reads nothing until it asks again.
             "topic.metadata.refresh.interval.ms": 5_000,
         }
+        if _mechanism(self.properties).upper() == KERBEROS and "sasl.kerberos.keytab" not in self.properties:
+            conf["sasl.kerberos.kinit.cmd"] = "true"  # the ticket cache is as the user keeps it
         if self.legacy_release is not None:
             conf |= {"api.version.request": False, "broker.version.fallback": self.legacy_release}
         return conf
@@ -221,7 +223,16 @@ def check_properties(properties: Mapping[str, str]) -> None:
         or properties.get("enable.sasl.oauthbearer.unsecure.jwt", "").lower() == "true"
     ):
         raise UsageError(f"{protocol} with OAUTHBEARER has no token, and nothing to get one with", _TOKEN)
-    if mechanism.upper() in MECHANISMS:
+    if mechanism.upper() == KERBEROS:
+        if not has_gssapi():
+            raise UsageError(
+                "the librdkafka that comes with confluent-kafka knows no Kerberos",
+                "preload one that does (LD_PRELOAD=…/librdkafka.so.1), or install confluent-kafka on top of it "
+                "(pip install --no-binary confluent-kafka confluent-kafka)",
+            )
+        if "sasl.kerberos.keytab" in properties and "sasl.kerberos.principal" not in properties:
+            raise UsageError(f"{protocol} with a keytab needs its principal", "give --sasl-kerberos-principal")
+    if mechanism.upper() in PASSWORD_MECHANISMS:
         for name, what, option in (
             ("sasl.username", "user", "--sasl-user"),
             ("sasl.password", "password", "--sasl-password-file, or set ZKGROUP_SASL_PASSWORD"),
@@ -281,6 +292,15 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
     conf |= {key.replace("_", "."): value for key, value in overrides.items()}
     conf |= settings.properties
     return _create(Producer, conf, settings, ClientLog(log))
+
+
+def has_gssapi() -> bool:
+    """Whether this librdkafka knows Kerberos, which the one that comes with confluent-kafka does not."""
+    try:
+        AdminClient({"builtin.features": "sasl_gssapi", "log_level": 0})
+    except KafkaException:
+        return False
+    return True
 
 
 def _create(kind: Callable[..., T], conf: Mapping[str, Any], settings: KafkaSettings, client_log: ClientLog) -> T:

@@ -8,9 +8,10 @@ import ssl
 import struct
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
-from kazoo.exceptions import AuthFailedError, ConnectionDropped, SASLException
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
@@ -18,6 +19,7 @@ from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 from zkgroup.clients import tls
 from zkgroup.clients.zookeeper import session_errors
 from zkgroup.clients.zookeeper.request_pipeline import Bell
+from zkgroup.clients.zookeeper.sasl_login import LoginError, log_in
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 from zkgroup.protocol.broker_znodes import address
 
@@ -115,8 +117,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._last = host, hostip, port
         try:
             timeouts = super()._connect(host, hostip, port)
-        except AuthFailedError:
-            self._failed(session_errors.of_login(address(host, port), self._settings))
+        except AuthFailedError as error:
+            self._failed(session_errors.of_login(address(host, port), self._settings, error.__cause__))
             raise
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None
@@ -130,18 +132,33 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return timeouts
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """kazoo takes a connection that ends during the login for a refusal, since ZooKeeper refuses so. A server that
-        restarts ends it, too: only the third in a row counts."""
+        """Log in; called by kazoo, whose own way (2.11) knows Kerberos only with packages that must be compiled.
+
+        ZooKeeper refuses by ending the connection. A server that restarts ends it, too: only the third in a row
+        counts."""
+        login = log_in(self._settings.sasl or ("", ""), host)
         try:
-            super()._authenticate_with_sasl(host, timeout)
-        except AuthFailedError as error:
+            token = next(login)
+            for xid in count(1):
+                token = login.send(self._exchange(token, timeout, xid))
+        except StopIteration:
+            self._refusals = 0
+        except LoginError as error:
+            raise AuthFailedError(error.message) from error
+        except ConnectionDropped as error:
             self._refusals += 1
-            if isinstance(error.__cause__, ConnectionDropped) and self._refusals < _REFUSALS:
+            if self._refusals < _REFUSALS:
                 raise ConnectionDropped("the connection ended while logging in") from None
-            raise
-        except SASLException as error:
-            raise AuthFailedError(str(error)) from None
-        self._refusals = 0
+            raise AuthFailedError("the connection ended while logging in") from error
+
+    def _exchange(self, token: bytes, timeout: float, xid: int) -> bytes:
+        """Send a token of the login; the server's answer."""
+        self._submit(wire.SASL(token), timeout, xid)
+        header, data, offset = self._read_header(timeout)
+        if header.err:
+            raise AuthFailedError(f"the server answers the login with error {header.err}")
+        answer: bytes | None = wire.SASL.deserialize(data, offset)[0]
+        return answer or b""
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)

@@ -7,7 +7,6 @@ stopped and never used again.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import re
 import threading
@@ -26,7 +25,7 @@ from zkgroup.clients.zookeeper.kazoo_operations import convert, failure_of, kazo
 from zkgroup.clients.zookeeper.request_pipeline import WINDOW, RequestBatch
 from zkgroup.clients.zookeeper.session_errors import ConnectionFailure, of_login
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
-from zkgroup.errors import MissingExtraError
+from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.protocol.operations import (
     Changed,
     Code,
@@ -118,7 +117,7 @@ class Session:
     server gave after the change. No event follows ``begin_close``. ``on_failure`` is called on the same threads for
     each connection that failed by its certificates, passwords or protocol.
 
-    Raises UsageError for TLS files that cannot be used, and where SASL is wanted and its package is not installed.
+    Raises UsageError for TLS files that cannot be used, and where the library of Kerberos is wanted and missing.
     """
 
     def __init__(
@@ -131,8 +130,10 @@ class Session:
         self._on_event = on_event
         self._on_failure = on_failure
         self._context = tls.ssl_context(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
-        if settings.sasl is not None and importlib.util.find_spec("puresasl") is None:
-            raise MissingExtraError("SASL with ZooKeeper", "pure-sasl", "sasl")
+        if isinstance(settings.sasl, KerberosSettings):
+            from zkgroup.clients.zookeeper.kerberos_context import load_library  # ctypes takes its time
+
+            load_library()
         self._client: Any = None
         self._lock = threading.RLock()
         self._lost = False
@@ -157,7 +158,7 @@ class Session:
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             auth_data=list(self.settings.auth) or None,
             default_acl=kazoo_acl(self.settings.default_acl),
-            sasl_options=self._login(),
+            sasl_options={} if self.settings.sasl else None,  # whether to log in: the connection knows how
             use_ssl=self._context is not None,  # for kazoo's log alone: the handler connects
             logger=KAZOO_LOG,
         )
@@ -167,12 +168,6 @@ class Session:
         client.add_listener(self._listen)
         self._client = client
         client.start_async()
-
-    def _login(self) -> dict[str, str] | None:
-        if self.settings.sasl is None:
-            return None
-        user, password = self.settings.sasl
-        return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
 
     def _on_granted(self, timeout: float) -> None:
         self._negotiated = timeout

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from zkgroup.clients.tls import alert, certificate_names, certificate_refused, has_expired, is_no_tls, speaks_tls
+from zkgroup.clients.zookeeper.sasl_login import LoginError
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
+from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol.broker_znodes import address as at
 
@@ -29,8 +31,17 @@ class ConnectionFailure:
         return UnreachableError(self.message, self.remedy)
 
 
-def of_login(server: str, settings: ZooKeeperSettings) -> ConnectionFailure:
-    """A server that refuses user and password, other credentials, or a client without any."""
+def of_login(server: str, settings: ZooKeeperSettings, cause: BaseException | None = None) -> ConnectionFailure:
+    """A server that refuses user and password, other credentials, or a client without any. ``cause``: a ``LoginError``
+    where the login fails before."""
+    if isinstance(cause, LoginError):
+        remedy = cause.remedy.text if cause.remedy else ""
+        return ConnectionFailure(f"cannot log in to ZooKeeper at {server}: {cause.message}", remedy)
+    if isinstance(settings.sasl, KerberosSettings):
+        return ConnectionFailure(
+            f"ZooKeeper at {server} refuses the login with Kerberos",
+            "see the server's log: its keytab, its clock, and the section Server of its JAAS file",
+        )
     if settings.sasl is not None:
         return ConnectionFailure(
             f"ZooKeeper at {server} refuses the user {settings.sasl[0]}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zkgroup.config.connection_settings import TlsSettings
+from zkgroup.config.connection_settings import KerberosSettings, TlsSettings
 from zkgroup.config.settings_table import DEFAULTS
 from zkgroup.protocol.operations import OPEN, Acl
 
@@ -13,9 +13,9 @@ from zkgroup.protocol.operations import OPEN, Acl
 class ZooKeeperSettings:
     """How to reach a ZooKeeper. ``hosts`` is a connect string with its chroot; times are seconds.
 
-    ``auth``: schemes and credentials, as ``addauth`` takes them. ``tls``: used if given. ``sasl``: user and password,
-    for DIGEST-MD5 (needs the extra ``sasl``). ``acl``: the access list of created nodes. By default a member's nodes
-    are open to everyone, as the Scala consumer's, and commands copy the list of the parent, or of the copied node.
+    ``auth``: schemes and credentials, as ``addauth`` takes them. ``tls``: used if given. ``sasl``: user and password
+    for DIGEST-MD5, or Kerberos. ``acl``: the access list of created nodes. By default a member's nodes are open to
+    everyone, as the Scala consumer's, and commands copy the list of the parent, or of the copied node.
     """
 
     hosts: str
@@ -23,7 +23,7 @@ class ZooKeeperSettings:
     connect_timeout: float = 5.0
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tls: TlsSettings | None = None
-    sasl: tuple[str, str] | None = field(default=None, repr=False)
+    sasl: tuple[str, str] | KerberosSettings | None = field(default=None, repr=False)
     acl: tuple[Acl, ...] | None = None
 
     @property

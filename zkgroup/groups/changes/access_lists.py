@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import RefusedError
 from zkgroup.protocol.operations import OPEN, Acl, Acls, Code, Failure, GetAcl, Result
 
@@ -61,9 +63,24 @@ def digest_of(credentials: str) -> str:
 
 
 def identities(settings: ZooKeeperSettings) -> set[tuple[str, str]]:
-    """Schemes and names of a session with these settings, but for that in a client certificate."""
-    found = {("sasl", settings.sasl[0])} if settings.sasl else set()
+    """Schemes and names of a session with these settings, as far as they are known here: ``unknown_schemes``. Of a
+    principal the whole and its first part."""
+    match settings.sasl:
+        case KerberosSettings(principal=str(principal)):
+            found = {("sasl", principal), ("sasl", re.split("[/@]", principal)[0])}
+        case (user, _):
+            found = {("sasl", user)}
+        case _:
+            found = set()
     return found | {("digest", digest_of(credentials)) for scheme, credentials in settings.auth if scheme == "digest"}
+
+
+def unknown_schemes(settings: ZooKeeperSettings) -> set[str]:
+    """Schemes of which the server alone knows the name of a session with these settings: that in a client certificate,
+    and what its rules make of a Kerberos principal."""
+    certified = settings.tls is not None and settings.tls.certificate_file is not None
+    kerberos = isinstance(settings.sasl, KerberosSettings)
+    return ({"x509"} if certified else set()) | ({"sasl"} if kerberos else set())
 
 
 def has_entry(acl: Iterable[Acl], identity: tuple[str, str], permission: int) -> bool:
@@ -72,8 +89,7 @@ def has_entry(acl: Iterable[Acl], identity: tuple[str, str], permission: int) ->
 
 
 def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> bool:
-    """Whether a list surely gives this permission to a session with these settings. Of addresses, and of names in
-    client certificates, nothing is known here."""
+    """Whether a list gives this permission to a session with these settings, as far as its names are known here."""
     if any(scheme == "digest" and credentials.startswith("super:") for scheme, credentials in settings.auth):
         return True
     ours = {ANYONE, ("auth", ""), *identities(settings)}
@@ -98,10 +114,11 @@ def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) 
 
 def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
     """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
-    session in place of ``auth``. The name in a client certificate is not known here as the server knows it."""
+    session in place of ``auth``, whatever their names of ``unknown_schemes``."""
+    unknown = unknown_schemes(settings)
+    ours = [name for name in identities(settings) if name[0] not in unknown]
     wanted: set[Acl] = set()
     for entry in settings.acl or ():
-        named = sorted(identities(settings)) if entry.scheme == "auth" else [(entry.scheme, entry.id)]
+        named = ours if entry.scheme == "auth" else [(entry.scheme, entry.id)]
         wanted |= {Acl(scheme, name, entry.permissions) for scheme, name in named}
-    certified = settings.tls is not None and settings.tls.certificate_file is not None
-    return wanted == {entry for entry in acl if not (certified and entry.scheme == "x509") or entry in wanted}
+    return wanted == {entry for entry in acl if entry.scheme not in unknown or entry in wanted}

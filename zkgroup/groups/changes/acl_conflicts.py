@@ -12,7 +12,7 @@ from typing import Final
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.access_lists import ANYONE, READ, WRITE, has_entry, identities
+from zkgroup.groups.changes.access_lists import ANYONE, READ, WRITE, has_entry, identities, unknown_schemes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import EVERYTHING
 from zkgroup.protocol.names import TopicPartition
@@ -79,8 +79,8 @@ def _is_other(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:
     ours = {(entry.scheme, entry.id) for entry in settings.acl or () if entry.permissions & WRITE}
     if ("auth", "") in ours:
         ours |= identities(settings)
-        if settings.tls is not None and settings.tls.certificate_file and any(scheme == "x509" for scheme, _ in full):
-            return False  # the name in a certificate is not known here as the server knows it
+        if unknown_schemes(settings) & {scheme for scheme, _ in full}:
+            return False
     return not full & {*ours, *((scheme, _shown(name)) for scheme, name in ours if scheme == "digest")}
 
 

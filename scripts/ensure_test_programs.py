@@ -1,5 +1,5 @@
-"""Install the shells in which completion is tried and that are missing here, if this user may. Never a failure: where a
-shell is missing its tests are skipped.
+"""Install the shells in which completion is tried, and the KDC of the tests of Kerberos, where they are missing and this
+user may. Never a failure: what is missing has its tests skipped.
 
 Used by the Makefile. Needs no more than Python's standard library and this checkout.
 """
@@ -15,8 +15,13 @@ from ensure_java import install_with
 from zkgroup.java_runtime import install_words
 
 SHELLS = ("bash", "zsh", "fish")
-#: What bash takes completions with is a package, and no command.
-PACKAGES = {"bash-completion": Path("/usr/share/bash-completion/bash_completion")}
+#: Packages that are no command, or whose command is on no path, with a file of theirs.
+PACKAGES = {
+    "bash-completion": Path("/usr/share/bash-completion/bash_completion"),
+    "krb5-kdc": Path("/usr/sbin/krb5kdc"),
+    "krb5-admin-server": Path("/usr/sbin/kadmin.local"),
+    "krb5-user": Path("/usr/bin/kinit"),
+}
 
 
 def main() -> int:

@@ -1,0 +1,233 @@
+"""Kerberos at ZooKeeper: a real KDC, a ZooKeeper that knows users by their tickets, and members of both kinds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli import run
+from support import fresh_name, wait_until
+from tcp_proxy import TcpProxy
+
+from zkgroup.clients.zookeeper import Session, ZooKeeperSettings, kerberos_context
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.connection_settings import KerberosSettings
+from zkgroup.errors import UnreachableError, UsageError
+from zkgroup.groups.changes.access_lists import admits, is_asked_for
+from zkgroup.protocol import znodes
+from zkgroup.protocol.acls import CREATOR_READ_WORLD
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Acl, Acls, Children, Create, Failure, Get, GetAcl, Node, SetData
+from zkgroup.sandbox.kerberos_realm import USER, KerberosRealm
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_probe import HOST, free_port
+
+OURS = {Acl("sasl", USER, 31), Acl("world", "anyone", 1)}
+
+
+@pytest.fixture(scope="module")
+def sandbox(_own_state: None) -> Iterator[Sandbox]:
+    """A KDC, a ZooKeeper and a broker."""
+    try:
+        sandbox = Sandbox(fresh_name("kerberos"), kerberos=True).start()
+    except UsageError as missing:
+        if "krb5kdc" not in str(missing):
+            raise
+        pytest.skip(str(missing))
+    with sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def realm(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> KerberosRealm:
+    """The realm, in which this process is, without a ticket."""
+    assert isinstance(sandbox.security, KerberosRealm)
+    monkeypatch.setenv("KRB5_CONFIG", str(sandbox.security.config))
+    monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'tickets'}")
+    return sandbox.security
+
+
+@pytest.fixture
+def keytab(realm: KerberosRealm, tmp_path: Path) -> str:
+    """A keytab of the user that nothing has logged in with."""
+    return shutil.copy(realm.keytab(USER), tmp_path / "own.keytab")
+
+
+def get_ticket(realm: KerberosRealm) -> None:
+    subprocess.run(["kinit", "-k", "-t", str(realm.keytab(USER)), USER], check=True, timeout=30)
+
+
+def settings(sandbox: Sandbox, sasl: KerberosSettings) -> ZooKeeperSettings:
+    return ZooKeeperSettings(sandbox.connect, sasl=sasl, acl=CREATOR_READ_WORLD)
+
+
+def creator(settings: ZooKeeperSettings) -> set[Acl]:
+    """The access list of a node that a session with these settings creates for itself."""
+    path = f"/{fresh_name('mine')}"
+    with Registry(settings, 30.0) as registry:
+        assert registry.write(Create(path, b"", ephemeral=True, acl=CREATOR_READ_WORLD)) is None
+        (found,) = registry.read([GetAcl(path)])
+        assert isinstance(found, Acls)
+        return set(found.acl)
+
+
+def test_every_way_to_log_in(
+    sandbox: Sandbox, realm: KerberosRealm, keytab: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By keytab, with and without its principal, which leaves the user's tickets alone; by the keytab of the
+    environment; by a ticket. ZooKeeper knows the user by the first part of the principal."""
+    for principal in (None, USER):
+        assert creator(settings(sandbox, KerberosSettings(keytab=keytab, principal=principal))) == OURS
+    assert not (tmp_path / "tickets").exists()
+    get_ticket(realm)
+    assert creator(settings(sandbox, KerberosSettings())) == OURS
+    assert creator(settings(sandbox, KerberosSettings(principal=USER))) == OURS
+    (tmp_path / "tickets").unlink()
+    monkeypatch.setenv("KRB5_CLIENT_KTNAME", keytab)
+    assert creator(settings(sandbox, KerberosSettings())) == OURS
+
+
+def refusal(settings: ZooKeeperSettings) -> str:
+    with pytest.raises(UnreachableError) as refused, Registry(settings, 30.0):
+        pass
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_logins_that_fail_here_or_at_the_kdc(
+    sandbox: Sandbox, realm: KerberosRealm, keytab: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each is one line that names the remedy: no ticket, a keytab without keys, another principal, an unknown server,
+    clocks that differ, a KDC that does not answer."""
+    ours = settings(sandbox, KerberosSettings(keytab=keytab))
+    assert refusal(settings(sandbox, KerberosSettings())) == (
+        f"cannot log in to ZooKeeper at {sandbox.connect}: there is no valid Kerberos ticket: get one with "
+        "'kinit USER', or name a keytab with --zookeeper-kerberos-keytab"
+    )
+    (tmp_path / "bad.keytab").write_text("no keytab")
+    for sasl in (KerberosSettings(keytab=str(tmp_path / "bad.keytab")), KerberosSettings("zookeeper", keytab, "other")):
+        assert f"the keytab {sasl.keytab} has no valid key" in refusal(replace(ours, sasl=sasl))
+    unknown = "the KDC knows no service zookeeper/127.0.0.1: name the servers as their principals do"
+    assert unknown in refusal(replace(ours, hosts=sandbox.connect.replace("localhost", HOST)))
+    with skewed_kdc(sandbox.folder / "kdc", tmp_path) as config:
+        monkeypatch.setenv("KRB5_CONFIG", config)
+        skewed = KerberosSettings(keytab=f"/{keytab}")  # which has no tickets yet, as another file has none
+        assert "the clocks of this machine and of the KDC differ too much: set them" in refusal(
+            replace(ours, sasl=skewed)
+        )
+    silent = KerberosSettings(keytab=f"//{keytab}")
+    assert "no KDC answers: check krb5.conf" in refusal(replace(ours, sasl=silent))
+
+
+@contextmanager
+def skewed_kdc(folder: Path, scratch: Path) -> Iterator[str]:
+    """A second KDC of the realm, to which all clocks differ too much; its ``krb5.conf``."""
+    port = str(free_port())
+    for name in ("krb5.conf", "kdc.conf"):
+        text = (folder / name if name == "kdc.conf" else folder.parent / "secure" / name).read_text()
+        old = text.partition(f"{HOST}:")[2].split()[0]
+        (scratch / name).write_text(text.replace(f"{HOST}:{old}", f"{HOST}:{port}"))
+    kdcs = scratch / "kdcs.conf"
+    kdcs.write_text((scratch / "krb5.conf").read_text().replace("[realms]", " clockskew = -1\n[realms]", 1))
+    variables = {"KRB5_CONFIG": str(kdcs), "KRB5_KDC_PROFILE": str(scratch / "kdc.conf")}
+    program = shutil.which("krb5kdc", path=f"{os.environ['PATH']}:/usr/sbin")
+    with (scratch / "log").open("wb") as log:
+        command = [program, "-n", "-r", "ZKGROUP.SANDBOX", "-P", str(scratch / "pid")]
+        kdc = subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: "commencing operation" in (scratch / "log").read_text())
+        yield str(scratch / "krb5.conf")
+    finally:
+        kdc.kill()
+        kdc.wait(30)
+
+
+def test_logins_that_zookeeper_refuses(sandbox: Sandbox, realm: KerberosRealm, keytab: str, zookeeper: Sandbox) -> None:
+    """A ZooKeeper without SASL, a ticket for another service, and a password where Kerberos is spoken."""
+    sasl = KerberosSettings(keytab=keytab)
+    plain = replace(settings(sandbox, sasl), hosts=zookeeper.address.replace(HOST, "localhost"))
+    assert "the server has no SASL: leave the mechanism out" in refusal(plain)
+    assert "the server has no SASL: leave the user out" in refusal(replace(plain, sasl=("ops", "secret")))
+    other = refusal(settings(sandbox, replace(sasl, service="kafka")))
+    assert f"ZooKeeper at {sandbox.connect} refuses the login with Kerberos: see the server's log" in other
+    assert "refuses the user ops" in refusal(replace(plain, hosts=sandbox.connect, sasl=("ops", "secret")))
+
+
+def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named before anything is connected, with its packages."""
+    monkeypatch.setattr(kerberos_context, "LIBRARY", "libgssapi_missing.so.2")
+    kerberos_context.load_library.cache_clear()
+    with pytest.raises(
+        UsageError, match=r"needs libgssapi_missing\.so\.2: install it: apt-get install libgssapi-krb5-2"
+    ):
+        Session(ZooKeeperSettings("localhost:1", sasl=KerberosSettings()), lambda event: None)
+    kerberos_context.load_library.cache_clear()
+
+
+def test_a_connection_that_is_lost(sandbox: Sandbox, realm: KerberosRealm, keytab: str) -> None:
+    """The session goes on over another, as the same user."""
+    with TcpProxy(f"{HOST}:{sandbox.zookeeper.port}") as proxy:
+        ours = settings(sandbox, KerberosSettings(keytab=keytab))
+        with Registry(replace(ours, hosts=proxy.address.replace(HOST, "localhost")), 30.0) as registry:
+            path, session = f"/{fresh_name('mine')}", registry.session_id
+            assert registry.write(Create(path, b"1", ephemeral=True, acl=CREATOR_READ_WORLD)) is None
+            proxy.drop()
+            assert isinstance(registry.read([Get(path)])[0], Node)
+            assert not isinstance(registry.write(SetData(path, b"2")), Failure)
+            assert registry.session_id == session
+        assert proxy.accepted >= 2
+
+
+def test_what_access_lists_say_of_a_principal() -> None:
+    """Its first part counts, as servers know it by default, and a list that is asked for is recognised by no name."""
+    ours = ZooKeeperSettings("h:1", sasl=KerberosSettings(principal="ops/host@R"), acl=CREATOR_READ_WORLD)
+    listed = (Acl("sasl", "ops", 31), Acl("world", "anyone", 1))
+    assert admits(listed, ours, 4)
+    assert not admits((Acl("sasl", "other", 31),), ours, 4)
+    assert is_asked_for(listed, ours)
+    assert not is_asked_for((*listed, Acl("world", "anyone", 31)), ours)
+
+
+def test_with_a_scala_member(sandbox: Sandbox, realm: KerberosRealm, tmp_path: Path) -> None:
+    """From the command line: Kafka's own consumer and zkgroup share a group as the same user, each owns a partition,
+    and all that they make belongs to that user. Without a ticket, or with a keytab that cannot be read, a command ends
+    with one line."""
+    group, topic, name = fresh_name("mixed"), fresh_name("topic"), f"sandbox:{sandbox.name}"
+    assert " kdc " in run("sandbox", "status", "--name", sandbox.name).stdout
+    fill = ("sandbox", "fill", topic, "--name", sandbox.name, "--partitions", "2", "--messages", "20")
+    assert run(*fill).returncode == 0
+    owners = [znodes.owner(group, TopicPartition(topic, number)) for number in range(2)]
+    with sandbox.registry(30.0) as registry, sandbox.member(group, topic, kind="topics") as theirs:
+        theirs.wait_for(20, 60)
+        ours = []
+        arguments = ("consume", topic, "--group", group, "--max-messages", "5", "-c", name)
+        reader = threading.Thread(target=lambda: ours.append(run(*arguments, timeout=180)))
+        reader.start()
+
+        def owning() -> set[bytes]:
+            return {node.data for node in registry.read([Get(path) for path in owners]) if isinstance(node, Node)}
+
+        wait_until(lambda: len(owning()) == 2, 90)
+        lists = registry.read([GetAcl(path) for path in owners])
+        assert [set(one.acl) for one in lists if isinstance(one, Acls)] == [OURS, OURS]
+        run(*fill)
+        reader.join(180)
+        assert (ours[0].returncode, len(ours[0].stdout.splitlines())) == (0, 5), ours
+        wait_until(lambda: len(owning()) == 1, 90)
+        assert isinstance(registry.read([Children(znodes.ids(group))])[0], tuple)
+        assert "NoAuth" not in theirs.logged()
+    shown = ("owners", group, "-z", sandbox.connect, "--zookeeper-sasl-mechanism", "gssapi")
+    for more, code, expected in (
+        ((), 3, "there is no valid Kerberos ticket: get one with 'kinit USER'"),
+        (("--zookeeper-kerberos-keytab", str(tmp_path)), 2, f"cannot read {tmp_path}: Is a directory: name a file"),
+    ):
+        done = run(*shown, *more)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
+        assert expected in done.stderr
