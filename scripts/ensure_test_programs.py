@@ -1,5 +1,5 @@
-"""Install the shells in which completion is tried, and the KDC of the tests of Kerberos, where they are missing and this
-user may. Never a failure: what is missing has its tests skipped.
+"""Install the shells in which completion is tried, and the KDC that tests of Kerberos run, where they are missing and
+this user may. Never a failure: the tests of what is missing are skipped.
 
 Used by the Makefile. Needs no more than Python's standard library and this checkout.
 """

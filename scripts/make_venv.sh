@@ -15,6 +15,8 @@ if ! "$venv/bin/python" -c "$recent" >/dev/null 2>&1; then
         exit 2
     fi
 fi
+# man finds the pages of what is on PATH next to it.
+mkdir -p "$venv/share/man/man1" && ln -sf "$(pwd)"/docs/man/*.1 "$venv/share/man/man1"
 echo "installing zkgroup and its dependencies into $venv" >&2
 if ! "$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable '.[dev]'; then
     echo "the dependencies could not be installed: check the network, the proxy and pip's configuration" >&2

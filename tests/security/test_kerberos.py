@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -13,11 +14,14 @@ from pathlib import Path
 
 import pytest
 from cli import run
+from documented import run_examples
 from support import fresh_name, wait_until
 from tcp_proxy import TcpProxy
 
+from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.clients.zookeeper import Session, ZooKeeperSettings, kerberos_context
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config import resolve_connection
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.groups.changes.access_lists import admits, is_asked_for
@@ -29,6 +33,7 @@ from zkgroup.sandbox.kerberos_realm import USER, KerberosRealm
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import HOST, free_port
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "kerberos.md"
 OURS = {Acl("sasl", USER, 31), Acl("world", "anyone", 1)}
 
 
@@ -183,6 +188,41 @@ def test_a_connection_that_is_lost(sandbox: Sandbox, realm: KerberosRealm, keyta
             assert not isinstance(registry.write(SetData(path, b"2")), Failure)
             assert registry.session_id == session
         assert proxy.accepted >= 2
+
+
+def test_the_examples_of_the_docs(
+    sandbox: Sandbox, realm: KerberosRealm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What docs/how-to/kerberos.md shows is what its commands print, and its profile is what a sandbox would need."""
+    fill = ("sandbox", "fill", "orders", "--name", sandbox.name, "--messages", "30")
+    assert run(*fill).returncode == 0
+    name = f"sandbox:{sandbox.name}"
+    reading = run("consume", "orders", "--group", "billing", "--from-beginning", "--until-end", "-c", name)
+    assert len(reading.stdout.splitlines()) == 30, reading.stderr
+    monkeypatch.setenv("S", str(realm.folder))
+    monkeypatch.setenv("KRB", sandbox.connect)
+    assert run_examples(PAGE, tmp_path) == 3
+    profile = "".join(re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL))
+    (tmp_path / "config.toml").write_text(profile.replace("/etc/zkgroup/", f"{realm.folder}/"))
+    environ = {"ZKGROUP_CONFIG": str(tmp_path / "config.toml"), "ZKGROUP_CLUSTER": "hdp"}
+    found = resolve_connection({}, environ, lambda name: (name, None))
+    keytab = str(realm.keytab(USER))
+    assert found.zookeeper_sasl == KerberosSettings("zookeeper", keytab, "zkgroup@EXAMPLE.COM")
+    assert found.kafka["sasl.mechanism"] == "GSSAPI"
+    assert found.kafka["sasl.kerberos.keytab"] == keytab
+
+
+@pytest.mark.skipif(has_gssapi(), reason="this librdkafka knows Kerberos")
+def test_brokers_without_a_librdkafka_that_knows_kerberos() -> None:
+    """It is said before anything is connected, with the two ways to get one."""
+    args = ("consume", "t", "--until-end", "--bootstrap-server", "localhost:1", "--security-protocol", "SASL_PLAINTEXT")
+    done = run(*args, "--sasl-mechanism", "gssapi")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "zkgroup: the librdkafka that comes with confluent-kafka knows no Kerberos: preload one that does "
+        "(LD_PRELOAD=…/librdkafka.so.1), or install confluent-kafka on top of it "
+        "(pip install --no-binary confluent-kafka confluent-kafka)\n"
+    )
 
 
 def test_what_access_lists_say_of_a_principal() -> None:

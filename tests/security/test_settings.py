@@ -13,6 +13,8 @@ from zkgroup.clients.kafka.client import KafkaSettings, settings_from_brokers
 from zkgroup.clients.kafka.listeners import choose
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConnectionSettings, ConsumerConfig, TlsSettings, load_consumer_config, resolve_connection
+from zkgroup.config.connection_settings import KerberosSettings
+from zkgroup.config.effective_settings import shown_settings
 from zkgroup.config.settings_table import PROTOCOLS, SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.export.tasks.task_data import TaskSettings
@@ -76,6 +78,31 @@ def test_every_place_for_a_password(tmp_path: Path, secret: str) -> None:
         assert SECRET not in repr(settings)
     with pytest.raises(UsageError, match=r"no password of ops for the brokers was given: .*ZKGROUP_SASL_PASSWORD"):
         resolve(tmp_path, SASL, cluster=("c",))
+
+
+def test_kerberos_with_zookeeper(tmp_path: Path, secret: str) -> None:
+    """By its mechanism, which the other settings need and a user contradicts; it is a credential for access lists."""
+    kerberos, keytab = "zookeeper-sasl-mechanism = 'gssapi'\n", f"zookeeper-kerberos-keytab = '{secret}'\n"
+    acl = "zookeeper-acl = 'creator'"
+    assert resolve(tmp_path, kerberos + acl, cluster=("c",)).zookeeper_sasl == KerberosSettings("zookeeper", None, None)
+    more = "zookeeper-kerberos-principal = 'ops@R'\nzookeeper-kerberos-service = 'zk'\n"
+    settings = resolve(tmp_path, kerberos + keytab + more, cluster=("c",))
+    assert settings.zookeeper_sasl == KerberosSettings("zk", secret, "ops@R")
+    shown = {row.setting: row.value for row in shown_settings(settings)}
+    assert shown["zookeeper-sasl-mechanism"] == "GSSAPI"
+    assert shown["zookeeper-kerberos-keytab"] == secret
+    assert shown["zookeeper-kerberos-service"] == "zk"
+    for profile, why in (
+        (
+            kerberos + "zookeeper-sasl-user = 'ops'",
+            "zookeeper-sasl-user is for DIGEST-MD5, and .* is GSSAPI",
+        ),
+        (keytab, "is for Kerberos, which zookeeper-sasl-mechanism does not name: give --zookeeper-sasl-mechanism"),
+        ("zookeeper-sasl-mechanism = 'DIGEST-MD5'", "DIGEST-MD5 needs a user: give --zookeeper-sasl-user"),
+        (kerberos + "zookeeper-kerberos-keytab = '/nowhere'", "cannot read /nowhere: No such file"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            resolve(tmp_path, profile, cluster=("c",))
 
 
 def test_what_wins(tmp_path: Path) -> None:
