@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli import run
+from cli import ZKGROUP, environment, run
 from documented import run_examples
 from support import fresh_name, wait_until
 from tcp_proxy import TcpProxy
@@ -46,8 +48,8 @@ def sandbox(_own_state: None) -> Iterator[Sandbox]:
         if "krb5kdc" not in str(missing):
             raise
         pytest.skip(str(missing))
-    with sandbox:
-        yield sandbox
+    yield sandbox
+    sandbox.stop()
 
 
 @pytest.fixture
@@ -271,3 +273,67 @@ def test_with_a_scala_member(sandbox: Sandbox, realm: KerberosRealm, tmp_path: P
         done = run(*shown, *more)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
         assert expected in done.stderr
+
+
+# Brokers
+
+
+@pytest.fixture(scope="module")
+def librdkafka(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A librdkafka that knows Kerberos: the one that GSSAPI_LIBRDKAFKA names, else one that is built."""
+    if given := os.environ.get("GSSAPI_LIBRDKAFKA"):
+        return given
+    folder = tmp_path_factory.mktemp("librdkafka")
+    script = PAGE.parents[2] / "scripts" / "build_librdkafka.sh"
+    environment = os.environ | {"PYTHON": sys.executable}
+    built = subprocess.run([script, folder], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    if built.returncode:
+        pytest.skip(f"librdkafka was not built: {built.stderr.strip().splitlines()[-1]}")
+    return built.stdout.strip().partition("LD_PRELOAD=")[2]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_brokers_with_kerberos(
+    sandbox: Sandbox, realm: KerberosRealm, keytab: str, librdkafka: str, tmp_path: Path
+) -> None:
+    """Messages are read, and offsets committed to Kafka, by ticket and by keytab; an export's tasks log in by the
+    keytab; each refusal is one line."""
+    topic, group = fresh_name("topic"), fresh_name("group")
+    assert run("sandbox", "fill", topic, "--name", sandbox.name, "--messages", "30").returncode == 0
+    zookeeper = ("-z", sandbox.connect, "--zookeeper-sasl-mechanism", "GSSAPI", "--zookeeper-kerberos-keytab", keytab)
+    secured = (*zookeeper, "--security-protocol", "SASL_PLAINTEXT", "--sasl-mechanism", "GSSAPI")
+    by_keytab = (*secured, "--sasl-kerberos-keytab", keytab, "--sasl-kerberos-principal", USER)
+    tickets = {"KRB5CCNAME": f"FILE:{tmp_path / 'own'}"}
+
+    def preloaded(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """As ``run``, with another librdkafka: in a process that begins with it."""
+        words, own = [ZKGROUP, *args], environment({"LD_PRELOAD": librdkafka, **env})
+        return subprocess.run(words, env=own, capture_output=True, text=True, timeout=300, check=False)
+
+    read = ("consume", topic, "--from-beginning", "--until-end")
+
+    done = preloaded(*read, *secured)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), done.stderr
+    assert "there is no valid Kerberos ticket: get one with 'kinit USER', or name a keytab with --sasl-" in done.stderr
+    get_ticket(realm)
+    done = preloaded(*read, *secured)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 30), done.stderr
+    done = preloaded(*read, *secured, "--sasl-kerberos-service", "other")
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+    assert "the KDC knows no service other/HOST" in done.stderr
+    done = preloaded(*read, *secured, "--sasl-kerberos-keytab", keytab)
+    assert (done.returncode, "a keytab needs its principal: give --sasl-" in done.stderr) == (2, True), done.stderr
+    (tmp_path / "bad.keytab").write_text("no keytab")
+    bad = ("--sasl-kerberos-keytab", str(tmp_path / "bad.keytab"), "--sasl-kerberos-principal", USER)
+    done = preloaded(*read, *secured, *bad, **tickets)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+    assert "bad.keytab has no valid key of zkgroup: check it with 'klist -k" in done.stderr
+
+    done = preloaded(*read, "--group", group, "--coordinator", "kafka", *by_keytab, **tickets)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 30), done.stderr
+    (tmp_path / "own").unlink()
+    export = ("export", topic, "--group", fresh_name("group"), "--to", str(tmp_path / "lake"), "--from", "earliest")
+    done = preloaded(*export, "--output", "json", *by_keytab, **tickets)
+    assert done.returncode == 0, done.stderr
+    assert sum(row["rows"] for row in json.loads(done.stdout)) == 30

@@ -83,6 +83,8 @@ CONTROLLER_TIMEOUT: Final = 1.0
 #: So many brokers with a hopeless connection stand for all.
 _ENOUGH: Final = 3
 _TOKEN: Final = "give -X kafka.sasl.oauthbearer.method=oidc, and librdkafka's properties for it (sasl.oauthbearer.…)"
+#: What librdkafka runs before its first login, and then every minute; its own has words for stderr.
+_KINIT: Final = 'kinit -k -t "%{sasl.kerberos.keytab}" "%{sasl.kerberos.principal}" >/dev/null 2>&1'
 #: How many brokers that gave no answer are probed for the reason.
 _ASKED: Final = 5
 #: Seconds between two polls for an answer.
@@ -162,8 +164,9 @@ class KafkaSettings:
             # A broker that has just started may know no topic yet: librdkafka then reads nothing until it asks again.
             "topic.metadata.refresh.interval.ms": 5_000,
         }
-        if _mechanism(self.properties).upper() == KERBEROS and "sasl.kerberos.keytab" not in self.properties:
-            conf["sasl.kerberos.kinit.cmd"] = "true"  # the ticket cache is as the user keeps it
+        if _mechanism(self.properties).upper() == KERBEROS:
+            # Without a keytab the ticket cache is as the user keeps it.
+            conf["sasl.kerberos.kinit.cmd"] = _KINIT if "sasl.kerberos.keytab" in self.properties else "true"
         if self.legacy_release is not None:
             conf |= {"api.version.request": False, "broker.version.fallback": self.legacy_release}
         return conf

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from zkgroup.clients import tls
+from zkgroup.clients.kerberos_errors import CLOCKS_DIFFER, NO_KDC, no_ticket, unknown_service
 from zkgroup.config.connection_settings import TlsSettings
+from zkgroup.config.settings_table import KERBEROS
 from zkgroup.errors import UnreachableError, UsageError
 
 _PLACE = re.compile(r"(?:[a-z_]+://)?(\[[^\]]+\]|[^\s/:]+):([0-9]+)/[^\s:]*: ")
@@ -54,12 +56,37 @@ def _of_login(what: str, text: str, properties: Mapping[str, str]) -> Unreachabl
     mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "?").upper()
     if "not valid in current SASL state" in text:
         return UnreachableError(f"{what} has no SASL at this port", "choose another --security-protocol or --listener")
+    if mechanism == KERBEROS and (found := _of_kerberos(text, properties)) is not None:
+        return UnreachableError(f"cannot log in to {what}: {found[0]}", found[1])
     if "mechanism" in text and "supported" in text:
         known = text.rpartition("supported mechanisms: ")[2].strip() or "others"
         return UnreachableError(f"{what} does not know {mechanism}", f"it knows {known}: choose with --sasl-mechanism")
+    if mechanism == KERBEROS:
+        return UnreachableError(
+            f"{what} refuses the login with Kerberos", "see the broker's log: its keytab, its clock"
+        )
     return UnreachableError(
         f"{what} refuses the user {user} ({mechanism})", "check --sasl-user, its password and --sasl-mechanism"
     )
+
+
+def _of_kerberos(text: str, properties: Mapping[str, str]) -> tuple[str, str] | None:
+    """The problem and its remedy, by the text of Kerberos' library, which is all that Cyrus SASL hands on."""
+    keytab, principal = (properties.get(f"sasl.kerberos.{name}") for name in ("keytab", "principal"))
+    service = properties.get("sasl.kerberos.service.name", "kafka")
+    problems = {
+        "Clock skew": CLOCKS_DIFFER,
+        "not yet valid": CLOCKS_DIFFER,
+        "not found in Kerberos database": unknown_service(f"{service}/HOST", "--sasl-kerberos-service"),
+        "KDC": NO_KDC,
+        "No worthy mechs": (
+            "Cyrus SASL has no plugin for Kerberos",
+            "install libsasl2-modules-gssapi-mit (Debian) or cyrus-sasl-gssapi (Red Hat)",
+        ),
+        "credentials": no_ticket(keytab, principal, "--sasl-kerberos-keytab"),
+        "expired": no_ticket(keytab, principal, "--sasl-kerberos-keytab"),
+    }
+    return next((found for mark, found in problems.items() if mark in text), None)
 
 
 def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> UnreachableError:

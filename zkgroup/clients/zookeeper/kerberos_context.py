@@ -12,6 +12,7 @@ from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int32, c_size_t
 from functools import cache
 from typing import Any, Final
 
+from zkgroup.clients.kerberos_errors import CLOCKS_DIFFER, NO_KDC, no_ticket, unknown_service
 from zkgroup.clients.zookeeper.sasl_login import LoginError
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UsageError
@@ -27,9 +28,10 @@ _FOR_EVER: Final = 0xFFFFFFFF
 _GSS_CODE, _MECHANISM_CODE = 1, 2
 #: Kerberos' own codes (krb5_err.et): this number and an index.
 _KRB5: Final = -1765328384
-_CLIENT_UNKNOWN, _SERVER_UNKNOWN, _PREAUTHENTICATION_FAILED = _KRB5 + 6, _KRB5 + 7, _KRB5 + 24
-_TICKET_EXPIRED, _TICKET_NOT_YET_VALID, _CLOCK_SKEW = _KRB5 + 32, _KRB5 + 33, _KRB5 + 37
-_REALM_UNKNOWN, _NO_KDC, _NO_KEY = _KRB5 + 154, _KRB5 + 156, _KRB5 + 181
+_SERVER_UNKNOWN, _TICKET_NOT_YET_VALID, _CLOCK_SKEW = _KRB5 + 7, _KRB5 + 33, _KRB5 + 37
+_REALM_UNKNOWN, _KDC_UNREACHABLE = _KRB5 + 154, _KRB5 + 156
+#: An unknown client, a key that is not the KDC's, an expired ticket, a keytab without the key.
+_NO_TICKET: Final = (_KRB5 + 6, _KRB5 + 24, _KRB5 + 32, _KRB5 + 181)
 
 
 class _Buffer(Structure):
@@ -156,25 +158,13 @@ class KerberosContext:
         code = c_int32(minor.value).value
         service, _, host = self._target.partition("@")
         if code in (_CLOCK_SKEW, _TICKET_NOT_YET_VALID):
-            return LoginError("the clocks of this machine and of the KDC differ too much", "set them (NTP)")
+            return LoginError(*CLOCKS_DIFFER)
         if code == _SERVER_UNKNOWN:
-            return LoginError(
-                f"the KDC knows no service {service}/{host}",
-                "name the servers as their principals do, not by addresses, or give --zookeeper-kerberos-service",
-            )
-        if code in (_NO_KDC, _REALM_UNKNOWN):
-            return LoginError("no KDC answers", "check krb5.conf (KRB5_CONFIG), and that the KDC runs")
-        if keytab and (
-            code in (_CLIENT_UNKNOWN, _PREAUTHENTICATION_FAILED, _NO_KEY)
-            or routine in (_NO_CREDENTIALS, _CREDENTIALS_EXPIRED)
-        ):
-            whose = f" of {principal}" if principal else ""
-            return LoginError(f"the keytab {keytab} has no valid key{whose}", f"check it with 'klist -k {keytab}'")
-        if routine in (_NO_CREDENTIALS, _CREDENTIALS_EXPIRED) or code == _TICKET_EXPIRED:
-            return LoginError(
-                f"there is no valid Kerberos ticket{f' of {principal}' if principal else ''}",
-                f"get one with 'kinit {principal or 'USER'}', or name a keytab with --zookeeper-kerberos-keytab",
-            )
+            return LoginError(*unknown_service(f"{service}/{host}", "--zookeeper-kerberos-service"))
+        if code in (_KDC_UNREACHABLE, _REALM_UNKNOWN):
+            return LoginError(*NO_KDC)
+        if routine in (_NO_CREDENTIALS, _CREDENTIALS_EXPIRED) or code in _NO_TICKET:
+            return LoginError(*no_ticket(keytab, principal, "--zookeeper-kerberos-keytab"))
         text = self._text(minor.value, _MECHANISM_CODE) if code else self._text(routine, _GSS_CODE)
         return LoginError(f"Kerberos failed: {text}", "check krb5.conf (KRB5_CONFIG) and the credentials")
 
