@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -64,7 +65,7 @@ def realm(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 @pytest.fixture
 def keytab(realm: KerberosRealm, tmp_path: Path) -> str:
     """A keytab of the user that nothing has logged in with."""
-    return shutil.copy(realm.keytab(USER), tmp_path / "own.keytab")
+    return str(shutil.copy(realm.keytab(USER), tmp_path / "own.keytab"))
 
 
 def get_ticket(realm: KerberosRealm) -> None:
@@ -101,8 +102,8 @@ def test_every_way_to_log_in(
     assert creator(settings(sandbox, KerberosSettings())) == OURS
 
 
-def refusal(settings: ZooKeeperSettings) -> str:
-    with pytest.raises(UnreachableError) as refused, Registry(settings, 30.0):
+def refusal(settings: ZooKeeperSettings, timeout: float = 30.0) -> str:
+    with pytest.raises(UnreachableError) as refused, Registry(settings, timeout):
         pass
     assert "\n" not in str(refused.value)
     return str(refused.value)
@@ -129,8 +130,12 @@ def test_logins_that_fail_here_or_at_the_kdc(
         assert "the clocks of this machine and of the KDC differ too much: set them" in refusal(
             replace(ours, sasl=skewed)
         )
-    silent = KerberosSettings(keytab=f"//{keytab}")
-    assert "no KDC answers: check krb5.conf" in refusal(replace(ours, sasl=silent))
+    fresh = replace(ours, sasl=KerberosSettings(keytab=f"//{keytab}"))  # the second KDC has ended
+    assert "no KDC answers: check krb5.conf" in refusal(fresh, 1.0)
+    with socket.create_server((HOST, 0)) as silent:
+        config = Path(os.environ["KRB5_CONFIG"])
+        config.write_text(re.sub(rf"(?<={HOST}:)\d+", str(silent.getsockname()[1]), config.read_text()))
+        assert "no KDC answers: check krb5.conf" in refusal(replace(fresh, connect_timeout=2.0), 2.0)
 
 
 @contextmanager

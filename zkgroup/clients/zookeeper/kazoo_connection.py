@@ -19,7 +19,7 @@ from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 from zkgroup.clients import tls
 from zkgroup.clients.zookeeper import session_errors
 from zkgroup.clients.zookeeper.request_pipeline import Bell
-from zkgroup.clients.zookeeper.sasl_login import LoginError, log_in
+from zkgroup.clients.zookeeper.sasl_login import LoginError, log_in, next_token
 from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 from zkgroup.protocol.broker_znodes import address
 
@@ -138,12 +138,15 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         counts."""
         login = log_in(self._settings.sasl or ("", ""), host)
         try:
-            token = next(login)
+            answer = None
             for xid in count(1):
-                token = login.send(self._exchange(token, timeout, xid))
+                answer = self._exchange(next_token(login, answer, self._settings.connect_timeout / 2), timeout, xid)
         except StopIteration:
             self._refusals = 0
         except LoginError as error:
+            if not error.is_final:
+                self._failed(session_errors.of_login(self.server, self._settings, error))
+                raise ConnectionDropped(error.message) from None
             raise AuthFailedError(error.message) from error
         except ConnectionDropped as error:
             self._refusals += 1

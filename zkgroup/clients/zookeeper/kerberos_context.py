@@ -162,7 +162,7 @@ class KerberosContext:
         if code == _SERVER_UNKNOWN:
             return LoginError(*unknown_service(f"{service}/{host}", "--zookeeper-kerberos-service"))
         if code in (_KDC_UNREACHABLE, _REALM_UNKNOWN):
-            return LoginError(*NO_KDC)
+            return LoginError(*NO_KDC, is_final=False)
         if routine in (_NO_CREDENTIALS, _CREDENTIALS_EXPIRED) or code in _NO_TICKET:
             return LoginError(*no_ticket(keytab, principal, "--zookeeper-kerberos-keytab"))
         text = self._text(minor.value, _MECHANISM_CODE) if code else self._text(routine, _GSS_CODE)

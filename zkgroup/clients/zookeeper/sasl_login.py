@@ -9,10 +9,13 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
+import threading
 from collections.abc import Generator
 from hashlib import md5
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
+from zkgroup.clients.kerberos_errors import NO_KDC
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import ZkgroupError
 
@@ -27,12 +30,38 @@ _NO_LAYER = b"\1\0\0\0"
 
 
 class LoginError(ZkgroupError):
-    """A login that fails before a server refuses it: here, at the KDC, or as the server does not prove itself."""
+    """A login that fails before a server refuses it: here, at the KDC, or as the server does not prove itself.
+    ``is_final``: trying again will not help."""
+
+    def __init__(self, message: str, remedy: str, *, is_final: bool = True) -> None:
+        super().__init__(message, remedy)
+        self.is_final = is_final
 
 
 def log_in(sasl: tuple[str, str] | KerberosSettings, host: str) -> Login:
     """The login of these credentials at ``host``, whose name matters to Kerberos."""
     return _kerberos_login(sasl, host) if isinstance(sasl, KerberosSettings) else _digest_login(*sasl)
+
+
+def next_token(login: Login, answer: bytes | None, timeout: float) -> bytes:
+    """The token after ``answer``, None at first. Raises ``StopIteration`` at the end, and ``LoginError``: also where
+    the KDC, for which Kerberos waits as long as ``krb5.conf`` says, keeps it for longer than ``timeout`` seconds."""
+    outcome = SimpleQueue[bytes | Exception]()
+
+    def step() -> None:
+        try:
+            outcome.put(login.send(answer))  # type: ignore[arg-type]  # None begins
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            outcome.put(error)
+
+    threading.Thread(target=step, name="zkgroup-login", daemon=True).start()
+    try:
+        found = outcome.get(timeout=timeout)
+    except Empty:
+        raise LoginError(*NO_KDC, is_final=False) from None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _digest_login(user: str, password: str) -> Login:

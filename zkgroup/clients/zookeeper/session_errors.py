@@ -36,7 +36,7 @@ def of_login(server: str, settings: ZooKeeperSettings, cause: BaseException | No
     where the login fails before."""
     if isinstance(cause, LoginError):
         remedy = cause.remedy.text if cause.remedy else ""
-        return ConnectionFailure(f"cannot log in to ZooKeeper at {server}: {cause.message}", remedy)
+        return ConnectionFailure(f"cannot log in to ZooKeeper at {server}: {cause.message}", remedy, cause.is_final)
     if isinstance(settings.sasl, KerberosSettings):
         return ConnectionFailure(
             f"ZooKeeper at {server} refuses the login with Kerberos",
