@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from zkgroup.errors import MalformedZnodeError, NotFoundError, VerificationError
 
-from ._context import connection, open_registry, warn
+from ._context import connection, done, open_registry, warn
 from ._output import Output, print_rows, time_column
 
 if TYPE_CHECKING:
     import typer
 
     from zkgroup.config import ConnectionSettings
-    from zkgroup.export.destination.parquet_destination import Destination
+    from zkgroup.export.destination.run_log import Destination
 
 STATUS = ("group", "run", "state", "step", "host", "pid", time_column("since"), "output", "advice")
 HISTORY = (
@@ -27,9 +27,10 @@ VERIFY = ("topic", "partition", "start", "end", "rows", "gaps", "skipped", "file
 def show_status(
     ctx: typer.Context, settings: ConnectionSettings, group: str | None, to: str | None, output: Output
 ) -> None:
-    """What is under way or unfinished, of one destination if ``to`` names it; how many others there are."""
-    from zkgroup.export.checks.run_status import status
-    from zkgroup.export.destination.parquet_destination import Destination
+    """What is under way or unfinished, of one destination if ``to`` names it; how many others there are. And the names
+    of its tables, where they are not those of their topics."""
+    from zkgroup.export.checks.run_status import renamed_tables, status
+    from zkgroup.export.destination.run_log import Destination
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.stores.store import open_store
     from zkgroup.text import are, counted, listed
@@ -42,12 +43,14 @@ def show_status(
         places = listed(sorted({str(row.output) for row in others}))
         what = f"{counted(len(others), 'other export')} {are(len(others))} under way or unfinished"
         warn(ctx, [f"{what} elsewhere ({places}): --status without --to shows all"])
+    for topic, table in renamed_tables(destination).items() if destination is not None else ():
+        done(ctx, f"topic {topic} is the table {table}")
 
 
 def show_destination(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
     """The runs of a destination; or whether they are all there, also against the group's offsets if it is named."""
     from zkgroup.export.checks.run_history import history
-    from zkgroup.export.destination.parquet_destination import Destination
+    from zkgroup.export.destination.run_log import Destination
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.stores.store import open_store
 

@@ -306,13 +306,14 @@ def export(
         finally:
             line.clear()
     if not abandon:
-        _print_done(rows, output)
+        has_tables = any(row.table for row in rows)
+        _print_done(rows, (*COLUMNS, "table") if has_tables else COLUMNS, output)
 
 
-def _print_done(rows: Sequence[Row], output: Output) -> None:
+def _print_done(rows: Sequence[Row], columns: Sequence[str], output: Output) -> None:
     """Print the rows. An error of standard output says that the export is done."""
     try:
-        print_rows(rows, COLUMNS, output)
+        print_rows(rows, columns, output)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -33,13 +33,20 @@ Points = list[str]
 Export = Callable[..., list[PartitionSummary]]
 
 
-def driven(short: ZooKeeperSettings, kafka: KafkaSettings, **wish: Any) -> tuple[int, Points]:
+def driven(
+    short: ZooKeeperSettings,
+    kafka: KafkaSettings,
+    *,
+    on_point: Callable[[int, str], object] = lambda *_: None,
+    **wish: Any,
+) -> tuple[int, Points]:
     """Run an export without Spark to its end, in a process of its own: its exit code, and the points that it has
     passed; behind them the text of its error.
 
     ``wish``: ``group``, ``topics``, ``out`` and ``on_mismatch``, as ``ExportRequest`` has them; ``format``, as
     ``LayoutWish``. ``kill_at``: the point at which it sends itself SIGKILL. ``fsize``: no file may become larger, as on
-    a disk that is full. ``join``: as a member.
+    a disk that is full. ``join``: as a member. ``on_point`` receives the process's id and each point that it
+    has passed.
     """
     passed, theirs = PROCESSES.Pipe(duplex=False)
     with tempfile.NamedTemporaryFile() as errors:
@@ -51,6 +58,7 @@ def driven(short: ZooKeeperSettings, kafka: KafkaSettings, **wish: Any) -> tuple
         try:
             while passed.poll(120):
                 points.append(passed.recv())
+                on_point(process.pid or 0, points[-1])
         except EOFError:
             process.join(10)
         finally:

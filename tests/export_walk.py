@@ -28,7 +28,7 @@ from resets import drop_messages
 from session_expiry import expire_session
 from support import wait_until
 from topics import delete_topic
-from walked_tables import WalkedDelta, WalkedIceberg, WalkedTable
+from walked_tables import WalkedTable, walked_table
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -38,7 +38,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.table_format import (
     lost_partitions,
     open_format,
@@ -458,7 +458,7 @@ class Walk:
 
     @property
     def table(self) -> WalkedTable:
-        return (WalkedDelta if self.layout.format == "delta" else WalkedIceberg)(self.out, self.topic)
+        return walked_table(self.layout.format or "parquet", self.out, self.topic)
 
     def files(self) -> list[str]:
         if self.has_tables:

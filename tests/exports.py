@@ -20,7 +20,7 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import ConsumerConfig
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import PartitionSummary
@@ -36,7 +36,7 @@ from zkgroup.sandbox.topic_admin import create_topic
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-#: What a reader is reported where topics look like numbers: see ``zkgroup.export.destination.parquet_destination``.
+#: What a reader is reported where topics look like numbers: see ``zkgroup.export.destination.run_log``.
 FOLDERS = ds.partitioning(pa.schema([("topic", pa.string()), ("partition", pa.int32())]), flavor="hive")
 
 
@@ -66,12 +66,6 @@ def table_in(folder: Path, topic: str) -> DeltaTable:
     from deltalake import DeltaTable  # 129 MB: not for all that imports this
 
     return DeltaTable(folder / topic)
-
-
-def rows_of(table: DeltaTable) -> list[dict[str, Any]]:
-    """All messages of a table, by partition and offset."""
-    rows = table.to_pyarrow_table().to_pylist()
-    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
 def root_of(destination: Destination) -> Path:

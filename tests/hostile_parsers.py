@@ -23,7 +23,7 @@ from zkgroup.config.profiles import read_profiles
 from zkgroup.config.settings_file import read_auth_file
 from zkgroup.config.time_arguments import parse_duration, parse_time
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.parquet_destination import LAYOUT, Destination
+from zkgroup.export.destination.run_log import LAYOUT, Destination
 from zkgroup.export.model import documents
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import LostRange, SkippedRange, Slice

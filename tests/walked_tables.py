@@ -1,4 +1,4 @@
-"""What others do to a topic's table on a random walk, in each format: compact it, roll it back, drop it."""
+"""A topic's table in each format, as others see it, and what they do to it: compact it, roll it back, drop it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+import pyarrow as pa
+from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from exports import table_in
 from pyiceberg.catalog import load_catalog
 
-from zkgroup.export.model.layout import table_name
+from zkgroup.export.model.layout import TableKind, table_name
 
 
 class WalkedTable(Protocol):
@@ -25,8 +27,36 @@ class WalkedTable(Protocol):
         """Its files, relative to ``out``; none without a table."""
         ...
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Its messages, by partition and offset."""
+        ...
+
+    def run_of(self, group: str) -> int:
+        """The number of a group's newest run, as the table has it on record; 0 without one."""
+        ...
+
+    def end(self, group: str, partition: int, czxid: int) -> int:
+        """Where that run ends in a partition of the log ``czxid``, on record as well."""
+        ...
+
     def compact(self, dice: random.Random) -> None:
         """Put its rows into fewer files, and sometimes remove what no newer version needs."""
+        ...
+
+    def touch(self) -> None:
+        """Make a commit that changes no row."""
+        ...
+
+    def delete(self, offset: int) -> None:
+        """Delete the rows with this offset."""
+        ...
+
+    def insert_again(self, offset: int) -> None:
+        """Insert the rows with this offset once more."""
+        ...
+
+    def step_back(self, steps: int = 1) -> Callable[[], object]:
+        """Restore it to so many versions before the newest. What undoes that."""
         ...
 
     def roll_back(self, dice: random.Random) -> Callable[[], object] | None:
@@ -50,6 +80,30 @@ class WalkedDelta:
     def files(self) -> list[str]:
         table = self._table()
         return [] if table is None else [unquote(str(Path(uri).relative_to(self._out))) for uri in table.file_uris()]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return rows_in(self._table().to_pyarrow_table())
+
+    def run_of(self, group: str) -> int:
+        return self._table().transaction_version(f"zkgroup/{group}") or 0
+
+    def end(self, group: str, partition: int, czxid: int) -> int:
+        return self._table().transaction_version(f"zkgroup/{group}/{self._topic}@{czxid:x}-{partition}") or 0
+
+    def touch(self) -> None:
+        self._table().alter.set_table_description("touched")
+
+    def delete(self, offset: int) -> None:
+        self._table().delete(f"offset = {offset}")
+
+    def insert_again(self, offset: int) -> None:
+        table = self._table()
+        write_deltalake(table, table.to_pyarrow_table(filters=[("offset", "=", offset)]), mode="append")
+
+    def step_back(self, steps: int = 1) -> Callable[[], object]:
+        version = self._table().version()
+        self._table().restore(version - steps)
+        return lambda: self._table().restore(version)
 
     def compact(self, dice: random.Random) -> None:
         if (table := self._table()) is not None:
@@ -94,6 +148,33 @@ class WalkedIceberg:
         table, root = self._table(), f"file://{self._out}/"
         return [] if table is None else [one.file.file_path.removeprefix(root) for one in table.scan().plan_files()]
 
+    def rows(self) -> list[dict[str, Any]]:
+        return rows_in(self._table().scan().to_arrow())
+
+    def run_of(self, group: str) -> int:
+        return int(self._table().properties.get(f"zkgroup.run.{group}", 0))
+
+    def end(self, group: str, partition: int, czxid: int) -> int:
+        return int(self._table().properties.get(f"zkgroup.end.{group}.{partition}@{czxid:x}", 0))
+
+    def touch(self) -> None:
+        table = self._table()
+        table.append(table.scan().to_arrow().slice(0, 0))
+
+    def delete(self, offset: int) -> None:
+        self._table().delete(f"offset = {offset}")
+
+    def insert_again(self, offset: int) -> None:
+        table = self._table()
+        table.append(table.scan(row_filter=f"offset = {offset}").to_arrow())
+
+    def step_back(self, steps: int = 1) -> Callable[[], object]:
+        newest = self._table().current_snapshot()
+        for _ in range(steps):
+            parent = self._table().current_snapshot().parent_snapshot_id
+            self._table().manage_snapshots().rollback_to_snapshot(parent).commit()
+        return lambda: self._table().manage_snapshots().set_current_snapshot(newest.snapshot_id).commit()
+
     def compact(self, dice: random.Random) -> None:
         if (table := self._table()) is not None and table.current_snapshot() is not None:
             table.overwrite(table.scan().to_arrow())
@@ -115,3 +196,13 @@ class WalkedIceberg:
             return False
         self._catalog().drop_table(self._name)
         return True
+
+
+def walked_table(kind: TableKind, out: Path, topic: str) -> WalkedTable:
+    """A topic's table in the destination ``out``."""
+    return (WalkedDelta if kind == "delta" else WalkedIceberg)(out, topic)
+
+
+def rows_in(table: pa.Table) -> list[dict[str, Any]]:
+    """The messages of a table, by partition and offset."""
+    return sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))

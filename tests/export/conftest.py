@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from export_points import MESSAGES, PARTITIONS, Export
@@ -21,14 +21,18 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.layout import LayoutWish, TableKind
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Children, Create, Ensure, Get, Node
+from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+
+if TYPE_CHECKING:
+    from table_lake import TableLake
 
 
 @pytest.fixture(scope="session")
@@ -176,6 +180,58 @@ def is_complete(registry: Registry) -> Callable[[str, str, Path], None]:
         assert [(node.data, node.stat.version) for node in nodes] == [(b"%d" % each, 0)] * PARTITIONS
 
     return check
+
+
+@pytest.fixture
+def table_export(in_process: Export, kind: TableKind) -> Export:
+    """``table_export(group, topics…, option=…)``: as ``in_process``, into tables of the module's ``kind``."""
+    return lambda group, *topics, **options: in_process(
+        group, *topics, **{"layout": LayoutWish(format=kind), "range_messages": 10, **options}
+    )
+
+
+@pytest.fixture
+def brief_table_export(brief: Export, kind: TableKind) -> Export:
+    """The same as ``brief``, under a session that ends soon."""
+    return lambda group, *topics, **options: brief(group, *topics, **{"layout": LayoutWish(format=kind), **options})
+
+
+@pytest.fixture
+def is_complete_table(registry: Registry, kind: TableKind) -> Callable[[str, str, Path], None]:
+    """``is_complete_table(group, topic, out)``: everything is in the table once, and committed; no other file is left
+    but metadata."""
+    from walked_tables import walked_table  # deltalake and pyiceberg: not for all tests
+
+    def check(group: str, topic: str, out: Path) -> None:
+        each = MESSAGES // PARTITIONS
+        table = walked_table(kind, out, topic)
+        found = [(row["topic"], row["partition"], row["offset"], row["value"]) for row in table.rows()]
+        assert found == [(topic, p, i, b"m%06d" % (i * PARTITIONS + p)) for p in range(PARTITIONS) for i in range(each)]
+        names = [name for name in files_in(out) if not name.startswith("_zkgroup/")]
+        metadata = {"delta": f"{topic}/_delta_log/", "iceberg": f"{topic}/metadata/"}[kind]
+        assert {name for name in names if not name.startswith(metadata)} == set(table.files())
+        kept = {name.split("/")[1] for name in files_in(out) if name.startswith("_zkgroup/")}
+        assert kept - {"catalog.db"} == {"log", "topics", "layout"}
+        assert registry.read([Children(znodes.group(group))]) == [("offsets",)]
+        paths = [znodes.offset(group, TopicPartition(topic, p)) for p in range(PARTITIONS)]
+        nodes = cast("list[Node]", registry.read([Get(path) for path in paths]))
+        assert [(node.data, node.stat.version) for node in nodes] == [(b"%d" % each, 0)] * PARTITIONS
+        (stat,) = cast("list[Stat]", registry.read([Exists(znodes.topic(topic))]))
+        assert [table.end(group, p, stat.czxid) for p in range(PARTITIONS)] == [each] * PARTITIONS
+        assert table.run_of(group) == 1
+
+    return check
+
+
+@pytest.fixture
+def lake(
+    table_export: Export, kind: TableKind, make_topic: Callable[..., str], kafka: KafkaSettings,
+    unique: Callable[[str], str], tmp_path: Path,
+) -> TableLake:  # fmt: skip
+    """A destination with one table of two runs."""
+    from table_lake import TableLake  # deltalake and pyiceberg, too
+
+    return TableLake(table_export, kind, make_topic(), unique("group"), kafka, tmp_path / "out")
 
 
 @pytest.fixture(scope="session")

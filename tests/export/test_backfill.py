@@ -21,7 +21,7 @@ from zkgroup.errors import NotFoundError, RefusedError
 from zkgroup.export.checks.repair_commands import remedy_for
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import VerifyRow, verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.export_command import backfill_options, export_command
 from zkgroup.export.model.layout import LayoutWish

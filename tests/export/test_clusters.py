@@ -12,7 +12,7 @@ from exports import root_of
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.parquet_destination import LOG, TOPICS, Destination
+from zkgroup.export.destination.run_log import LOG, TOPICS, Destination
 from zkgroup.export.model.documents import encode_record
 from zkgroup.export.planning.bounds import EARLIEST
 from zkgroup.export.planning.group_state import GroupState

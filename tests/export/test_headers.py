@@ -12,7 +12,7 @@ from raw_batches import send_raw
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox

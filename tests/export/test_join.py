@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import Connector
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import read_committed, verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import COMMITTED, Bound
 from zkgroup.export.stores.store import FolderStore

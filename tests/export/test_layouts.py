@@ -26,7 +26,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import NO_DATE, LayoutWish
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary

@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
 from zkgroup.export.stores import filesystems

@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import LATEST, Bound, parse_bound

@@ -18,7 +18,7 @@ from registry_server import registry_of, version
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.schema_registry import RegistrySettings, read_subjects
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox

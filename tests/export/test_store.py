@@ -11,7 +11,7 @@ import pytest
 from exports import as_nobody, files_in
 
 from zkgroup.errors import RefusedError, Remedy, UsageError, ZkgroupError
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
 from zkgroup.export.stores.store import FolderStore, UnlistableError, remedy_of
 

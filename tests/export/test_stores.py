@@ -25,7 +25,7 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.footer import UnopenedFileError, UnreadableFileError, count_rows, read_footer
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST

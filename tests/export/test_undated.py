@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore

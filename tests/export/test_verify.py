@@ -25,7 +25,7 @@ from zkgroup.export.checks.repair_commands import remedy_for
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, verify
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.documents import encode_pointer
 from zkgroup.export.model.plan_types import OnMismatch
 from zkgroup.export.model.run_record import Pointer, RunRecord, State

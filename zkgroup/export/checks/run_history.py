@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from zkgroup.export.destination.parquet_destination import Destination, LogEntry
+from zkgroup.export.destination.run_log import Destination, LogEntry
 from zkgroup.export.model.accounting import total
 from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.run_record import RunRecord

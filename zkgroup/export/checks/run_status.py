@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.parquet_destination import RECORD, Destination
+from zkgroup.export.destination.run_log import RECORD, TOPICS, Destination
 from zkgroup.export.model.documents import decode_pointer
+from zkgroup.export.model.layout import table_name
 from zkgroup.export.model.run_record import Pointer
 from zkgroup.export.planning.group_state import child_names
 from zkgroup.export.run.claim import read_holder
@@ -57,6 +59,19 @@ def status(registry: Registry, group: str | None = None, destination: Destinatio
     nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
     rows = (_row(registry, name, node, destination) for name, node in zip(groups, nodes, strict=True))
     return [row for row in rows if row is not None]
+
+
+def renamed_tables(destination: Destination) -> dict[str, str]:
+    """The tables of a destination whose names are not those of their topics, by topic; none where its layout cannot be
+    read."""
+    with contextlib.suppress(ZkgroupError):
+        if (layout := destination.layout()) is not None and layout.format == "iceberg":
+            return {
+                topic: f"{layout.namespace}.{name}"
+                for topic in destination.store.names(TOPICS)
+                if (name := table_name(topic)) != topic
+            }
+    return {}
 
 
 def _row(registry: Registry, group: str, node: object, destination: Destination | None) -> StatusRow | None:

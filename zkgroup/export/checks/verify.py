@@ -15,8 +15,9 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
 from zkgroup.export.destination.file_check import FileContent, check_file, check_times, compare_rewritten, read_file
-from zkgroup.export.destination.parquet_destination import LAYOUT, TOPICS, Destination
+from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
 from zkgroup.export.destination.table_format import (
+    CommittedTables,
     TableFormat,
     lost_partitions,
     open_format,
@@ -104,7 +105,7 @@ def verify(
     unfinished: set[str] = set()
     for group in destination.groups():
         records = _records(destination, group, rows)
-        for record in without_rolled_back(list(records)) if tables.is_rewritten else records:
+        for record in without_rolled_back(list(records)) if isinstance(tables, CommittedTables) else records:
             newest[group] = record
             layouts[record.run] = record.layout
             expected.add(record)
@@ -217,7 +218,7 @@ def _drop_rolled_back(
     rows: list[VerifyRow],
 ) -> None:
     """Find tables that have less than the records say: their partitions have a problem, and their files none."""
-    for record in newest if tables.is_rewritten else ():
+    for record in newest if isinstance(tables, CommittedTables) else ():
         for topic, known in record.coverage.items():
             try:
                 now, _ = read_coverage(destination, tables, record, topic)
@@ -250,7 +251,8 @@ def _check_files(
     there: set[str] = set()
     calendars: dict[Layout, Calendar] = {}
     unlisted: list[str] = []
-    topics = sorted({one.file.topic for one in expected.files.values()}) if tables.is_rewritten else None
+    rewritten = tables if isinstance(tables, CommittedTables) else None
+    topics = sorted({one.file.topic for one in expected.files.values()}) if rewritten else None
     files = list(tables.files(topics, unlisted.append))
     for why in unlisted:
         note(f"{why}: its files are not verified")
@@ -261,14 +263,14 @@ def _check_files(
         one = expected.files[file.name]
         _account_file(accounts, one, _problems_of(file.name, file.size, content, one, layouts[one.run], calendars))
     others = [file.name for file in files if file.name not in expected.files and is_read(file.name)]
-    if not tables.is_rewritten:
+    if not rewritten:
         unrecorded += [VerifyRow(*NO_PLACE, problem=f"{name} {unnamed}", mend="person") for name in others]
     replaced: dict[TopicPartition, list[LostRange]] = {}
     for one, partition, lost in expected.missing(there):
         account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
         mend: Mend | None = "backfill"
         why = f"{lost.file} of run {one.run} is missing"
-        if tables.is_rewritten and one.run not in unfinished:
+        if rewritten and one.run not in unfinished:
             replaced.setdefault(partition, []).append(lost)
             continue
         if one.run in unfinished:
@@ -277,8 +279,7 @@ def _check_files(
             why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
         account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
     for topic in topics or ():
-        names = {name for name in others if name.startswith(f"{topic}/")}
-        found = tables.offsets(topic, names) if names else {}
+        found = rewritten.other_offsets(topic, expected.files) if rewritten else {}
         for number in sorted({*found, *(one.partition for one in replaced if one.topic == topic)}):
             partition = TopicPartition(topic, number)
             ranges = replaced.get(partition, ())

@@ -1,6 +1,6 @@
 """A destination: its files, the log of its runs, and the owners of its topics.
 
-``parquet_destination`` (the files, and the log of each group's runs), ``table_format`` (how a run becomes a part of
+``run_log`` (the files, and the log of each group's runs), ``table_format`` (how a run becomes a part of
 what readers see: plain files), ``delta_tables``, ``iceberg_tables`` and ``table_columns`` (their columns),
 ``topic_owners`` (the group that exports a topic), ``coverage`` (pure: the offsets that records account for),
 ``expected_files`` (pure: the files that records name), ``conflicting_files`` (files in the way of a run), ``footer``

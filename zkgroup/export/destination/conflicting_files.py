@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.parquet_destination import Destination, PublishedFile
+from zkgroup.export.destination.run_log import Destination, PublishedFile
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.protocol.names import TopicPartition
 

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export.destination.parquet_destination import ROOT, Destination, number_of
+from zkgroup.export.destination.run_log import ROOT, Destination, number_of
 from zkgroup.export.destination.table_columns import offsets_of, table_schema
 from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout
@@ -197,18 +197,19 @@ class DeltaTables(CommittedTables):
                 paths, sizes = added["path"].to_pylist(), added["size_bytes"].to_pylist()
                 yield from (StoredFile(f"{topic}/{path}", size) for path, size in zip(paths, sizes, strict=True))
 
-    def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
+    def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
         table = self._open(topic)
         found: dict[int, list[Any]] = defaultdict(list)
         with self._translated("read", topic):
             added = pa.table(table.get_add_actions(flatten=True))
-            known = "partition.partition" in added.column_names
-            numbers = added["partition.partition"].to_pylist() if known else [None] * added.num_rows
+            has_folders = "partition.partition" in added.column_names
+            numbers = added["partition.partition"].to_pylist() if has_folders else [None] * added.num_rows
+            columns = ["offset"] if has_folders else ["partition", "offset"]
             for path, number in zip(added["path"].to_pylist(), numbers, strict=True):
-                if f"{topic}/{path}" not in names:
+                if f"{topic}/{path}" in known:
                     continue
                 with self._store.open(f"{topic}/{path}") as file:
-                    rows = pq.ParquetFile(file).read(columns=["offset"] if known else ["partition", "offset"])
+                    rows = pq.ParquetFile(file).read(columns=columns)
                 for one, chunks in offsets_of(rows, number).items():
                     found[one] += chunks
         return {number: pa.chunked_array(chunks, pa.int64()) for number, chunks in found.items()}
@@ -269,16 +270,13 @@ class DeltaTables(CommittedTables):
 
 def _storage_options(address: Any) -> dict[str, str]:
     """deltalake's options for a place in S3. What is not in the address it finds in the environment."""
-    options = dict(address.options)
     found = {
-        "aws_region": options.get("region"),
+        "aws_region": address.options.get("region"),
         "aws_access_key_id": address.key,
         "aws_secret_access_key": address.secret,
+        "aws_endpoint_url": address.endpoint,
+        "aws_allow_http": "true" if (address.endpoint or "").startswith("http:") else None,
     }
-    if endpoint := options.get("endpoint_override"):
-        scheme = options.get("scheme") or "https"
-        found["aws_endpoint_url"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
-        found["aws_allow_http"] = str(scheme == "http").lower()
     return {name: value for name, value in found.items() if value}
 
 

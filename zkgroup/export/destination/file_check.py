@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from zkgroup.export.destination.expected_files import ExpectedFile
 from zkgroup.export.destination.footer import Footer, UnreadableFileError, count_rows, read_footer
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.intervals import Interval, union
 from zkgroup.export.model.layout import Calendar, Layout
 from zkgroup.export.model.plan_types import LostRange

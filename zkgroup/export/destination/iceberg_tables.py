@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export.destination.parquet_destination import CATALOG, Destination, number_of
+from zkgroup.export.destination.run_log import CATALOG, Destination, number_of
 from zkgroup.export.destination.table_columns import offsets_of, table_schema
 from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout, table_name
@@ -213,14 +213,14 @@ class IcebergTables(CommittedTables):
         with self._translated("read", topic):
             return [] if table is None else [task.file for task in table.scan().plan_files()]
 
-    def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
+    def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
         table = self._open(topic)
         found: dict[int, list[Any]] = defaultdict(list)
         place = (
             [column for column, _, _ in self._partitions].index("partition") if "partition" in self._layout.by else None
         )
         for data in self._data_files(topic):
-            if data.file_path.removeprefix(f"{self._root}/") not in names:
+            if data.file_path.removeprefix(f"{self._root}/") in known:
                 continue
             with self._translated("read", topic), table.io.new_input(data.file_path).open() as file:
                 rows = pq.ParquetFile(file).read(columns=["offset"] if place is not None else ["partition", "offset"])
@@ -250,7 +250,7 @@ class IcebergTables(CommittedTables):
             from pyiceberg.catalog import load_catalog
 
             if name := self._layout.catalog_name:
-                self._catalog = load_catalog(name)
+                self._catalog = load_catalog(name, **_file_properties(self._store.address))
             else:
                 path = Path(str(self._store.address)) / CATALOG
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -314,6 +314,20 @@ def _without_retries(table: Any) -> Any:
     properties = {**table.metadata.properties, _RETRIES: "0"}
     table.metadata = table.metadata.model_copy(update={"properties": properties})
     return table
+
+
+def _file_properties(address: Any) -> dict[str, str]:
+    """pyiceberg's properties for a place in S3: metadata goes where the tasks' files go, whatever else a catalog's
+    configuration says. What is not in the address it finds there, or in the environment."""
+    if isinstance(address, Path):
+        return {}
+    found = {
+        "s3.region": address.options.get("region"),
+        "s3.access-key-id": address.key,
+        "s3.secret-access-key": address.secret,
+        "s3.endpoint": address.endpoint,
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _shape(kind: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from zkgroup.errors import RefusedError, UsageError
-from zkgroup.export.destination.parquet_destination import COLUMNS, HASH, Destination
+from zkgroup.export.destination.run_log import COLUMNS, HASH, Destination
 from zkgroup.export.model.documents import damaged, decode_columns, digest
 from zkgroup.export.model.layout import ColumnTypes, Layout
 from zkgroup.schemas.field_schema import SCHEMA_FORMATS, FieldSchemas, IncompatibleSchemaError

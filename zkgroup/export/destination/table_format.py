@@ -1,6 +1,6 @@
 """The formats of a destination's tables: what readers take for its data, and how a run becomes a part of that.
 
-The log of runs (``parquet_destination``) accounts for every offset, whatever the format. A format commits the files of
+The log of runs (``run_log``) accounts for every offset, whatever the format. A format commits the files of
 a decided run, and says which runs its tables have: others may have rolled one back, or dropped it.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import roll_back
-from zkgroup.export.destination.parquet_destination import LOG, Destination, number_of
+from zkgroup.export.destination.run_log import LOG, Destination, number_of
 from zkgroup.export.model.documents import damaged
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OffsetRange, StoredFile
@@ -23,10 +23,7 @@ from zkgroup.protocol.names import TopicPartition
 
 
 class TableFormat(Protocol):
-    """The tables of one destination. ``schema``: makes pyarrow's schema of the files. ``is_rewritten``: others may put
-    rows into other files, so a file of a record that is not there is not lost."""
-
-    is_rewritten: bool
+    """The tables of one destination. ``schema``: makes pyarrow's schema of the files."""
 
     def newest_run(self, group: str, topic: str) -> int | None:
         """The number of a group's newest run that the table of a topic has, 0 without one; None: that of the log."""
@@ -63,15 +60,9 @@ class TableFormat(Protocol):
         """The files that readers take for data: of these topics, or of all that were exported."""
         ...
 
-    def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
-        """The offsets of all rows in these files of a topic's table, by partition: columns of pyarrow's."""
-        ...
-
 
 class PlainParquet:
     """Files that readers list. A run is a part of it as soon as its files have their names."""
-
-    is_rewritten = False
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
@@ -102,19 +93,27 @@ class PlainParquet:
     ) -> Iterator[StoredFile]:
         return self._destination.data_files(topics, unlisted)
 
-    def offsets(self, topic: str, names: Collection[str]) -> dict[int, Any]:
-        raise NotImplementedError  # nothing is rewritten
-
 
 class CommittedTables(ABC):
-    """Tables with commits of their own, as ``TableFormat``. What was opened stays as it was then, until a commit."""
+    """Tables with commits of their own, as ``TableFormat``. Others may put rows into other files: so a file of a record
+    that is not there is not lost. What was opened stays as it was then, until a commit."""
 
-    is_rewritten = True
     #: Commits of others may come between opening a table and committing to it.
     tries: Final = 20
 
     def __init__(self) -> None:
         self._opened: dict[str, Any] = {}
+
+    @abstractmethod
+    def files(
+        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
+    ) -> Iterator[StoredFile]:
+        """As ``TableFormat.files``."""
+
+    @abstractmethod
+    def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
+        """The offsets of all rows in those files of a topic's table that are not ``known``, by partition: columns of
+        pyarrow's."""
 
     @abstractmethod
     def _open(self, topic: str) -> Any:

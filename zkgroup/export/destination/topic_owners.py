@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.destination.coverage import merge_coverage
-from zkgroup.export.destination.parquet_destination import TOPICS, Destination
+from zkgroup.export.destination.run_log import TOPICS, Destination
 from zkgroup.export.model.run_record import RunRecord, TopicCoverage
 from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.text import counted

@@ -63,6 +63,12 @@ class ObjectAddress:
     def __str__(self) -> str:
         return self.shown
 
+    @property
+    def endpoint(self) -> str | None:
+        """The URL of S3's endpoint, None for Amazon's."""
+        place = self.options.get("endpoint_override")
+        return place if not place or "://" in place else f"{self.options.get('scheme') or 'https'}://{place}"
+
 
 #: A local folder, or one that is mounted everywhere; or a store.
 Address: TypeAlias = Path | ObjectAddress

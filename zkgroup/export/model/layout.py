@@ -83,6 +83,13 @@ class Layout:
         """Whether each topic is a table of its own."""
         return self.format != "parquet"
 
+    def table(self, topic: str, uri: str) -> str | None:
+        """What a reader opens for a topic's table: NAMESPACE.NAME, or a place in the destination ``uri``. None for
+        plain Parquet."""
+        if self.format == "iceberg":
+            return f"{self.namespace}.{table_name(topic)}"
+        return f"{uri}/{topic}" if self.has_tables else None
+
     @property
     def timed(self) -> bool:
         """Whether messages are dealt out by their times."""
@@ -143,7 +150,7 @@ class ColumnTypes:
 
 def table_name(topic: str) -> str:
     """Of a topic's Iceberg table: what engines take without quotes."""
-    return re.sub(r"\W", "_", topic, flags=re.ASCII)
+    return re.sub(r"\W|^(?=\d)", "_", topic, flags=re.ASCII)
 
 
 class FileName(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import NotFoundError, RefusedError, UsageError
 from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
-from zkgroup.export.destination.parquet_destination import Destination
-from zkgroup.export.destination.table_format import TableFormat
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.table_format import CommittedTables, TableFormat
 from zkgroup.export.destination.topic_owners import Owner
 from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import ExportPlan, LostRange, PartitionFacts
@@ -53,7 +53,7 @@ def plan_backfill(
     lost: dict[TopicPartition, list[LostRange]] = {}
     earlier: set[str] = set()
     sources: dict[str, ExpectedFile] = {}
-    for known, partition, one in () if tables.is_rewritten else expected.missing(there):
+    for known, partition, one in () if isinstance(tables, CommittedTables) else expected.missing(there):
         if known.file.topic not in identities:
             continue
         if known.tag != identities[known.file.topic].tag:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from zkgroup.export.destination.parquet_destination import RECORD, Destination, number_of
+from zkgroup.export.destination.run_log import RECORD, Destination, number_of
 from zkgroup.export.model.documents import DamagedDocumentError, decode_record
 from zkgroup.export.model.intervals import subtract
 from zkgroup.export.model.run_record import RecordPart, RunRecord

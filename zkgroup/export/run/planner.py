@@ -13,7 +13,7 @@ from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.export.destination.kept_columns import resolve_schemas
-from zkgroup.export.destination.parquet_destination import LAYOUT, TOPICS, Destination, refuse_other_cluster
+from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.table_format import lost_partitions, open_format, read_coverage
 from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
 from zkgroup.export.model.documents import damaged
@@ -64,9 +64,11 @@ class _Findings:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The ``plan``, the ``run`` that does it, if there is anything to do, and the files in records, where read."""
+    """The ``plan``, in this ``layout``; the ``run`` that does it, if there is anything to do, and the files in records,
+    where read."""
 
     plan: ExportPlan
+    layout: Layout
     run: RunPlan | None = None
     known_files: frozenset[str] = frozenset()
 
@@ -162,7 +164,7 @@ class Planner:
         if found.newest is None:
             self._warn_of_destination(found, plan, layout)
         if not has_work:
-            return Planned(plan)
+            return Planned(plan, layout)
         moved = [part for part in plan.partitions if part.moves]
         stored, unstored = ([p.partition for p in moved if (p.version is None) == new] for new in (False, True))
         refuse_unwritable(registry, request.group, stored, unstored)
@@ -196,7 +198,7 @@ class Planner:
             newest=_newest_periods(found),
             bases={topic: run for topic, run in found.tables.bases.items() if topic in topics},
         )
-        return Planned(plan, run, known_files)
+        return Planned(plan, layout, run, known_files)
 
     def _read_state(self, registry: Registry, member: ExportMember | None, layout: Layout | None) -> _Findings:
         request, destination, kafka = self._request, self._destination, self._kafka()

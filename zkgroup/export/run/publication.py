@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import RunRecord

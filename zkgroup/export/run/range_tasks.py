@@ -10,7 +10,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.range_reader import describe_deleted
 from zkgroup.errors import OffsetsDeletedError, RefusedError, UnreachableError
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import parse_compression
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import RunPlan

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
 from zkgroup.export.model.export_command import status_command
-from zkgroup.export.model.layout import parse_compression
+from zkgroup.export.model.layout import Layout, parse_compression
+from zkgroup.export.model.plan_types import ExportPlan
 from zkgroup.export.model.run_record import Pointer, RunRecord
 from zkgroup.export.planning.bounds import refuse_backwards
 from zkgroup.export.planning.export_request import ExportRequest
@@ -138,7 +139,7 @@ class _Export:
             else:
                 if planned.run is None:
                     self._planner.warn_all(plan_notices(planned.plan))
-                    return summarize(planned.plan, None)
+                    return self._summarize(planned.plan, None, planned.layout)
                 if planned.plan.reads:
                     self._require_spark()
         with ExportClaim(self._registry, request.group, context.warn) as claim, ExitStack() as stack:
@@ -168,14 +169,14 @@ class _Export:
         plan, run = planned.plan, planned.run
         planner.warn_all(plan_notices(plan))
         if run is None:
-            return summarize(plan, None)
+            return self._summarize(plan, None, planned.layout)
         planner.warn_all(part_notices(run.partitions))
         if plan.reads:
             self._require_spark()
         log.info("run %s: %d partitions", run.run, len(plan.partitions))
         record = PlannedRun(claim, self._destination, run, planned.known_files, context).carry_out()
         planner.warn_all(rewrite_notices(record.partitions))
-        return summarize(plan, record)
+        return self._summarize(plan, record, record.layout)
 
     def _finish(self, claim: ExportClaim, pointer: Pointer) -> list[PartitionSummary]:
         """Finish a run that was decided, whatever it is of."""
@@ -191,9 +192,12 @@ class _Export:
             f"finishing {run}, which was decided: "
             f"{f'then comes {listed(besides)}' if besides else 'the next export takes what is new'}"
         )
-        rows = summarize(None, run.finish(is_found=True))
+        rows = self._summarize(None, run.finish(is_found=True), record.layout)
         self.besides = besides
         return rows
+
+    def _summarize(self, plan: ExportPlan | None, record: RunRecord | None, layout: Layout) -> list[PartitionSummary]:
+        return summarize(plan, record, layout, self._destination.store.uri)
 
     def _take_over(self, claim: ExportClaim, other: str) -> None:
         """Own the topics that another group has owned so far, unless an export of it is under way."""

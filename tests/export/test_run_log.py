@@ -14,7 +14,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
-from zkgroup.export.destination.parquet_destination import Destination
+from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.planning.mismatch import MismatchError

@@ -1,0 +1,481 @@
+"""Exports into tables of either format: each message once, whatever dies when, and whatever others do to the tables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from export_points import Export, Paused, Points, driven, lose_session
+from exports import at as offset_of
+from exports import joining, nothing_in, problems, read, recreate_topic
+from pyiceberg.table import Table
+from table_lake import TableLake
+from walked_tables import walked_table
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.zookeeper import ZooKeeperSettings
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.verify import verify
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.layout import TableKind
+from zkgroup.export.planning.mismatch import MismatchError
+from zkgroup.export.stores.store import FolderStore
+from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.topic_admin import Record, produce
+
+KINDS: tuple[TableKind, ...] = ("delta", "iceberg")
+COMMITS: dict[TableKind, tuple[Any, str]] = {
+    "delta": (DeltaTable, "create_write_transaction"),
+    "iceberg": (Table, "_do_commit"),
+}
+ROLLED_BACK = "the table was rolled back, and does not have all of these"
+
+
+class _Chosen(random.Random):
+    """A choice that is made."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.random = lambda: value  # type: ignore[method-assign]
+
+
+#: Of ``WalkedTable.compact``: whether what no newer version needs is removed as well.
+KEEPS, EXPIRES = _Chosen(1), _Chosen(0)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> TableKind:
+    """Each format of tables."""
+    kind: TableKind = request.param
+    return kind
+
+
+# --- killed, paused, unanswered -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.long)], ids=["around the commit", "every point"]
+)
+def test_killed_at_a_point_and_run_again(
+    brief_table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path, kind: TableKind, every: bool,
+) -> None:  # fmt: skip
+    """SIGKILL as a point is passed: the table is the old one or the new one, and the next export ends it all."""
+    points: Points = []
+    group = unique("group")
+    brief_table_export(group, filled, passed=points.append)
+    is_complete_table(group, filled, tmp_path / "out")
+    first = points.index("published for good")
+    assert points[first + 1 :][:2] == ["table 1 of 1 made", "table 1 of 1 committed"]
+
+    def kill_and_go_on(point: str) -> None:
+        name = unique("killed")
+        wish = {"group": name, "topics": [filled], "out": tmp_path / name, "format": kind}
+        code, lines = driven(short, kafka, kill_at=point, **wish)
+        assert (code, lines[-1]) == (-9, point)
+        brief_table_export(name, filled, root=tmp_path / name)
+        is_complete_table(name, filled, tmp_path / name)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(kill_and_go_on, points if every else points[first : first + 3]))
+
+
+ROUNDS = [2, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(3600)])]
+
+
+class Moments:
+    """Delays behind the point at which a run's files have their names: in the middle of the table's commit, and around
+    it."""
+
+    def __init__(self, short: ZooKeeperSettings, kafka: KafkaSettings, wish: dict[str, Any]) -> None:
+        self._begin = 0.0
+        code, _ = driven(short, kafka, on_point=self._note, **wish)
+        assert code == 0
+        self._span = time.monotonic() - self._begin
+
+    def _note(self, _: int, point: str) -> None:
+        if point == "published for good":
+            self._begin = time.monotonic()
+
+    def choose(self, dice: random.Random) -> float:
+        return dice.uniform(0, self._span)
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_killed_at_any_moment_around_the_commit(
+    brief_table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path, kind: TableKind, rounds: int,
+) -> None:  # fmt: skip
+    """SIGKILL at random, also in the middle of what the library does: the next export ends it all."""
+    wish = {"topics": [filled], "format": kind}
+    first = unique("first")
+    moments = Moments(short, kafka, {**wish, "group": first, "out": tmp_path / first})
+
+    def kill_and_go_on(seed: int) -> int:
+        name, delay = unique("killed"), moments.choose(random.Random(seed))
+
+        def kill(process: int, point: str) -> None:
+            if point == "published for good":
+                time.sleep(delay)
+                os.kill(process, signal.SIGKILL)
+
+        code, _ = driven(short, kafka, on_point=kill, group=name, out=tmp_path / name, **wish)
+        assert code in (0, -9)
+        brief_table_export(name, filled, root=tmp_path / name)
+        is_complete_table(name, filled, tmp_path / name)
+        return code
+
+    with ThreadPoolExecutor(4) as pool:
+        codes = list(pool.map(kill_and_go_on, range(rounds)))
+    assert -9 in codes
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_stopped_at_any_moment_around_the_commit_while_another_one_commits(
+    brief_table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    cluster: Sandbox, registry: Registry, short: ZooKeeperSettings, kafka: KafkaSettings, tmp_path: Path,
+    kind: TableKind, rounds: int,
+) -> None:  # fmt: skip
+    """Two exporters of one run: SIGSTOP at random, the other one does all, SIGCONT. A catalog that the first one has
+    locked is refused in one line."""
+    wish = {"topics": [filled], "format": kind}
+    first = unique("first")
+    moments = Moments(short, kafka, {**wish, "group": first, "out": tmp_path / first})
+    refused: list[str] = []
+
+    def stop_and_go_on(seed: int) -> None:
+        name, delay = unique("stopped"), moments.choose(random.Random(seed))
+
+        def stop(process: int, point: str) -> None:
+            if point == "published for good":
+                time.sleep(delay)
+                os.kill(process, signal.SIGSTOP)
+                with contextlib.suppress(AssertionError):  # it has ended
+                    lose_session(registry, cluster, name)
+                try:
+                    brief_table_export(name, filled, root=tmp_path / name)
+                except ZkgroupError as error:
+                    refused.append(str(error))
+                os.kill(process, signal.SIGCONT)
+
+        code, lines = driven(short, kafka, on_point=stop, group=name, out=tmp_path / name, **wish)
+        assert code in (0, 1, 5), lines
+        brief_table_export(name, filled, root=tmp_path / name)
+        is_complete_table(name, filled, tmp_path / name)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(stop_and_go_on, range(rounds)))
+    assert all("database is locked" in why for why in refused), refused
+
+
+@pytest.mark.parametrize("point", ["decided", "table 1 of 1 made", "table 1 of 1 committed"])
+def test_one_that_was_given_up_for_dead_does_no_harm(
+    brief_table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    cluster: Sandbox, registry: Registry, tmp_path: Path, point: str,
+) -> None:  # fmt: skip
+    """An export is paused, another one commits its run to the table; then the first one wakes up."""
+    group = unique("zombie")
+    with Paused(lambda passed: brief_table_export(group, filled, passed=passed), point) as first:
+        lose_session(registry, cluster, group)
+        brief_table_export(group, filled)
+        is_complete_table(group, filled, tmp_path / "out")
+        first.finish()
+    is_complete_table(group, filled, tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_commit_whose_answer_is_lost(
+    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind, is_done: bool,
+) -> None:  # fmt: skip
+    """If it was done, the export ends well; if not, the next one commits, and reads nothing."""
+    group, (library, name) = unique("unanswered"), COMMITS[kind]
+    commit = getattr(library, name)
+
+    def unanswered(table: Any, *args: Any, **options: Any) -> None:
+        if is_done:
+            commit(table, *args, **options)
+        raise OSError("nobody answers")
+
+    def spoil(point: str) -> None:
+        if point == "table 1 of 1 made":
+            monkeypatch.setattr(library, name, unanswered)
+
+    if is_done:
+        table_export(group, filled, passed=spoil)
+    else:
+        with pytest.raises(ZkgroupError, match=r"cannot write the table .*: nobody answers"):
+            table_export(group, filled, passed=spoil)
+        monkeypatch.undo()
+        points: Points = []
+        table_export(group, filled, passed=points.append)
+        assert "runner started" not in points
+    is_complete_table(group, filled, tmp_path / "out")
+
+
+def test_commits_of_others_come_between(
+    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind,
+) -> None:  # fmt: skip
+    """A commit that another writer was faster than is tried again, on top of that one's."""
+    library, name = COMMITS[kind]
+    commit, tries, busy = getattr(library, name), list[int](), threading.Lock()
+
+    def second(table: Any, *args: Any, **options: Any) -> None:
+        if busy.acquire(blocking=False):  # else it is the other writer's own
+            tries.append(len(tries))
+            if len(tries) < 3:
+                walked_table(kind, tmp_path / "out", filled).touch()
+            busy.release()
+        commit(table, *args, **options)
+
+    def interfere(point: str) -> None:
+        if point == "table 1 of 1 made":
+            monkeypatch.setattr(library, name, second)
+
+    group = unique("between")
+    table_export(group, filled, passed=interfere)
+    assert tries == [0, 1, 2]
+    is_complete_table(group, filled, tmp_path / "out")
+
+
+def test_what_fails_before_the_decision_leaves_no_table(
+    table_export: Export, filled: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """No folder of a table, no file, and no catalog."""
+
+    def fail(point: str) -> None:
+        if point == "record written":
+            raise ZkgroupError("on purpose")
+
+    with pytest.raises(ZkgroupError, match="on purpose"):
+        table_export(unique("group"), filled, passed=fail)
+    assert nothing_in(tmp_path / "out")
+
+
+def test_a_run_of_several_topics_is_finished(
+    table_export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path, kind: TableKind,
+) -> None:  # fmt: skip
+    """Each topic is a table of its own. One that was stopped between two commits is gone on with at the second."""
+    topics, group = sorted(make_topic() for _ in range(3)), unique("group")
+    for topic in topics:
+        fill(topic, 20)
+
+    def stop(point: str) -> None:
+        if point == "table 2 of 3 committed":
+            raise ZkgroupError("on purpose")
+
+    with pytest.raises(ZkgroupError, match="on purpose"):
+        table_export(group, *topics, passed=stop)
+    points: Points = []
+    table_export(group, *topics, passed=points.append)
+    assert [point for point in points if point.startswith("table")] == ["table 1 of 1 made", "table 1 of 1 committed"]
+    for topic in topics:
+        assert len(walked_table(kind, tmp_path / "out", topic).rows()) == 20
+
+
+# --- what others do -------------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_was_compacted_goes_on(lake: TableLake) -> None:
+    """Between two exports, and between a decision and its commit: nothing to ask, nothing wrong."""
+
+    def compact(point: str) -> None:
+        if point == "published for good":
+            lake.table.compact(EXPIRES)
+
+    lake.table.compact(KEEPS)
+    assert len(lake.table.files()) == 1
+    assert problems(lake.destination) == []
+    assert lake.more(passed=compact) == [(20, 30)]
+    assert lake.more() == [(30, 40)]
+    assert lake.offsets() == list(range(40))
+    lake.table.compact(KEEPS)
+    assert problems(lake.destination) == []
+    assert [row.rows for row in history(lake.destination)] == [10, 10, 10, 10]
+
+
+def test_rows_that_others_take_out_or_put_in_are_named(lake: TableLake) -> None:
+    """A DELETE, and an INSERT of what is there: an export goes on, ``--verify`` says what is wrong."""
+    lake.table.delete(5)
+    assert lake.more() == [(20, 30)]
+    ((start, end, why),) = problems(lake.destination)
+    assert (start, end, why) == (0, 10, "others have put 9 rows in the place of 10")
+    lake.table.insert_again(25)
+    ((start, end, why),) = problems(lake.destination)
+    assert why == "others have put 10 rows in the place of 10, with other offsets"
+    assert lake.more() == [(30, 40)]
+
+
+def test_a_table_that_was_rolled_back_asks(lake: TableLake) -> None:
+    """The second run's rows are gone: the export asks, also as a member, ``--verify`` names them, ``lake`` writes them
+    again."""
+    lake.table.step_back()
+    assert lake.offsets() == list(range(10))
+    assert problems(lake.destination) == [(10, 20, ROLLED_BACK)]
+    with pytest.raises(MismatchError, match=r"the table was rolled back") as raised:
+        lake.more()
+    assert [answer for answer, _ in raised.value.answers] == ["lake", "group", "skip"]
+    with pytest.raises(MismatchError, match=r"the table was rolled back"):  # no other member has exported that
+        lake.more(join=joining(lake.group))
+    assert lake.more(on_mismatch="lake") == [(10, 50)]
+    assert lake.offsets() == list(range(50))
+    assert problems(lake.destination) == []
+    assert lake.more() == [(50, 60)]
+
+
+def test_a_rollback_that_was_undone_is_none(lake: TableLake) -> None:
+    """Back, and forth to where the last run was."""
+    lake.table.step_back()()
+    assert problems(lake.destination) == []
+    assert lake.more() == [(20, 30)]
+    assert lake.offsets() == list(range(30))
+
+
+def test_a_rollback_that_is_undone_after_an_export(lake: TableLake) -> None:
+    """Rolled back, exported, and restored to before that: the first run that was away counts again, the export is what
+    is missing."""
+    undo = lake.table.step_back()
+    assert lake.more(on_mismatch="group") == [(20, 30)]
+    undo()
+    assert lake.offsets() == list(range(20))
+    assert problems(lake.destination) == [(20, 30, ROLLED_BACK)]
+    assert lake.more(on_mismatch="lake") == [(20, 40)]
+    assert lake.offsets() == list(range(40))
+    assert problems(lake.destination) == []
+
+
+def test_a_rollback_may_be_answered_with_the_group(lake: TableLake) -> None:
+    """``group``: what was rolled back stays out, and is on record."""
+    lake.table.step_back()
+    assert lake.more(on_mismatch="group") == [(20, 30)]
+    assert lake.offsets() == [*range(10), *range(20, 30)]
+    (row,) = verify(lake.destination)
+    assert (row.start, row.end, row.rows, row.skipped, row.problem) == (0, 30, 20, 10, None)
+
+
+@pytest.mark.parametrize("point", ["files written", "published for good"])
+def test_a_rollback_while_an_export_runs_is_refused(lake: TableLake, point: str) -> None:
+    """Before the decision nothing is done. After it the run waits until the table is as it was."""
+    undo: list[Callable[[], object]] = []
+
+    def roll_back(passed: str) -> None:
+        if passed == point:
+            undo.append(lake.table.step_back())
+
+    with pytest.raises(RefusedError, match=r"was rolled back, dropped or replaced while it was exported"):
+        lake.more(passed=roll_back)
+    assert lake.offsets() == list(range(10))
+    undo[0]()
+    lake.export(lake.group, lake.topic)
+    assert lake.offsets() == list(range(30))
+    assert problems(lake.destination) == []
+
+
+def test_a_table_that_was_dropped_asks(lake: TableLake) -> None:
+    """``lake`` begins where the exports began."""
+    assert lake.table.drop()
+    with pytest.raises(MismatchError, match=r"the table was rolled back"):
+        lake.more()
+    assert lake.more(on_mismatch="lake") == [(0, 40)]
+    assert lake.offsets() == list(range(40))
+    assert problems(lake.destination) == []
+
+
+def test_a_rollback_to_before_a_take_over_is_refused(lake: TableLake, unique: Callable[[str], str]) -> None:
+    """Another group has taken over; what the first one has exported is gone."""
+    second = unique("second")
+    lake.send()
+    assert read(lake.export(second, lake.topic, take_over=lake.group)) == [(20, 30)]
+    lake.table.step_back(2)
+    with pytest.raises(RefusedError, match=f"rolled back to before group {second} took over from group {lake.group}"):
+        lake.export(second, lake.topic)
+
+
+def test_a_run_that_cannot_be_committed_is_given_up(lake: TableLake) -> None:
+    """Decided, and then the table is dropped: no export goes on until the run is abandoned; then it asks."""
+
+    def drop(point: str) -> None:
+        if point == "record in the log":
+            lake.table.drop()
+
+    dropped = r"was rolled back, dropped or replaced while it was exported"
+    with pytest.raises(RefusedError, match=dropped):
+        lake.more(passed=drop)
+    with pytest.raises(RefusedError, match=dropped):
+        lake.export(lake.group, lake.topic)
+    warnings: list[str] = []
+    lake.export(lake.group, abandon=True, warn=warnings.append)
+    assert warnings
+    assert all("is not in the table of" in warning for warning in warnings)
+    with pytest.raises(MismatchError, match=r"the table was rolled back"):
+        lake.export(lake.group, lake.topic)
+    assert read(lake.export(lake.group, lake.topic, on_mismatch="lake")) == [(0, 30)]
+    assert lake.offsets() == list(range(30))
+    assert problems(lake.destination) == []
+
+
+# --- what else an export does ---------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_was_recreated(lake: TableLake, registry: Registry, kafka: KafkaSettings) -> None:
+    """Its offsets begin anew, in the same table, once that is answered."""
+    recreate_topic(registry, lake.topic)
+    produce(kafka, lake.topic, [Record(b"%d" % i, None, 0) for i in range(5)])
+    with pytest.raises(MismatchError, match="was deleted and created again"):
+        lake.export(lake.group, lake.topic)
+    assert read(lake.export(lake.group, lake.topic, on_mismatch="lake")) == [(0, 5)]
+    assert sorted(lake.offsets()) == sorted([*range(20), *range(5)])
+    lake.table.compact(KEEPS)
+    assert problems(lake.destination) == []
+
+
+def test_a_backfill_and_a_take_over(
+    table_export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path, committed: Callable[..., int | None], kind: TableKind,
+) -> None:  # fmt: skip
+    """A backfill commits rows, and no offsets; a second one finds nothing. Another group takes over, and goes on. A
+    table that is rolled back to before that is refused."""
+    topic, first, second = make_topic(), unique("first"), unique("second")
+    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(30)])
+    assert read(table_export(first, topic, begin=offset_of(topic, 20))) == [(20, 30)]
+    assert read(table_export(first, topic, backfill=True)) == [(0, 20)]
+    assert read(table_export(first, topic, backfill=True)) == []
+    assert committed(first, topic) == 30
+    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(30, 40)])
+    with pytest.raises(RefusedError, match=f"belongs to group {first}"):
+        table_export(second, topic)
+    assert read(table_export(second, topic, take_over=first)) == [(30, 40)]
+    table = walked_table(kind, tmp_path / "out", topic)
+    assert [row["offset"] for row in table.rows()] == list(range(40))
+    assert problems(Destination(FolderStore(tmp_path / "out"))) == []
+    undo = table.step_back()
+    with pytest.raises(MismatchError, match=r"\(group 40, destination 30, log 0 to 40\): the table was rolled back"):
+        table_export(second, topic)
+    undo()
+    assert read(table_export(second, topic)) == []
+
+
+def test_the_summary_names_the_table(
+    table_export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path, kind: TableKind,
+) -> None:  # fmt: skip
+    """What a reader opens; also where there is nothing new."""
+    topic, group = make_topic(), unique("group")
+    fill(topic, 5)
+    name = f"kafka.{topic.replace('-', '_')}" if kind == "iceberg" else f"{tmp_path}/out/{topic}"
+    for rows in (5, 0):
+        assert [(row.rows, row.table) for row in table_export(group, topic)] == [(rows, name)]
