@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +19,18 @@ import pytest
 from cli import run
 from export_points import MESSAGES, Export, Points
 from exports import problems
+from object_store import SECRET, Harm, HarmfulProxy, uri_of
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
+from pyiceberg.utils.config import Config
+from rest_catalog import rest_catalog
 from table_lake import TableLake
 from walked_tables import rows_in
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.iceberg_tables import IcebergTables
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
@@ -53,24 +61,17 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     return rows_in(table.scan().to_arrow())
 
 
-def test_of_two_commits_of_a_run_the_table_refuses_one(
-    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Two exporters have prepared the same commit from the same snapshot: pyiceberg's retries, four by default, would
-    have committed both, and every row twice."""
-    group, commit = unique("twice"), IcebergTables._commit
-    commits, refused = Transaction.commit_transaction, list[str]()
+def let_a_rival_commit(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have another exporter commit the same run between the preparation of the next commit and that commit. What is
+    refused comes into the list."""
+    commit, commit_transaction, refused = IcebergTables._commit, Transaction.commit_transaction, list[str]()
 
-    def rival(tables: IcebergTables, *args: Any) -> None:
-        """Between the other's preparation and its commit."""
-
+    def commit_beside(tables: IcebergTables, *args: Any) -> None:
         def commit_second(transaction: Transaction) -> Table:
-            monkeypatch.setattr(Transaction, "commit_transaction", commits)
-            other = IcebergTables(tables._destination, tables._layout)
-            commit(other, *args)
+            monkeypatch.setattr(Transaction, "commit_transaction", commit_transaction)
+            commit(IcebergTables(tables._destination, tables._layout), *args)
             try:
-                return commits(transaction)
+                return commit_transaction(transaction)
             except CommitFailedException as error:
                 refused.append(str(error))
                 raise
@@ -78,10 +79,116 @@ def test_of_two_commits_of_a_run_the_table_refuses_one(
         monkeypatch.setattr(Transaction, "commit_transaction", commit_second)
         commit(tables, *args)
 
-    monkeypatch.setattr(IcebergTables, "_commit", rival)
+    monkeypatch.setattr(IcebergTables, "_commit", commit_beside)
+    return refused
+
+
+def test_of_two_commits_of_a_run_the_table_refuses_one(
+    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Two exporters have prepared the same commit from the same snapshot: pyiceberg's retries, four by default, would
+    have committed both, and every row twice."""
+    group, refused = unique("twice"), let_a_rival_commit(monkeypatch)
     table_export(group, filled)
     assert len(refused) == 1
     is_complete_table(group, filled, tmp_path / "out")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("release", ["0.11.0", "0.11.1"])
+def test_of_two_commits_the_table_refuses_one_by_other_releases(release: str, tmp_path: Path) -> None:
+    """Each release of pyiceberg that the extra allows besides the one that is installed: all tests of tables."""
+    installed = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "site")]
+    subprocess.run([*installed, f"pyiceberg=={release}"], check=True, timeout=300)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    asked = [sys.executable, "-c", "import pyiceberg; print(pyiceberg.__version__)"]
+    assert subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout.strip() == release
+    here = Path(__file__)
+    tests = [f"{here}::test_of_two_commits_of_a_run_the_table_refuses_one", str(here.with_name("test_tables.py"))]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not delta", *tests]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+# --- other catalogs, and other stores -------------------------------------------------------------------------------
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, name: str, **properties: str) -> None:
+    """Name a catalog as pyiceberg's users do; it reads its configuration as it is imported."""
+    for key, value in properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__{key.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+
+
+def test_into_a_bucket(
+    table_export: Export, filled: str, unique: Callable[[str], str], s3_server: int, bucket: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """s3://, with a catalog that knows nothing of the store: the commit, a second one, what --verify says; no secret in
+    what is kept."""
+    configure(monkeypatch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
+    root, group = parse_address(uri_of(s3_server, f"{bucket}/lake")), unique("group")
+    layout = LayoutWish(format="iceberg", catalog="lakehouse.raw")
+    (row, *_) = table_export(group, filled, root=root, max_messages=20, layout=layout)
+    table_export(group, filled, root=root)
+    assert row.table is not None
+    store = {"s3.endpoint": f"http://127.0.0.1:{s3_server}", "s3.region": "us-east-1"}
+    table = load_catalog("lakehouse", **store).load_table(row.table)
+    assert len(rows_of(table)) == MESSAGES
+    assert table.location() == f"s3://{bucket}/lake/{filled}"
+    assert SECRET not in table.metadata.model_dump_json()
+    assert problems(Destination(open_store(root))) == []
+
+
+@pytest.mark.long
+def test_through_a_rest_catalog(
+    table_export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Iceberg's own server, whose answers are lost, or which is away, as a run is committed; and two exporters of one
+    run."""
+    layout = LayoutWish(format="iceberg", catalog="prod.raw")
+    with rest_catalog(tmp_path / "rest") as port, HarmfulProxy(port) as proxy:
+        configure(monkeypatch, "prod", type="rest", uri=f"http://127.0.0.1:{proxy.port}")
+
+        def export(topic: str, harm: Harm | None = None, **options: Any) -> str:
+            """Into a table; the first commit of a run to it is harmed."""
+            name = f"/tables/{table_name(topic)}"
+            proxy.harmed.clear()
+            proxy.choose = lambda request: (
+                harm if request.method == "POST" and request.path.endswith(name) and not proxy.harmed else None
+            )
+            (row,) = table_export(topic, topic, layout=layout, **options)
+            assert row.table is not None
+            return row.table
+
+        def count(table: str) -> int:
+            return len(rows_of(load_catalog("prod").load_table(table)))
+
+        topic = make_topic()
+        for rows in (10, 20):
+            fill(topic, 10)
+            table = export(topic)
+            assert count(table) == rows
+        for harm, rows in (("lose", 30), ("refuse", 40)):
+            fill(topic, 10)
+            with contextlib.nullcontext() if harm == "lose" else pytest.raises(ZkgroupError, match="cannot write"):
+                export(topic, harm)
+            assert len(proxy.harmed) == 1
+            points: Points = []
+            export(topic, passed=points.append)
+            assert "runner started" not in points
+            assert count(table) == rows
+        refused = let_a_rival_commit(monkeypatch)
+        fill(topic, 10)
+        export(topic)
+        assert (len(refused), count(table)) == (1, 50)
+        fresh = make_topic()
+        fill(fresh, 10)
+        assert count(export(fresh, "lose")) == 10  # the table is made, and nobody says so
+        assert problems(Destination(FolderStore(tmp_path / "out"))) == []
 
 
 # --- what others do -------------------------------------------------------------------------------------------------
@@ -240,3 +347,21 @@ def test_by_the_command_into_a_named_catalog(
     done = run(*words, filled, *begin, "--catalog", "other", env=env)
     assert done.returncode == 5
     assert "was begun with --format iceberg --catalog lakehouse.raw" in done.stderr
+
+
+def test_names_that_no_table_has_are_said(
+    cluster: Sandbox, registry: Registry, fill: Callable[..., object], unique: Callable[[str], str],
+    table_export: Export, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Dots, hyphens and a leading digit: the summary has the table's name, and ``--status`` says it."""
+    topic, group = f"2024.{unique('orders')}", unique("group")
+    create_topic(registry, topic)
+    fill(topic, 5)
+    out = tmp_path / "out"
+    name = f"kafka._{topic.replace('.', '_').replace('-', '_')}"
+    assert [row.table for row in table_export(group, topic)] == [name]
+    done = run("-z", cluster.connect, "export", "--group", group, "--to", str(out), "--output", "json")
+    assert [row["table"] for row in json.loads(done.stdout)] == [name]
+    done = run("-z", cluster.connect, "export", "--group", group, "--to", str(out), "--status")
+    assert (done.returncode, done.stderr) == (0, f"topic {topic} is the table {name}\n")
+    assert catalog_of(out).table_exists(name)

@@ -177,9 +177,9 @@ def _download(wanted: Release, folder: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def retrieve(modules: Sequence[tuple[str, str, str]], work: Path, cache: Path, *, alone: bool = False) -> str | None:
-    """Have Ivy lay the jars of ``modules`` (organisation, name, revision) into ``work/jars``, with all that they need
-    unless they are to be ``alone``; why it failed, if it did."""
+def retrieve(modules: Sequence[tuple[str, ...]], work: Path, cache: Path, *, alone: bool = False) -> str | None:
+    """Have Ivy lay the jars of ``modules`` (organisation, name, revision, and perhaps a classifier) into ``work/jars``,
+    with all that they need unless they are to be ``alone``; why it failed, if it did."""
     (work / "ivy.xml").write_text(_ivy_file(modules, alone=alone), encoding="utf-8")
     command = [
         str(find_java()),
@@ -209,12 +209,15 @@ def retrieve(modules: Sequence[tuple[str, str, str]], work: Path, cache: Path, *
     return ivy_reason(done.stdout + done.stderr) if done.returncode != 0 else None
 
 
-def _ivy_file(modules: Sequence[tuple[str, str, str]], *, alone: bool) -> str:
+def _ivy_file(modules: Sequence[tuple[str, ...]], *, alone: bool) -> str:
     conf = 'conf="default->master" transitive="false"' if alone else 'conf="default->default"'
     dependencies = "\n".join(
-        f'    <dependency org="{org}" name="{name}" rev="{rev}" {conf}/>' for org, name, rev in modules
+        f'    <dependency org="{org}" name="{name}" rev="{rev}" {conf}>'
+        + "".join(f'<artifact name="{name}" type="jar" m:classifier="{one}"/>' for one in classifier)
+        + "</dependency>"
+        for org, name, rev, *classifier in modules
     )
-    return f"""<ivy-module version="2.0">
+    return f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="zkgroup" module="sandbox"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
