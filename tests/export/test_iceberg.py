@@ -363,5 +363,5 @@ def test_names_that_no_table_has_are_said(
     done = run("-z", cluster.connect, "export", "--group", group, "--to", str(out), "--output", "json")
     assert [row["table"] for row in json.loads(done.stdout)] == [name]
     done = run("-z", cluster.connect, "export", "--group", group, "--to", str(out), "--status")
-    assert (done.returncode, done.stderr) == (0, f"topic {topic} is the table {name}\n")
+    assert (done.returncode, done.stderr) == (0, f"zkgroup: topic {topic} is the table {name}\n")
     assert catalog_of(out).table_exists(name)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from deltalake import DeltaTable
 from export_points import Export, Paused, Points, driven, lose_session
 from exports import at as offset_of
 from exports import joining, nothing_in, problems, read, recreate_topic
+from foreign_spark import RELEASES, foreign_spark
 from pyiceberg.table import Table
 from table_lake import TableLake
 from walked_tables import walked_table
@@ -29,7 +31,7 @@ from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import TableKind
+from zkgroup.export.model.layout import TableKind, table_name
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -479,3 +481,37 @@ def test_the_summary_names_the_table(
     name = f"kafka.{topic.replace('-', '_')}" if kind == "iceberg" else f"{tmp_path}/out/{topic}"
     for rows in (5, 0):
         assert [(row.rows, row.table) for row in table_export(group, topic)] == [(rows, name)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("release", RELEASES)
+def test_spark_reads_and_maintains_it(lake: TableLake, kind: TableKind, release: str) -> None:
+    """Spark's own connectors, of another release: each row once, with its types; then they compact the table and
+    remove what is old, and exports go on."""
+    name = f"delta.`{lake.out}/{lake.topic}`" if kind == "delta" else f"zkgroup.kafka.{table_name(lake.topic)}"
+    select = f"SELECT topic, partition, offset, value FROM {name} ORDER BY offset"
+    now = datetime.now(UTC) + timedelta(hours=1)
+    maintain = {
+        "delta": [f"OPTIMIZE {name}", f"VACUUM {name} RETAIN 0 HOURS"],
+        "iceberg": [
+            f"CALL zkgroup.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
+            f"CALL zkgroup.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '{now:%F %T}')",
+        ],
+    }[kind]
+    catalog = str(lake.out / "_zkgroup/catalog.db")
+
+    def rows(count: int) -> list[dict[str, Any]]:
+        return [{"topic": lake.topic, "partition": 0, "offset": i, "value": str(i)} for i in range(count)]
+
+    types, before, *_, after = foreign_spark(release, catalog, [f"DESCRIBE {name}", select, *maintain, select])
+    kinds = {row["col_name"]: row["data_type"] for row in types}
+    assert [kinds[column] for column in ("topic", "partition", "offset", "timestamp", "key", "value", "headers")] == [
+        "string", "int", "bigint", "timestamp", "binary", "binary", "array<struct<key:string,value:binary>>",
+    ]  # fmt: skip
+    assert before == after == rows(20)
+    assert len(lake.table.files()) == 1
+    assert problems(lake.destination) == []
+    assert lake.more() == [(20, 30)]
+    assert lake.offsets() == list(range(30))
+    assert foreign_spark(release, catalog, [select]) == [rows(30)]
