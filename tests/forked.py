@@ -12,6 +12,7 @@ PROCESSES.set_forkserver_preload(
     [
         "pytest",
         "pyarrow.dataset",
+        "pyiceberg.catalog.sql",  # a second, in each export into tables
         "zkgroup.connector",
         "zkgroup.export.run.run_export",
         "zkgroup.export.tasks.export_task",
