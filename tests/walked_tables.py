@@ -198,6 +198,14 @@ class WalkedIceberg:
         return True
 
 
+class Chosen(random.Random):
+    """For ``WalkedTable.compact``, a choice that is made: 0 also removes what no newer version needs, 1 does not."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.random = lambda: value  # type: ignore[method-assign]
+
+
 def walked_table(kind: TableKind, out: Path, topic: str) -> WalkedTable:
     """A topic's table in the destination ``out``."""
     return (WalkedDelta if kind == "delta" else WalkedIceberg)(out, topic)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.utils.config import Config
 from rest_catalog import rest_catalog
 from table_lake import TableLake
-from walked_tables import rows_in
+from walked_tables import Chosen, rows_in
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
@@ -196,7 +195,7 @@ def test_through_a_rest_catalog(
 
 def test_a_table_that_was_compacted_and_expired_goes_on(lake: TableLake) -> None:
     """Its rows are in other files, and no snapshot of an export is left: nothing to ask, nothing wrong."""
-    lake.table.compact(random.Random(1))
+    lake.table.compact(Chosen(0))
     assert problems(lake.destination) == []
     assert not any((one.summary or {}).get("zkgroup.run") for one in table_of(lake.out, lake.topic).metadata.snapshots)
     assert lake.more() == [(20, 30)]
@@ -207,6 +206,19 @@ def test_a_table_that_was_compacted_and_expired_goes_on(lake: TableLake) -> None
     assert problems(lake.destination) == [(20, 40, "the table was rolled back, and does not have all of these")]
     assert lake.more(on_mismatch="lake") == [(20, 50)]
     assert lake.offsets() == list(range(50))
+
+
+def test_a_tag_that_keeps_an_older_run_is_no_rollback(lake: TableLake) -> None:
+    """A snapshot of the first run is kept while those behind it expire."""
+    newest = table_of(lake.out, lake.topic).current_snapshot()
+    assert newest is not None
+    assert newest.parent_snapshot_id is not None
+    table_of(lake.out, lake.topic).manage_snapshots().create_tag(newest.parent_snapshot_id, "kept").commit()
+    lake.table.compact(Chosen(0))
+    assert len(table_of(lake.out, lake.topic).metadata.snapshots) == 2
+    assert problems(lake.destination) == []
+    assert lake.more() == [(20, 30)]
+    assert lake.offsets() == list(range(30))
 
 
 def test_a_table_that_was_altered(lake: TableLake) -> None:

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from export_points import Export, Paused, Points, driven, lose_session
+from exports import abort, joining, nothing_in, problems, read, recreate_topic
 from exports import at as offset_of
-from exports import joining, nothing_in, problems, read, recreate_topic
 from foreign_spark import RELEASES, foreign_spark
 from pyiceberg.table import Table
 from table_lake import TableLake
-from walked_tables import walked_table
+from walked_tables import Chosen, walked_table
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -44,17 +44,8 @@ COMMITS: dict[TableKind, tuple[Any, str]] = {
 }
 ROLLED_BACK = "the table was rolled back, and does not have all of these"
 
-
-class _Chosen(random.Random):
-    """A choice that is made."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.random = lambda: value  # type: ignore[method-assign]
-
-
 #: Of ``WalkedTable.compact``: whether what no newer version needs is removed as well.
-KEEPS, EXPIRES = _Chosen(1), _Chosen(0)
+KEEPS, EXPIRES = Chosen(1), Chosen(0)
 
 
 @pytest.fixture(params=KINDS)
@@ -431,6 +422,22 @@ def test_a_run_that_cannot_be_committed_is_given_up(lake: TableLake) -> None:
 
 
 # --- what else an export does ---------------------------------------------------------------------------------------
+
+
+def test_a_run_without_rows(
+    table_export: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path, kind: TableKind,
+) -> None:  # fmt: skip
+    """Nothing but aborted messages: the table has the run, and no file; the next one goes on."""
+    topic, group = make_topic(), unique("group")
+    abort(kafka, topic, 3)
+    table_export(group, topic)
+    table = walked_table(kind, tmp_path / "out", topic)
+    assert (table.rows(), table.run_of(group)) == ([], 1)
+    assert problems(Destination(FolderStore(tmp_path / "out"))) == []
+    produce(kafka, topic, [Record(b"x", None, 0)])
+    assert read(table_export(group, topic)) == [(4, 5)]
+    assert [row["offset"] for row in table.rows()] == [4]
 
 
 def test_a_topic_that_was_recreated(lake: TableLake, registry: Registry, kafka: KafkaSettings) -> None:

@@ -77,8 +77,16 @@ class IcebergTables(CommittedTables):
                 return found
         if oldest is None or (oldest.sequence_number or 0) <= 1:  # the table's first: an expiry leaves no parents
             return 0
-        # What came before has expired. Runs that are in other snapshots were rolled back, to before the first of them.
-        runs = [run for one in table.metadata.snapshots if (run := _run_in(one, group)) is not None]
+        # What came before has expired. Runs that are in other snapshots were rolled back, to before the first of them:
+        # an expiry would have removed them as well, unless a tag or a branch keeps them.
+        metadata = table.metadata
+        kept = {
+            one.snapshot_id
+            for ref in metadata.refs.values()
+            for one in ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata)
+        }
+        others = (one for one in metadata.snapshots if one.snapshot_id not in kept)
+        runs = [run for one in others if (run := _run_in(one, group)) is not None]
         if not runs:
             return number
         first = self._destination.entries(group)[min(runs) - 1]
