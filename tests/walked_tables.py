@@ -31,6 +31,10 @@ class WalkedTable(Protocol):
         """Its messages, by partition and offset."""
         ...
 
+    def duckdb_scan(self) -> str:
+        """What DuckDB's extensions read it by."""
+        ...
+
     def run_of(self, group: str) -> int:
         """The number of a group's newest run, as the table has it on record; 0 without one."""
         ...
@@ -83,6 +87,9 @@ class WalkedDelta:
 
     def rows(self) -> list[dict[str, Any]]:
         return rows_in(self._table().to_pyarrow_table())
+
+    def duckdb_scan(self) -> str:
+        return f"delta_scan('{self._out}/{self._topic}')"
 
     def run_of(self, group: str) -> int:
         return self._table().transaction_version(f"zkgroup/{group}") or 0
@@ -150,6 +157,9 @@ class WalkedIceberg:
 
     def rows(self) -> list[dict[str, Any]]:
         return rows_in(self._table().scan().to_arrow())
+
+    def duckdb_scan(self) -> str:
+        return f"iceberg_scan('{self._table().metadata_location}')"
 
     def run_of(self, group: str) -> int:
         return int(self._table().properties.get(f"zkgroup.run.{group}", 0))

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from export_points import Export, Paused, Points, driven, lose_session
 from exports import abort, joining, nothing_in, problems, read, recreate_topic
 from exports import at as offset_of
-from foreign_spark import RELEASES, foreign_spark
+from foreign_readers import RELEASES, foreign_duckdb, foreign_spark
 from pyiceberg.table import Table
 from table_lake import TableLake
 from walked_tables import Chosen, walked_table
@@ -522,3 +522,10 @@ def test_spark_reads_and_maintains_it(lake: TableLake, kind: TableKind, release:
     assert lake.more() == [(20, 30)]
     assert lake.offsets() == list(range(30))
     assert foreign_spark(release, catalog, [select]) == [rows(30)]
+
+
+@pytest.mark.long
+def test_duckdb_reads_it(lake: TableLake) -> None:
+    """By its own extensions, of another release: each row once."""
+    query = f'SELECT topic, partition, "offset", value FROM {lake.table.duckdb_scan()} ORDER BY "offset"'
+    assert foreign_duckdb(query) == [[lake.topic, 0, i, str(i)] for i in range(20)]

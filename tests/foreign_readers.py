@@ -1,7 +1,7 @@
-"""Spark of another release, in an environment of its own, with the connectors of Delta and Iceberg, which the installed
-release has none of yet.
+"""Spark and DuckDB of other releases, in environments of their own: with their own readers of Delta and Iceberg tables,
+which the installed releases have none of yet.
 
-``foreign_spark(release, statements…)`` runs SQL there. As a script: what it runs.
+As a script: the Spark that ``foreign_spark`` runs.
 """
 
 from __future__ import annotations
@@ -54,6 +54,37 @@ def foreign_spark(release: str, catalog: str, statements: Sequence[str]) -> list
     assert done.returncode == 0, done.stderr
     answers: list[list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
     return answers
+
+
+_DUCKDB = "1.5.5"
+_DUCKDB_JOB = """
+import json, sys, duckdb
+folder, query = sys.argv[1:]
+connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+for name in ("avro", "iceberg", "delta"):
+    connection.execute(f"LOAD '{folder}/duckdb_extension_{name}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
+print(json.dumps(connection.sql(query).fetchall(), default=bytes.decode))
+"""
+
+
+def foreign_duckdb(query: str) -> list[list[Any]]:
+    """The rows of a query, by DuckDB with its extensions for tables (60 MB, into the cache folder)."""
+    from zkgroup.sandbox.sandbox_paths import cache_dir
+
+    folder = cache_dir() / "tests" / f"duckdb-{_DUCKDB}"
+    if not folder.exists():
+        work = Path(tempfile.mkdtemp(dir=folder.parent))
+        packages = ["duckdb", *(f"duckdb-extension-{name}" for name in ("avro", "iceberg", "delta"))]
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(work)]
+        subprocess.run([*pip, *(f"{name}=={_DUCKDB}" for name in packages)], check=True, timeout=600)
+        work.rename(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", _DUCKDB_JOB, str(folder), query], capture_output=True, text=True, timeout=120,
+        check=False, env={**os.environ, "PYTHONPATH": str(folder)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows: list[list[Any]] = json.loads(done.stdout)
+    return rows
 
 
 def _environment(release: str) -> tuple[Path, Path]:
