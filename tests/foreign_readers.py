@@ -62,7 +62,8 @@ import json, sys, duckdb
 folder, query = sys.argv[1:]
 connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
 for name in ("avro", "iceberg", "delta"):
-    connection.execute(f"LOAD '{folder}/duckdb_extension_{name}/extensions/v{duckdb.__version__}/{name}.duckdb_extension'")
+    place = f"{folder}/duckdb_extension_{name}/extensions/v{duckdb.__version__}"
+    connection.execute(f"LOAD '{place}/{name}.duckdb_extension'")
 print(json.dumps(connection.sql(query).fetchall(), default=bytes.decode))
 """
 
