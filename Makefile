@@ -9,8 +9,8 @@ INSTALLED := $(VENV)/.installed
 # The releases that the demo and the usual tests run; the other ones are downloaded by test-all.
 DEMO_RELEASES := 1.1.1
 TEST_RELEASES := 1.1.1 0.8.2.2 0.10.2.2 3.9.1
-# Side by side, each with servers of its own; worksteal keeps a file's tests together as long as it can.
-PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal --durations 25
+# Side by side, each with servers of its own: tests/conftest.py has the units, and which are begun first.
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadgroup --no-loadscope-reorder --durations 25
 READER_TESTS := tests/clients tests/connector tests/export tests/commands/test_messages.py $(wildcard tests/commands/test_consume*.py)
 ALL_RELEASES := $(TEST_RELEASES) 0.9.0.1 0.10.1.1 0.11.0.3 2.8.2
 

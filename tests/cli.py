@@ -9,9 +9,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from zygote import Forked, Zygote
+from zygote import IN_PROCESS, Forked, Zygote
 
 _ZYGOTE = Zygote()
+#: The environment of an export that runs its tasks in its own process, which takes a second instead of ten.
+WITHOUT_SPARK = {IN_PROCESS: "1"}
 ZKGROUP = str(Path(sys.executable).parent / "zkgroup")
 
 

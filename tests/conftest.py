@@ -48,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(signum, signal.SIG_DFL if signum == signal.SIGHUP else signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         compile_product()
+    # Workers, and the next run, share the tests that one has compiled: most of the twenty seconds that each needs.
+    sys.dont_write_bytecode = False
     # How long an example takes says how busy the machine is.
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
@@ -58,17 +60,45 @@ def compile_product() -> None:
     """Compile zkgroup once: each of the thousand processes of the tests would take a second of a processor for it. None
     of them writes bytecode, as those do that have a limit of file sizes: Python would leave a cut file behind."""
     for package in (zkgroup, zkgroup.commands):
-        compileall.compile_dir(Path(package.__file__).parent, quiet=1, force=True)
+        compileall.compile_dir(Path(package.__file__).parent, quiet=1, force=True, workers=0)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """From here on tests may limit the size of files."""
     sys.dont_write_bytecode = True
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests, unless they are asked for."""
+    """Leave out the long tests, unless they are asked for. Of several workers each takes one unit after the other."""
     if not config.getoption("--long"):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    if hasattr(config, "workerinput"):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(unit_of(item)))
+        items.sort(key=lambda item: -SECONDS.get(unit_of(item), 0))
+
+
+#: Units of several files, by a fixture or a folder: a server that they share is started by one worker alone.
+SHARED = {"spark": "spark", "secured": "secured", "alone": "alone", "newest": "releases", "oldest": "releases"}
+#: How many seconds a long unit takes: it is begun early, so that no worker is left with it in the end.
+SECONDS: dict[str, int] = {}
+
+
+def unit_of(item: pytest.Item) -> str:
+    """The tests that run on one worker: those of several files with a shared server, those of a file, or this alone."""
+    file = item.path.relative_to(Path(__file__).parent)
+    for name in (*getattr(item, "fixturenames", ()), *file.parts):
+        if name in SHARED:
+            return SHARED[name]
+    return item.name if file.as_posix() in SPREAD else file.as_posix()
+
+
+#: Files whose tests share no server.
+SPREAD = ("protocol/test_simulation.py", "protocol/test_member_schedules.py")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,6 +26,8 @@ from pathlib import Path
 
 _LENGTH = struct.Struct("!I")
 _CODE = struct.Struct("!i")
+#: The variable with which an export runs without Spark: where a test is about something else.
+IN_PROCESS = "TESTS_EXPORT_IN_PROCESS"
 
 
 class Forked:
@@ -221,11 +223,24 @@ def _become(connection: socket.socket) -> None:
         os.environ.update(asked["env"])
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
         sys.argv = asked["argv"]
+        if IN_PROCESS in os.environ:
+            _export_in_process()
         code = _call()
     except BaseException:  # noqa: BLE001  # nothing may get back into the loop of the zygote
         traceback.print_exc()
     finally:
         os._exit(code & 0xFF)
+
+
+def _export_in_process() -> None:
+    """An export runs its tasks here, and needs no Spark."""
+    from functools import partial
+
+    from exports import InProcess
+
+    from zkgroup.export.run import run_export
+
+    run_export.run_export = partial(run_export.run_export, runner=InProcess)  # type: ignore[assignment]
 
 
 def _call() -> int:

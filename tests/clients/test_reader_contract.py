@@ -33,6 +33,8 @@ if native_module() is None:
 
 Version = tuple[int, ...]
 BROKERS = ("0.8.2.2", "0.10.2.2", "1.1.1", "3.9.1", "1.1.1 TLS+SASL")
+#: What runs always: the releases with all their cases, and one case with TLS.
+USUAL, ENCRYPTED = ("0.8.2.2", "1.1.1", "3.9.1"), ("1.1.1 TLS+SASL", "none")
 LATEST: Version = (9,)
 
 
@@ -178,7 +180,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("release", "name"),
     [
-        (release, name)
+        pytest.param(release, name, marks=() if release in USUAL or (release, name) == ENCRYPTED else pytest.mark.long)
         for release in BROKERS
         for name, case in CASES.items()
         if case.since <= version_of(release) < case.until

@@ -292,7 +292,9 @@ def running(env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_p
         wait_until(lambda: not export.children(), 30, "the export's processes end")
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_an_interrupted_export_leaves_nothing(
     running: Running, registry: Registry, signum: signal.Signals, code: int
 ) -> None:
@@ -356,7 +358,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("point", ["files written", "decided"])
+@pytest.mark.parametrize("point", [pytest.param("files written", marks=pytest.mark.long), "decided"])
 def test_the_same_command_goes_on(
     env: dict[str, str], topic: str, registry: Registry, unique: Callable[[str], str], tmp_path: Path, point: str
 ) -> None:

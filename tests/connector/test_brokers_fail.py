@@ -87,7 +87,7 @@ def elect_preferred(observer: Registry, topic: str) -> None:
     order(observer, "/admin/preferred_replica_election", {"version": 1, "partitions": partitions})
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.long)])
 def test_a_leader_that_fails_is_followed_to_the_next(
     three: Sandbox, observer: Registry, observed: Observed, how: str
 ) -> None:

@@ -82,7 +82,7 @@ def test_an_unnotified_member_may_go_on_until_then_and_no_longer() -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    ("minutes", "faults", "records"), [(0.4, 8, 15_000), pytest.param(1.75, 25, 60_000, marks=pytest.mark.long)]
+    ("minutes", "faults", "records"), [(0.25, 5, 9_000), pytest.param(1.75, 25, 60_000, marks=pytest.mark.long)]
 )
 def test_random_faults(minutes: float, faults: int, records: int) -> None:
     """Eight processes under kills, stops, cuts, silence, expiries, and servers that die: nothing is lost, read by two

@@ -13,7 +13,8 @@ from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.mark.parametrize(
-    "mix", ["range", pytest.param("roundrobin of 1.1", marks=pytest.mark.long), "roundrobin of 0.8.2"]
+    "mix",
+    ["range", *(pytest.param(mix, marks=pytest.mark.long) for mix in ("roundrobin of 1.1", "roundrobin of 0.8.2"))],
 )
 def test_a_mixed_group_shares_and_misses_nothing(
     cluster: Sandbox,

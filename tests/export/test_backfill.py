@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli import run
+from cli import WITHOUT_SPARK, run
 from exports import abort, at, files_in, messages_in, offsets, published_in, recreate_topic, root_of
 from resets import drop_messages
 
@@ -73,7 +73,7 @@ def advised(cluster: Sandbox, destination: Destination) -> list[str]:
 
 def paste(command: str) -> list[tuple[int, int, int]]:
     """Partition, start and end of what a printed command exports."""
-    done = run(*shlex.split(command)[1:], "--output", "json", timeout=120)
+    done = run(*shlex.split(command)[1:], "--output", "json", env=WITHOUT_SPARK, timeout=120)
     assert done.returncode == 0, done.stderr
     return [(row["partition"], row["start"], row["end"]) for row in json.loads(done.stdout)]
 
@@ -403,9 +403,10 @@ def test_what_no_log_has_any_more_is_refused_and_then_recorded(
         fill_in(group, topic, until=COMMITTED)
     assert "--on-mismatch lake" in str(raised.value.remedy)
     (command,) = advised(cluster, destination)
-    refused = run(*shlex.split(command)[1:], timeout=120)
+    refused = run(*shlex.split(command)[1:], env=WITHOUT_SPARK, timeout=120)
     assert (refused.returncode, "about 2 partitions" in refused.stderr) == (5, True)
-    message = run(*shlex.split(command)[1:], "--on-mismatch", "lake", "--output", "json", timeout=120)
+    words = [*shlex.split(command)[1:], "--on-mismatch", "lake", "--output", "json"]
+    message = run(*words, env=WITHOUT_SPARK, timeout=120)
     assert [(row["start"], row["end"], row["rows"]) for row in json.loads(message.stdout)] == [(8, 20, 12), (20, 20, 0)]
     assert "offsets 0 to 7 are not exported (retention)" in message.stderr
     assert f"8 of 20 messages of {name} are not in the log any more" in message.stderr

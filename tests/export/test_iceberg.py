@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from cli import run
+from cli import WITHOUT_SPARK, run
 from export_points import MESSAGES, Export, Points
 from exports import problems
 from object_store import SECRET, Harm, HarmfulProxy, uri_of
@@ -342,17 +342,16 @@ def test_options_that_do_not_fit() -> None:
 
 
 def test_by_the_command_into_a_named_catalog(
-    cluster: Sandbox, filled: str, unique: Callable[[str], str],
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    """``--catalog lakehouse.raw``, configured as pyiceberg's users do, through Spark; later exports and ``--verify``
+    cluster: Sandbox, filled: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """``--catalog lakehouse.raw``, configured as pyiceberg's users do; later exports and ``--verify``
     need no option, and another catalog is refused."""
     group, out, catalog = unique("group"), tmp_path / "out", f"sqlite:///{tmp_path}/lakehouse.db"
     named = "PYICEBERG_CATALOG__LAKEHOUSE"
     env = {f"{named}__TYPE": "sql", f"{named}__URI": catalog, f"{named}__WAREHOUSE": f"file://{tmp_path}/warehouse"}
     words = ("-z", cluster.connect, "export")
     begin = ("--group", group, "--from", "earliest", "--to", str(out))
-    done = run(*words, filled, *begin, "--format", "iceberg", "--catalog", "lakehouse.raw", env=env)
+    done = run(*words, filled, *begin, "--format", "iceberg", "--catalog", "lakehouse.raw", env=env | WITHOUT_SPARK)
     assert done.returncode == 0, done.stderr
     table = load_catalog("lakehouse", type="sql", uri=catalog).load_table(("raw", table_name(filled)))
     assert len(rows_of(table)) == MESSAGES

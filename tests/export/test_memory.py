@@ -72,7 +72,7 @@ def make_topic_of(kafka: KafkaSettings, codec: str, records: list[Record]) -> st
     return topic
 
 
-@pytest.fixture(scope="module", params=["none", "gzip"])
+@pytest.fixture(scope="module", params=[pytest.param("none", marks=pytest.mark.long), "gzip"])
 def large(kafka: KafkaSettings, request: pytest.FixtureRequest) -> str:
     """A topic with some messages of 10 MB of JSON, each of another hour, in no order; gzip makes 10 KB of each."""
     value = b'"' + bytes(SIZE - 2).replace(b"\0", b"x") + b'"'
@@ -96,8 +96,11 @@ def test_a_task_with_messages_of_ten_megabytes_stays_small(
 
 @pytest.mark.parametrize(
     "large",
-    [Record(b"x" * SIZE, None, 0), Record(b"", b"x" * SIZE, 0), Record(b"", None, 0, headers=(("h", b"x" * SIZE),))],
-    ids=["value", "key", "header"],
+    [
+        pytest.param(Record(b"x" * SIZE, None, 0), id="value"),
+        pytest.param(Record(b"", b"x" * SIZE, 0), id="key", marks=pytest.mark.long),
+        pytest.param(Record(b"", None, 0, headers=(("h", b"x" * SIZE),)), id="header", marks=pytest.mark.long),
+    ],
 )
 def test_large_messages_after_many_small_ones(kafka: KafkaSettings, tmp_path: Path, large: Record) -> None:
     """Hundreds are asked for at a time when the first of them come."""
@@ -110,8 +113,10 @@ def test_large_messages_after_many_small_ones(kafka: KafkaSettings, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("value", "count"),
-    [(b'{"sensor":"s-7","state":"ok"}', 1_000_000), (b'{"a":"' + b"abc" * 323 + b'"}', 300_000)],
-    ids=["heartbeats", "records"],
+    [
+        pytest.param(b'{"sensor":"s-7","state":"ok"}', 1_000_000, id="heartbeats"),
+        pytest.param(b'{"a":"' + b"abc" * 323 + b'"}', 300_000, id="records", marks=pytest.mark.long),
+    ],
 )
 def test_many_messages_that_were_compressed_well_stay_small(
     kafka: KafkaSettings, tmp_path: Path, value: bytes, count: int
@@ -148,7 +153,7 @@ _BY_HOUR = Layout(("date", "hour"), "UTC", "json", "json")
 @pytest.mark.parametrize(
     ("codec", "layout"),
     [
-        pytest.param("none", Layout(), id="none-partition"),
+        pytest.param("none", Layout(), id="none-partition", marks=pytest.mark.long),
         pytest.param("zstd", _BY_HOUR, id="zstd-hour"),
         pytest.param("zstd", Layout(), id="zstd-partition", marks=pytest.mark.long),
         pytest.param("none", _BY_HOUR, id="none-hour", marks=pytest.mark.long),
@@ -179,13 +184,21 @@ def _with_headers(count: int, every: int, *headers: tuple[str, bytes | None]) ->
 @pytest.mark.parametrize(
     ("codec", "records"),
     [
-        ("lz4", _tombstones),
-        ("none", lambda: _with_headers(4001, 2, ("h", random.Random(1).randbytes(100_000)))),
-        ("zstd", lambda: _with_headers(2001, 2, ("h", random.Random(1).randbytes(4000) * 50))),
-        ("zstd", lambda: [Record(b"x", b"x" * 60_000 if i % 4 == 0 else b"k", 0) for i in range(20_001)]),
-        ("zstd", lambda: _with_headers(2000, 1, ("n" * 100_000, None))),
+        pytest.param("lz4", _tombstones, id="keys", marks=pytest.mark.long),
+        pytest.param("none", lambda: _with_headers(4001, 2, ("h", random.Random(1).randbytes(100_000))), id="headers"),
+        pytest.param(
+            "zstd",
+            lambda: _with_headers(2001, 2, ("h", random.Random(1).randbytes(4000) * 50)),
+            id="compressed-headers",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "zstd",
+            lambda: [Record(b"x", b"x" * 60_000 if i % 4 == 0 else b"k", 0) for i in range(20_001)],
+            id="some-keys",
+        ),
+        pytest.param("zstd", lambda: _with_headers(2000, 1, ("n" * 100_000, None)), id="names", marks=pytest.mark.long),
     ],
-    ids=["keys", "headers", "compressed-headers", "some-keys", "names"],
 )
 def test_large_keys_and_headers_are_counted(
     kafka: KafkaSettings, tmp_path: Path, codec: str, records: Callable[[], list[Record]]

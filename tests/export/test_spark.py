@@ -86,6 +86,7 @@ def has_mapped(session: int, library: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_executors_elsewhere_run_the_code_that_travels(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_another_python_of_this_machine_runs_the_code_that_travels(
     assert is_everything(tmp_path / "out")
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_in_the_middle_changes_nothing(
     workers: tuple[Standalone, list[Process]], cluster: Sandbox, topic: str, unique: Callable[[str], str],
     tmp_path: Path,
@@ -318,7 +320,7 @@ def test_a_master_that_takes_no_applications_is_reported_when_spark_gives_up(
     assert nothing_in(tmp_path / "out")
 
 
-@pytest.mark.parametrize("moment", ["connection", "started"])
+@pytest.mark.parametrize("moment", ["connection", pytest.param("started", marks=pytest.mark.long)])
 def test_a_jvm_that_is_killed_before_it_has_started_is_no_wrong_usage(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path, moment: str
 ) -> None:
@@ -339,7 +341,7 @@ def test_a_jvm_that_is_killed_before_it_has_started_is_no_wrong_usage(
     assert (driver.returncode, "Spark's JVM was killed (SIGKILL)" in message) == (1, True), message
 
 
-@pytest.mark.parametrize("moment", ["connection", "started"])
+@pytest.mark.parametrize("moment", [pytest.param("connection", marks=pytest.mark.long), "started"])
 def test_a_killed_driver_leaves_no_jvm(
     env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path, moment: str
 ) -> None:

@@ -73,8 +73,8 @@ SEEN = {
     "no protocol": (registered(version=4, listener_security_protocol_map={}), "reads reads fails"),
     "IPv6": (registered(endpoints=["PLAINTEXT://[::1]:9"]), "reads reads reads"),
 }
-#: Each of the three outcomes, and releases that differ. The others are long.
-TELLING = [("SSL alone", "1.1.1"), ("empty", "1.1.1"), *(("another name", release) for release in RELEASES)]
+#: Two of the three outcomes; the third, of a release that differs, is a test of its own below. The others are long.
+TELLING = [("SSL alone", "1.1.1"), ("another name", "1.1.1")]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure
+from zkgroup.sandbox.class_data_sharing import jvm
 from zkgroup.sandbox.kafka_releases import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import Record
@@ -26,7 +27,7 @@ CHECKER, DESCRIBE = "kafka.tools.ConsumerOffsetChecker", "kafka.admin.ConsumerGr
 
 def tool(release: str, *words: str) -> str:
     """What a tool of that release prints, on stdout and stderr, as somebody saves it who gives ``2>&1``."""
-    command = [str(find_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", kafka_class_path(release), *words]
+    command = [*jvm(find_java(), kafka_class_path(release), 128), *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -41,11 +42,11 @@ def topic(make_topic: Callable[..., str], fill: Callable[..., list[Record]]) -> 
 
 
 def far(release: str) -> object:
-    """A release whose jars the usual tests do not have."""
+    """A release between the oldest and the newest that has the tool."""
     return pytest.param(release, marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("release", ["0.8.2.2", far("0.9.0.1"), far("0.10.1.1"), "0.10.2.2"])
+@pytest.mark.parametrize("release", ["0.8.2.2", far("0.9.0.1"), far("0.10.1.1"), far("0.10.2.2")])
 def test_what_the_offset_checker_prints(
     cluster: Sandbox, registry: Registry, make_group: Build, topic: str, release: str
 ) -> None:
@@ -72,7 +73,7 @@ def test_what_describe_prints_of_a_group_in_zookeeper(
     assert found == {P(topic, 0): 0, P(topic, 1): 1, P(topic, 2): 2 if complete else None}
 
 
-@pytest.mark.parametrize("release", ["0.10.2.2", "1.1.1", far("2.8.2")])
+@pytest.mark.parametrize("release", [far("0.10.2.2"), "1.1.1", far("2.8.2")])
 def test_what_describe_prints_of_a_group_in_kafka(
     cluster: Sandbox, kafka: KafkaSettings, unique: Callable[[str], str], topic: str, release: str
 ) -> None:
@@ -85,7 +86,7 @@ def test_what_describe_prints_of_a_group_in_kafka(
     assert {key: offset for key, offset in found.items() if offset is not None} == offsets
 
 
-@pytest.mark.parametrize("release", ["0.8.2.2", "0.10.2.2"])
+@pytest.mark.parametrize("release", ["0.8.2.2", far("0.10.2.2")])
 def test_export_and_import(
     cluster: Sandbox, registry: Registry, make_group: Build, topic: str, tmp_path: Path, release: str
 ) -> None:

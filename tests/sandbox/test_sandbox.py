@@ -55,22 +55,22 @@ def all_free(ports: list[int]) -> bool:
     return all(port_is_free(port) for port in ports)
 
 
-def test_a_cluster_of_three_survives_each_kind_of_fault(make_sandbox: Callable[..., Sandbox]) -> None:
+def test_a_cluster_survives_each_kind_of_fault(make_sandbox: Callable[..., Sandbox]) -> None:
     """Servers that were killed, stopped and paused come back on their ports with their data; then all is gone."""
-    sandbox = make_sandbox(brokers=3, chroot="/a/b")
+    sandbox = make_sandbox(brokers=2, chroot="/a/b")
     ports = ports_of(sandbox.name)
-    assert len(set(ports)) == 4
-    assert known_brokers(sandbox.broker(1).port) == {1, 2, 3}
+    assert len(set(ports)) == 3
+    assert known_brokers(sandbox.broker(1).port) == {1, 2}
     settings = KafkaSettings(sandbox.bootstrap)
     with sandbox.registry() as registry:
-        create_topic(registry, "t", 3, replication=3)
+        create_topic(registry, "t", 3, replication=2)
         produce(settings, "t", numbered(30, 3))
 
         sandbox.broker(2).kill()
         assert not sandbox.broker(2).running
         sandbox.start_broker(2)
-        sandbox.broker(3).stop()
-        sandbox.start_broker(3)
+        sandbox.broker(1).stop()
+        sandbox.start_broker(1)
         produce(settings, "t", numbered(30, 3))
 
         add_partitions(registry, "t", 5)
