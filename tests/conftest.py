@@ -85,7 +85,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 #: Units of several files, by a fixture or a folder: a server that they share is started by one worker alone.
 SHARED = {"spark": "spark", "secured": "secured", "alone": "alone", "newest": "releases", "oldest": "releases"}
 #: How many seconds a long unit takes: it is begun early, so that no worker is left with it in the end.
-SECONDS: dict[str, int] = {}
+SECONDS = {
+    **{"spark": 200, "secured": 200, "export/test_random_walk.py": 160, "export/test_spark.py": 150},
+    **{"alone": 120, "commands/test_export.py": 120, "commands/test_migrating_guide.py": 110, "test_docs.py": 110},
+    **{"groups/test_findings_commands.py": 100, "test_readme.py": 100, "clients/test_reader_contract.py": 90},
+    **{"export/test_objects.py": 90, "export/test_protocol.py": 80, "export/test_memory.py": 80},
+    **{"sandbox/test_sandbox.py": 80, "commands/test_completions.py": 80, "connector/test_brokers_fail.py": 70},
+    **{"commands/test_consume_faults.py": 70, "commands/test_sandbox.py": 60, "commands/test_demo.py": 60},
+    **{"export/test_backfill.py": 50, "groups/test_incompatible_brokers.py": 50, "connector/test_losing.py": 50},
+    **{"commands/test_consume_coordinated.py": 50, "commands/test_assign_execute.py": 50, "export/test_stores.py": 50},
+    **{"groups/test_dead_broker.py": 40, "groups/test_dead_coordinator.py": 40, "connector/test_mixed.py": 40},
+    **{"connector/test_faults_run.py": 40, "connector/test_ensemble_fails.py": 40, "releases": 40},
+}
 
 
 def unit_of(item: pytest.Item) -> str:

@@ -201,11 +201,21 @@ def test_one_server_of_several_is_in_trouble(secured: Secured) -> None:
 @pytest.mark.parametrize(
     ("wants", "with_none", "with_credentials"),
     [
-        ("enforce.auth.enabled=true -Dzookeeper.enforce.auth.schemes=sasl", WANTS_A_USER, REFUSES_CREDENTIALS),
-        ("sessionRequireClientSASLAuth=true", WANTS_A_USER, REFUSES_CREDENTIALS),
-        ("DigestAuthenticationProvider.enabled=false", None, REFUSES_CREDENTIALS),
+        pytest.param(
+            "enforce.auth.enabled=true -Dzookeeper.enforce.auth.schemes=sasl",
+            WANTS_A_USER,
+            REFUSES_CREDENTIALS,
+            id="enforced",
+        ),
+        pytest.param(
+            "sessionRequireClientSASLAuth=true",
+            WANTS_A_USER,
+            REFUSES_CREDENTIALS,
+            id="required",
+            marks=pytest.mark.long,
+        ),
+        pytest.param("DigestAuthenticationProvider.enabled=false", None, REFUSES_CREDENTIALS, id="without digest"),
     ],
-    ids=["enforced", "required", "without digest"],
 )
 def test_a_zookeeper_that_wants_a_user(
     make_sandbox: Callable[..., Sandbox],

@@ -16,7 +16,7 @@ MUTANTS: list[Mutant] = []
 #: Seeds that are known to show a mutant; 0 does for the others.
 KILLERS: dict[str, int] = {
     "writes_past_the_lease": 5,
-    "commits_to_kafka_past_the_lease": 6,
+    "commits_to_kafka_past_the_lease": 33,
     "commits_to_kafka_under_the_next_session": 27,
     "sure_of_everything": 12,
     "claims_by_value": 9,
@@ -28,7 +28,14 @@ KILLERS: dict[str, int] = {
     "no_compare_and_set": 31,
     "forgets_unknown_outcomes": 3,
     "reads_offsets_before_it_claims": 16,
-    "commits_after_the_release": 7,
+    "commits_after_the_release": 10,
+    "starts_at_the_end": 1,
+    "does_not_wait_for_streams": 46,
+    "forgets_who_waits_for_a_commit": 5,
+    "no_lease": 4,
+    "lease_from_the_reply": 13,
+    "keeps_its_share_after_an_expiry": 4,
+    "trusts_lost_watches": 3,
     "starts_at_the_smaller_of_two": 27,
     "kafka_whatever_zookeeper_says": 27,
 }
