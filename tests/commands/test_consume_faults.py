@@ -100,7 +100,7 @@ def test_brokers_that_do_not_answer(elsewhere: Registry, listening: bool) -> Non
     assert elsewhere.read([Exists(znodes.ids("g"))]) == [None]
 
 
-@pytest.mark.parametrize("release", ["1.1.1", "0.8.2.2"])
+@pytest.mark.parametrize("release", ["1.1.1", pytest.param("0.8.2.2", marks=pytest.mark.long)])
 def test_a_broker_at_an_address_of_ipv6(make_sandbox: Callable[..., Sandbox], release: str) -> None:
     """Its log is read, offsets are shown, by members and by reading commands: by its registration of version 1 and
     4."""

@@ -214,7 +214,12 @@ def demo(home: Path) -> Iterator[Running]:
     ("signum", "at", "file"),
     [
         (signal.SIGINT, "$ zkgroup sandbox start", "broker-1/server.log"),
-        (signal.SIGTERM, "They meet in ZooKeeper", "members/shop/shop_scala/consumer.properties"),
+        pytest.param(
+            signal.SIGTERM,
+            "They meet in ZooKeeper",
+            "members/shop/shop_scala/consumer.properties",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_an_interrupted_demo_leaves_nothing(demo: Running, signum: int, at: str, file: str) -> None:
@@ -226,6 +231,7 @@ def test_an_interrupted_demo_leaves_nothing(demo: Running, signum: int, at: str,
     assert demo.shown.endswith("Interrupted: everything that runs is ended.\n")
 
 
+@pytest.mark.long
 def test_a_killed_demo_leaves_nothing(demo: Running) -> None:
     """SIGKILL while members read: they and the servers end by themselves, and the folder goes."""
     demo.read_until("all 200 messages have been read")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli import ZKGROUP, environment, run
 from grouping import commit_in_kafka, joined
 from migrating import Migrate
@@ -152,6 +153,7 @@ def group_is_empty(migrate: Migrate, group: str) -> bool:
     return any(row["group"] == group and row["members"] == 0 for row in json.loads(result.stdout))
 
 
+@pytest.mark.long  # six Scala members
 def test_the_guide_for_consumers_that_must_not_stop(
     migrate: Migrate,
     cluster: Sandbox,

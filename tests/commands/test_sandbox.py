@@ -74,7 +74,9 @@ def test_a_second_start_is_refused(running: str) -> None:
     assert again.stderr == f"zkgroup: sandbox {running} runs already: stop it first, or give another --name\n"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_member_prints_and_leaves_cleanly(running: str, unique: Callable[[str], str], number: int, code: int) -> None:
     """A member in the foreground prints what it consumes; Ctrl-C makes it commit and leave, with the signal's code."""
     group = unique("group")

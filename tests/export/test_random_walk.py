@@ -14,15 +14,17 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.model.layout import TableKind
 from zkgroup.sandbox.local_cluster import Sandbox
 
-STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "40"))
-SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get("ZKGROUP_WALK_LAST", "2")))
+STEPS = int(os.environ.get("ZKGROUP_WALK_STEPS", "25"))
+SEEDS = range(int(os.environ.get("ZKGROUP_WALK_FIRST", "0")), int(os.environ.get("ZKGROUP_WALK_LAST", "4")))
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "table_format", ["parquet", *(pytest.param(name, marks=pytest.mark.long) for name in ("delta", "iceberg"))]
 )
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=() if seed - SEEDS.start < 2 else pytest.mark.long) for seed in SEEDS]
+)
 def test_nothing_is_twice_and_nothing_is_lost_unnamed(
     cluster: Sandbox, registry: Registry, kafka: KafkaSettings, unique: Callable[[str], str], tmp_path: Path, seed: int,
     table_format: TableKind,

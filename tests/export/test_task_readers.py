@@ -32,6 +32,8 @@ CONTENTS = [None, b"", b'{"a": 1}', b'{"a": 1', b"text", "ü".encode(), b"\xff",
 if native_module() is None:
     pytest.skip("there is no native reader", allow_module_level=True)
 
+BY_HOUR = {"by": ("date", "hour"), "key": "text", "value": "json"}
+
 
 @pytest.fixture
 def topic(kafka: KafkaSettings, make_topic: Callable[..., str]) -> str:
@@ -97,8 +99,18 @@ def test_a_task_writes_the_same_with_both_readers(
     assert sum(account.rows for account in accounts) > 100
 
 
-@pytest.mark.parametrize("options", [{}, {"by": ("date", "hour"), "key": "text", "value": "json"}], ids=str)
-@pytest.mark.parametrize("release", ["0.8.2.2", "0.10.2.2", "3.9.1"])
+@pytest.mark.parametrize(
+    ("release", "options"),
+    [
+        ("0.8.2.2", {}),
+        ("3.9.1", BY_HOUR),
+        *(
+            pytest.param(release, options, marks=pytest.mark.long)
+            for release, options in (("0.8.2.2", BY_HOUR), ("0.10.2.2", {}), ("0.10.2.2", BY_HOUR), ("3.9.1", {}))
+        ),
+    ],
+    ids=str,
+)
 def test_a_task_writes_the_same_of_other_releases(
     zookeeper: Sandbox, make_sandbox: Callable[..., Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     release: str, options: dict[str, Any],
