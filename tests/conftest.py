@@ -50,8 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         compile_product()
     # Workers, and the next run, share the tests that one has compiled: most of the twenty seconds that each needs.
     sys.dont_write_bytecode = False
-    # How long an example takes says how busy the machine is.
-    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    # How long an example takes says how busy the machine is. All examples (support.scaled) are for the long run.
+    examples = 100 if config.getoption("--long") else 40
+    settings.register_profile(
+        "any machine", max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("any machine")
     config.addinivalue_line("markers", "long: takes long or downloads much; runs with --long (make test-all)")
 

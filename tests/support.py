@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 from zkgroup.sandbox.topic_admin import Record
 
@@ -30,6 +31,11 @@ def wait_until(condition: Callable[[], T], timeout: float = 30.0, what: str = "t
         if time.monotonic() > deadline:
             pytest.fail(f"{what}: not within {timeout:g} s; last seen: {value!r}")
         time.sleep(0.02)
+
+
+def scaled(most: int) -> int:
+    """How many examples hypothesis tries: ``most`` in the long run, less than half as many in the usual one."""
+    return most * settings.default.max_examples // 100
 
 
 def values(records: list[Record]) -> set[bytes]:

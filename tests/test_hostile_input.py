@@ -19,6 +19,7 @@ import pytest
 from hostile_parsers import BACKUP, LONG, PARSERS, RECORD, SANDBOX
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import scaled
 
 from zkgroup.config.java_properties import read_properties
 from zkgroup.config.profiles import read_profiles
@@ -102,7 +103,7 @@ def test_good_documents_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(data=st.binary(max_size=300))
 def test_any_bytes(name: str, data: bytes) -> None:
     """No bytes bring forth anything but a value or one line."""
@@ -110,7 +111,7 @@ def test_any_bytes(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 @given(seed=st.integers(0, 2**64))
 def test_malformed_documents(name: str, seed: int) -> None:
     """Nor does a document that was right before something in it was changed."""

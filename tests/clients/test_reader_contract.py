@@ -15,7 +15,7 @@ from both_readers import PARTITIONS, PIECES, Sent, compare, examples, messages, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_batches import send_raw
-from support import fresh_name, wait_until
+from support import fresh_name, scaled, wait_until
 from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, KafkaTopicPartition, Producer, admin_client
@@ -222,7 +222,7 @@ def test_a_topic_that_is_recreated(brokers: Callable[[str], Broker], release: st
     assert values == [b"old"] * 90 + [b"new"] * 9
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=scaled(25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(messages)
 def test_messages_that_nobody_thought_of(kafka: KafkaSettings, registry: Registry, sent: list[Sent]) -> None:
     """The same of whatever messages."""
@@ -240,7 +240,7 @@ def test_headers_whose_names_are_no_text(kafka: KafkaSettings, make_topic: Calla
     compare(kafka, topic, len(named), 1)
 
 
-@settings(max_examples=500)
+@settings(max_examples=scaled(500))
 @given(
     st.binary(max_size=30)
     | st.lists(

@@ -8,6 +8,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import scaled
 
 from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Bell, RequestBatch
 from zkgroup.protocol.operations import Code, Failure, Get, Result
@@ -15,7 +16,7 @@ from zkgroup.protocol.operations import Code, Failure, Get, Result
 REFUSED = Failure(Code.CONNECTION_LOSS, "not connected")
 
 
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 @given(st.integers(1, 3 * WINDOW), st.integers(), st.integers(0, 3 * WINDOW))
 def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed: int, stop: int) -> None:
     """However answers come, never more than a window is on the wire, it never runs dry, and the end is reported once;

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sim.real import Real, below, shape
 from sim.zookeeper import ModelZooKeeper
-from support import wait_until
+from support import scaled, wait_until
 
 from zkgroup.protocol.operations import (
     OPEN,
@@ -113,7 +113,7 @@ def pairs(zookeeper: Sandbox) -> Iterator[Any]:
         pair.close()
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=steps)
 def test_the_model_answers_as_a_real_server(pairs: Any, trace: list[tuple[int, Op]]) -> None:
     """Any operations of two sessions, in any order, give the same results, and tell the same of what is watched."""

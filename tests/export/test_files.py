@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import scaled
 
 from zkgroup.clients.kafka.client import Message
 from zkgroup.export.model.intervals import overlaps
@@ -52,7 +53,7 @@ def message(partition: int, offset: int, hour: int | None) -> Message:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 @given(tasks, layouts, st.sampled_from([1, 3000, 1 << 20]), st.booleans())
 def test_every_message_is_in_its_folder_once(
     wanted: list[tuple[int, bool, list[list[tuple[int, int | None]]], int]], layout: Layout, target: int, shared: bool

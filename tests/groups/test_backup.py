@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import scaled
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.state_folders import STATE_VARIABLE
@@ -65,7 +66,7 @@ backups = st.builds(
 
 
 @given(backups)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read(tmp_path: Path, saved: Backup) -> None:
     """Any offsets, any data of nodes, any names come back as they were."""
     path = tmp_path / "backup.json"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import scaled
 from timelines import A, B, any_state, replay, state
 
 from zkgroup.groups.watch.event_detector import EventDetector, is_settled
@@ -152,7 +153,7 @@ def test_servers_topics_and_the_group_itself() -> None:
     assert kinds(events) == ["group-gone", "broker-gone", "topic-gone", "partition-gone"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200))
 @given(st.lists(any_state(), min_size=1, max_size=8))
 def test_events_tell_everything(states: list[WatchedGroup]) -> None:
     """Replaying the events over the first state gives the last state's members and owners; rebalances start and end in

@@ -18,6 +18,7 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import scaled
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster
@@ -67,7 +68,7 @@ def test_zk_and_json_keep_the_group(offsets: dict[TopicPartition, int], group: s
         assert parse(format_offsets("zk", group, offsets)).groups == {group: offsets}
 
 
-@settings(max_examples=400)
+@settings(max_examples=scaled(400))
 @given(data=st.one_of(st.binary(max_size=60), st.text('/{}[]",:#0-\n\r\\tconsumersoffsets\x00é \ufeff', max_size=60)))
 def test_no_content_breaks_the_reader(data: bytes | str) -> None:
     """Whatever a file has, it is read, or refused in one line that names it."""

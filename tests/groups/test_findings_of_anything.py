@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import DAY, NOW, SECOND, THEN, lines
+from support import scaled
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, KafkaOffset
 from zkgroup.groups.assignment.strategy_inference import infer_strategy
@@ -168,7 +169,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
     return True
 
 
-@settings(max_examples=200)
+@settings(max_examples=scaled(200))
 @given(snapshots(), st.none() | snapshots(), st.booleans())
 def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapshot | None, explained: bool) -> None:
     """No snapshot makes it fail; every finding is of a kind and a severity that is declared, about something that is

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import scaled
 from timelines import any_state
 
 from zkgroup.errors import UsageError, ZkgroupError
@@ -45,7 +46,7 @@ def course(states: list[WatchedGroup]) -> list[Observation]:
     return entries
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(states=st.lists(any_state(), min_size=1, max_size=8), whole=st.integers(1, 4), cut=st.integers(0, 200))
 def test_what_was_recorded_is_read(
     states: list[WatchedGroup], whole: int, cut: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import scaled
 from timelines import any_state, state
 
 from zkgroup.groups.watch.event_detector import EventDetector
@@ -57,7 +58,7 @@ def test_a_rebalance() -> None:
     assert (path.get("d") or "").startswith("M500 16h500v16")
 
 
-@settings(max_examples=100)
+@settings(max_examples=scaled(100))
 @given(
     st.lists(any_state(), min_size=1, max_size=6),
     st.text(st.characters(codec=None), max_size=30),

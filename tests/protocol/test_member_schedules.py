@@ -15,6 +15,7 @@ from sim.play import play
 from sim.scenario import BY_HAND, KINDS, ORDERLY, Fault, Kind, Scenario, scenario
 from sim.shrink import tell
 from sim.world import GROUP, World
+from support import scaled
 
 from zkgroup.protocol import member, znodes
 from zkgroup.protocol.member import TRANSITIONS, Phase
@@ -59,7 +60,7 @@ SCENARIOS = st.builds(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=scaled(100))
 @given(SCENARIOS)
 def test_a_group_survives_any_schedule(found: Scenario) -> None:
     """Whatever faults come, in whatever order: no invariant is broken, and the group comes to rest."""
@@ -67,7 +68,7 @@ def test_a_group_survives_any_schedule(found: Scenario) -> None:
     assert not outcome.violation, tell(found, outcome)
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(SCENARIOS, CALM)
 def test_an_orderly_group_reads_nothing_twice(found: Scenario, calm: list[tuple[float, str, int, float]]) -> None:
     """Where nobody dies, and nobody is cut off for long, members hand on all that they have read, also those that
