@@ -207,6 +207,16 @@ def make_sandbox() -> Iterator[Callable[..., Sandbox]]:
 
 
 @pytest.fixture
+def make_cluster(zookeeper: Sandbox, make_sandbox: Callable[..., Sandbox]) -> Callable[..., Sandbox]:
+    """``make_cluster(**options)`` starts private brokers on the shared ZooKeeper, which end with the test."""
+
+    def make(**options: Any) -> Sandbox:
+        return make_sandbox(zookeeper=zookeeper.address, chroot=f"/{fresh_name('private')}", **options)
+
+    return make
+
+
+@pytest.fixture
 def unique() -> Callable[[str], str]:
     """``unique("orders")`` is a name that no other test uses, for a topic or a group."""
     return fresh_name

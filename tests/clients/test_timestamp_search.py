@@ -37,10 +37,11 @@ SEGMENTS = {"segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01", "ret
 
 
 @pytest.fixture(scope="module")
-def emptied() -> Iterator[Sandbox]:
+def emptied(zookeeper: Sandbox) -> Iterator[Sandbox]:
     """A cluster with compacted topics whose first segments hold nothing any more: ``rising`` and ``noisy`` by their
     messages' times."""
-    with Sandbox("emptied", properties={"log.cleaner.backoff.ms": "100"}) as sandbox, sandbox.registry() as registry:
+    options = {"zookeeper": zookeeper.address, "chroot": "/emptied", "properties": {"log.cleaner.backoff.ms": "100"}}
+    with Sandbox("emptied", **options) as sandbox, sandbox.registry() as registry:
         kafka = KafkaSettings(sandbox.bootstrap)
         for name, at in (("rising", [THEN + n * 1000 for n in range(1200)]), ("noisy", NOISY)):
             make(registry, name, SEGMENTS)

@@ -101,13 +101,13 @@ def test_brokers_that_do_not_answer(elsewhere: Registry, listening: bool) -> Non
 
 
 @pytest.mark.parametrize("release", ["1.1.1", pytest.param("0.8.2.2", marks=pytest.mark.long)])
-def test_a_broker_at_an_address_of_ipv6(make_sandbox: Callable[..., Sandbox], release: str) -> None:
+def test_a_broker_at_an_address_of_ipv6(make_cluster: Callable[..., Sandbox], release: str) -> None:
     """Its log is read, offsets are shown, by members and by reading commands: by its registration of version 1 and
     4."""
     port = free_port()
     listeners = {"listeners": f"PLAINTEXT://[::]:{port}", "advertised.listeners": f"PLAINTEXT://[::1]:{port}"}
     old = {"host.name": "::", "advertised.host.name": "::1"}
-    sandbox = make_sandbox(kafka=release, broker_port=port, properties=old if release < "0.9" else listeners)
+    sandbox = make_cluster(kafka=release, broker_port=port, properties=old if release < "0.9" else listeners)
     with sandbox.registry() as registry:
         fill_topic(registry, "t", 6, partitions=2)
     for options in ((), ("--group", "g")):
@@ -144,7 +144,7 @@ def test_the_other_listener_is_named(elsewhere: Registry, cluster: Sandbox) -> N
             assert run(*command, *options).stderr == f"zkgroup: {why}: {remedy}\n"
 
 
-def test_a_broker_that_sends_clients_elsewhere(make_sandbox: Callable[..., Sandbox]) -> None:
+def test_a_broker_that_sends_clients_elsewhere(make_cluster: Callable[..., Sandbox]) -> None:
     """What it advertises is not there: that is reported, not that the broker is silent."""
     port, gone = free_port(), free_port()
     names = {"IN": port, "OUT": free_port()}
@@ -154,7 +154,7 @@ def test_a_broker_that_sends_clients_elsewhere(make_sandbox: Callable[..., Sandb
         "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
         "inter.broker.listener.name": "IN",
     }
-    sandbox = make_sandbox(broker_port=port, properties=properties)
+    sandbox = make_cluster(broker_port=port, properties=properties)
     with sandbox.registry() as registry:
         fill_topic(registry, "t", 6)
     at = f"127.0.0.1:{names['OUT']}"
@@ -167,11 +167,11 @@ def test_a_broker_that_sends_clients_elsewhere(make_sandbox: Callable[..., Sandb
 
 
 def test_a_broker_that_comes_back(
-    make_sandbox: Callable[..., Sandbox], fill: Fill, tmp_path: Path, unique: Unique
+    make_cluster: Callable[..., Sandbox], fill: Fill, tmp_path: Path, unique: Unique
 ) -> None:
     """A broker that dies and starts again is waited for by a member and by a plain reader: a few lines, no more, and
     then everything."""
-    sandbox = make_sandbox(properties={"zookeeper.session.timeout.ms": "3000"})
+    sandbox = make_cluster(properties={"zookeeper.session.timeout.ms": "3000"})
     settings, topic = KafkaSettings(sandbox.bootstrap), unique("topic")
     with sandbox.registry() as registry:
         create_topic(registry, topic, 2)

@@ -84,9 +84,9 @@ def test_a_filter_that_nothing_passes(cluster: Sandbox, unique: Unique) -> None:
     )
 
 
-def test_a_cluster_of_0_8_without_a_topic(make_sandbox: Callable[..., Sandbox]) -> None:
+def test_a_cluster_of_0_8_without_a_topic(make_cluster: Callable[..., Sandbox]) -> None:
     """Its brokers do not even tell of themselves: still the topic is what is missing."""
-    sandbox = make_sandbox(kafka="0.8.2.2")
+    sandbox = make_cluster(kafka="0.8.2.2")
     for group, code in (["-g", "g"], 0), ([], 4):
         missing = run("-z", sandbox.connect, "consume", "nope", "-n", "1", *group)
         assert (missing.returncode, missing.stdout) == (4, "")

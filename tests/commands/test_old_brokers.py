@@ -18,10 +18,10 @@ from zkgroup.sandbox.topic_admin import create_topic
 
 
 @pytest.mark.parametrize("release", ["0.8.2.2", pytest.param("0.10.2.2", marks=pytest.mark.long)])
-def test_groups_that_no_broker_deletes(make_sandbox: Callable[..., Sandbox], release: str) -> None:
+def test_groups_that_no_broker_deletes(make_cluster: Callable[..., Sandbox], release: str) -> None:
     """Brokers before 1.1 delete no groups: the plan says so, and --execute leaves both stores as they are, with an exit
     code of its own and not that of a process that librdkafka has aborted."""
-    sandbox = make_sandbox(kafka=release)
+    sandbox = make_cluster(kafka=release)
     with sandbox.registry(30.0) as registry:
         create_topic(registry, "orders", 4)
         settings = Brokers(registry.read, {}).settings()

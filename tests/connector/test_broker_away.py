@@ -16,12 +16,12 @@ from zkgroup.sandbox.topic_admin import create_topic, produce
 
 
 def test_clients_whose_connections_failed_are_made_anew(
-    make_sandbox: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch
+    make_cluster: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """librdkafka connects again by itself, and was seen never to fetch again where partitions were assigned while the
     broker was away. So a member asks by a new client: with its next share, and where nothing comes for long."""
     monkeypatch.setattr(stream_reader, "SILENCE", 2.0)
-    sandbox = make_sandbox()
+    sandbox = make_cluster()
     topic, group, partitions = "away", "g", 4
     settings = KafkaSettings(sandbox.bootstrap)
     with sandbox.registry(30.0) as registry:

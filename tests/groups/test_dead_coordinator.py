@@ -61,10 +61,12 @@ def leader_of(registry: Registry, topic: str, partition: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(zookeeper: Sandbox) -> Iterator[Cluster]:
     properties = {"zookeeper.session.timeout.ms": "6000"}
     with (
-        Sandbox("dead-coordinator", brokers=2, properties=properties) as sandbox,
+        Sandbox(
+            "dead-coordinator", brokers=2, properties=properties, zookeeper=zookeeper.address, chroot="/dead"
+        ) as sandbox,
         sandbox.registry(30.0) as registry,
     ):
         kafka = KafkaSettings(sandbox.bootstrap)

@@ -158,9 +158,9 @@ def test_brokers_out_of_reach(
     assert kept.get(P(topic, 0)) == [10]
 
 
-def test_reading_leaves_no_trace(make_sandbox: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
+def test_reading_leaves_no_trace(make_cluster: Callable[..., Sandbox], unique: Callable[[str], str]) -> None:
     """A plan on a cluster where no group was ever kept in Kafka does not make its brokers create the topic for that."""
-    sandbox = make_sandbox()
+    sandbox = make_cluster()
     with sandbox.registry(30.0) as registry:
         kafka = KafkaSettings(sandbox.bootstrap)
         create_topic(registry, "t", 1)

@@ -78,9 +78,12 @@ TELLING = [("SSL alone", "1.1.1"), ("another name", "1.1.1")]
 
 
 @pytest.fixture(scope="module")
-def private(_own_state: None) -> Iterator[tuple[Sandbox, Registry]]:
+def private(zookeeper: Sandbox) -> Iterator[tuple[Sandbox, Registry]]:
     """A cluster to which brokers may come that are none."""
-    with Sandbox("tests-brokers") as sandbox, sandbox.registry(30.0) as registry:
+    with (
+        Sandbox("tests-brokers", zookeeper=zookeeper.address, chroot="/brokers") as sandbox,
+        sandbox.registry(30.0) as registry,
+    ):
         create_topic(registry, "t", 2)
         produce(KafkaSettings(sandbox.bootstrap), "t", numbered(20, 2))
         yield sandbox, registry
