@@ -102,7 +102,7 @@ def test_scenarios_cover_what_they_should() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     """Every change and every batch comes at the same time, whatever order Python gives its sets."""
-    seeds = ["3", "4", "5", "17", "180"]
+    seeds = ["1", "5", "8", "18", "36"]  # many faults in little time
     message = {
         subprocess.run(
             [sys.executable, "-m", "sim", "seed", *seeds],
@@ -129,7 +129,7 @@ def test_a_failure_becomes_a_short_trace(monkeypatch: pytest.MonkeyPatch) -> Non
     mutants.mutants_sessions.deletes_without_reading(monkeypatch)
     found = next(
         candidate
-        for candidate in (scenario(seed) for seed in range(100))
+        for candidate in (scenario(seed) for seed in range(13, 100))  # the first that show it are long
         if not candidate.mixed and 3 <= candidate.members <= 5 and sum(candidate.topics) <= 8
         if play(candidate).violation
     )
