@@ -85,8 +85,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: -SECONDS.get(unit_of(item), 0))
 
 
-#: Units of several files, by a fixture or a folder: a server that they share is started by one worker alone.
-SHARED = {"spark": "spark", "secured": "secured", "alone": "alone", "newest": "releases", "oldest": "releases"}
+#: Units of several files, by a fixture: a server that they share is started by one worker alone.
+SHARED = {"spark": "spark", "secured": "secured", "newest": "releases", "oldest": "releases"}
 #: How many seconds a long unit takes: it is begun early, so that no worker is left with it in the end.
 SECONDS = {
     **{"spark": 200, "secured": 200, "export/test_random_walk.py": 160, "export/test_spark.py": 150},
@@ -105,9 +105,11 @@ SECONDS = {
 def unit_of(item: pytest.Item) -> str:
     """The tests that run on one worker: those of several files with a shared server, those of a file, or this alone."""
     file = item.path.relative_to(Path(__file__).parent)
-    for name in (*getattr(item, "fixturenames", ()), *file.parts):
+    for name in getattr(item, "fixturenames", ()):
         if name in SHARED:
             return SHARED[name]
+    if file.parts[:2] == ("commands", "alone"):
+        return "alone"
     return item.name if file.as_posix() in SPREAD else file.as_posix()
 
 
