@@ -72,24 +72,43 @@ def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = True
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests, unless they are asked for. Of several workers each takes one unit after the other."""
+    """Leave out the long tests, unless they are asked for. Workers begin with the units that take long."""
     if not config.getoption("--long"):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
     if hasattr(config, "workerinput"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(unit_of(item)))
-        items.sort(key=lambda item: -SECONDS.get(unit_of(item), 0))
+        items.sort(key=lambda item: -SECONDS.get(unit_of(item.nodeid), 0))
 
 
-#: Units of several files, by a fixture: a server that they share is started by one worker alone.
-SHARED = {"spark": "spark", "secured": "secured", "newest": "releases", "oldest": "releases"}
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker takes one unit after the other. (Groups of xdist 3.8 are none with pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class LoadUnits(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return LoadUnits(config, log)
+
+
+#: Units of several files, which share a server: one worker alone starts it.
+UNITS = {
+    "commands/alone/": "alone",
+    "security/": "security",
+    **{f"export/test_{name}.py": "spark" for name in ("export", "export_contents", "layouts", "readback", "schemas")},
+    "export/test_undated.py": "spark",
+    "groups/test_offset_translation.py": "releases",
+    "commands/test_kraft.py": "releases",
+    "commands/test_migrate_to_cluster.py": "releases",
+}
+#: Files without a server: each of their tests is a unit.
+SPREAD = ("protocol/test_simulation.py", "protocol/test_member_schedules.py")
 #: How many seconds a long unit takes: it is begun early, so that no worker is left with it in the end.
 SECONDS = {
-    **{"spark": 200, "secured": 200, "export/test_random_walk.py": 160, "export/test_spark.py": 150},
+    **{"spark": 200, "security": 200, "export/test_random_walk.py": 160, "export/test_spark.py": 150},
     **{"alone": 120, "commands/test_export.py": 120, "commands/test_migrating_guide.py": 110, "test_docs.py": 110},
     **{"groups/test_findings_commands.py": 100, "test_readme.py": 100, "clients/test_reader_contract.py": 90},
     **{"export/test_objects.py": 90, "export/test_protocol.py": 80, "export/test_memory.py": 80},
@@ -102,19 +121,13 @@ SECONDS = {
 }
 
 
-def unit_of(item: pytest.Item) -> str:
-    """The tests that run on one worker: those of several files with a shared server, those of a file, or this alone."""
-    file = item.path.relative_to(Path(__file__).parent)
-    for name in getattr(item, "fixturenames", ()):
-        if name in SHARED:
-            return SHARED[name]
-    if file.parts[:2] == ("commands", "alone"):
-        return "alone"
-    return item.name if file.as_posix() in SPREAD else file.as_posix()
-
-
-#: Files whose tests share no server.
-SPREAD = ("protocol/test_simulation.py", "protocol/test_member_schedules.py")
+def unit_of(nodeid: str) -> str:
+    """The tests that run on one worker: those of ``UNITS``, of a file, or this one alone."""
+    file, _, test = nodeid.removeprefix("tests/").partition("::")
+    for begin, unit in UNITS.items():
+        if file.startswith(begin):
+            return unit
+    return test if file in SPREAD else file
 
 
 @pytest.fixture(scope="session", autouse=True)
