@@ -181,7 +181,7 @@ def consume(
     zkgroup consume orders --group billing
     zkgroup consume orders --offset -10 --until-end --format '%p %o %s\\n'
     zkgroup consume orders --group billing --coordinator kafka
-    zkgroup consume orders --from-beginning --until-end --filter-key 'order-7*'
+    zkgroup consume orders --from-beginning -e --filter-key 'order-7*'
     """
     descriptor = stdout_descriptor()
     key = parse_format("key", key_format, key_schema, needs_schema=True)
