@@ -31,11 +31,12 @@ def connection(
     ctx: typer.Context, *, quiet: bool = False, cluster: str | None = None, ask: bool = True
 ) -> ConnectionSettings:
     """The settings of the connection. ``cluster``: the profile to use, as if a flag had named it. ``ask``: ask for
-    missing passwords."""
-    flags = ctx.ensure_object(GlobalOptions).values
+    missing passwords, once."""
+    given = ctx.ensure_object(GlobalOptions)
+    flags, answers = given.values, given.answers
     if cluster is not None:
-        flags = flags | {"cluster": [cluster]}
-    settings = resolve_connection(flags, os.environ, _sandbox, _ask() if ask else None)
+        flags, answers = flags | {"cluster": [cluster]}, {}
+    settings = resolve_connection(flags, os.environ, _sandbox, _ask(answers) if ask else None)
     if not quiet:
         warn(ctx, settings.warnings)
     return settings
@@ -45,7 +46,7 @@ def cluster_connection(ctx: typer.Context, cluster: str) -> ConnectionSettings:
     """The settings of a second cluster, from its profile alone: flags and variables are those of the first."""
     variables = {name for one in SETTINGS for name in (one.variable, f"{one.variable}_FILE")}
     environ = {name: value for name, value in os.environ.items() if name not in variables}
-    settings = resolve_connection({"cluster": [cluster]}, environ, _sandbox, _ask())
+    settings = resolve_connection({"cluster": [cluster]}, environ, _sandbox, _ask({}))
     warn(ctx, settings.warnings)
     return settings
 
@@ -93,15 +94,18 @@ def _sandbox(name: str) -> tuple[str, Path | None]:
     return found.connect, Path(place, "profile.toml") if place else None
 
 
-def _ask() -> Callable[[str], str] | None:
-    """A function that asks for a password on the terminal; None without one."""
+def _ask(answers: dict[str, str]) -> Callable[[str], str] | None:
+    """A function that asks for a password on the terminal; None without one. ``answers``: those to earlier
+    questions."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
 
     def ask(what: str) -> str:
         from getpass import getpass
 
-        return getpass(f"{what}: ", sys.stderr)
+        if what not in answers:
+            answers[what] = getpass(f"{what}: ", sys.stderr)
+        return answers[what]
 
     return ask
 

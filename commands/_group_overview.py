@@ -14,7 +14,7 @@ from zkgroup.errors import Remedy
 from zkgroup.text import duration_text
 
 from ._global_options import GlobalOptions
-from ._output import SPARE, AtLeast, Output, behind_columns, print_marked, print_rows, time_column
+from ._output import SPARE, AtLeast, Column, Output, behind_columns, print_marked, print_rows, time_column
 from ._rendering import render_command
 from ._terminal_text import escape, one_line, shortened, shown_name
 
@@ -50,14 +50,20 @@ def shown_lag(row: GroupRow) -> int | None:
     return AtLeast(row.lag_at_least) if row.lag is None and row.lag_at_least is not None else row.lag
 
 
+def headline(one: Inspection, catch_up: float | None) -> tuple[list[Column | str], list[dict[str, Any]]]:
+    """The columns and the row of one group. ``catch_up``: seconds until its lag is zero, infinity where it does not
+    shrink, None where that is unknown: then there is no such column."""
+    row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
+    row["catch_up"] = catch_up and ("never" if catch_up == inf else f"in {duration_text(catch_up)}")
+    return [column for column in HEAD if catch_up or column != "catch_up"], [row]
+
+
 def print_overview(
     one: Inspection, given: GlobalOptions, catch_up: float | None = None, output: Output = "table"
 ) -> None:
-    """Print one group: a headline, its members, its partitions, its findings. ``catch_up``: seconds until its lag is
-    zero, infinity where it does not shrink, None where that is unknown: then the headline has no such column."""
-    row = {**table_row(one.summary), "strategy": one.strategy, "taken_at": one.snapshot.taken_at}
-    row["catch_up"] = catch_up and ("never" if catch_up == inf else f"in {duration_text(catch_up)}")
-    print_rows([row], [column for column in HEAD if catch_up or column != "catch_up"], output, spare=SPARE)
+    """Print one group: a headline, its members, its partitions, its findings. ``catch_up`` as in ``headline``."""
+    columns, rows = headline(one, catch_up)
+    print_rows(rows, columns, output, spare=SPARE)
     if members := one.rows("members"):
         print_title("members")
         print_rows(members, MEMBERS, output, spare=SPARE)

@@ -85,13 +85,14 @@ WindowOption: TypeAlias = Annotated[
         panel=MONITORING,
     ),
 ]
-HistoryOption: TypeAlias = Annotated[
+HistoryFileOption: TypeAlias = Annotated[
     Path | None,
     option(
-        "--history",
+        "--history-file",
         metavar="FILE",
         dir_okay=False,
-        help="For --check: the SQLite file of snapshots. Default: history.sqlite3 in the state folder.",
+        help="For --check, --history and --report: the SQLite file of snapshots. Default: history.sqlite3 in the state "
+        "folder.",
         panel=MONITORING,
     ),
 ]
@@ -158,8 +159,8 @@ def check(
     from zkgroup.groups.monitoring.nagios_check import check_group
 
     checks: dict[str, GroupCheck] = {}
-    with LagHistory(history or _default_history()) as kept:
-        cluster = _cluster(ctx)
+    with LagHistory(history or default_history()) as kept:
+        cluster = history_cluster(ctx)
         kept.keep(cluster, [one.snapshot for one in found])
         for one in found:
             windows = _windows(kept, cluster, one.snapshot, window)
@@ -170,25 +171,28 @@ def check(
 def catch_up(ctx: typer.Context, one: Inspection) -> float | None:
     """Seconds until the group's lag is zero, by the snapshots that checks have kept and this one; infinity where it
     does not shrink, None where that is unknown."""
-    if one.summary.lag_unknown or not _default_history().exists():
+    if one.summary.lag_unknown or not default_history().exists():
         return None
     from zkgroup.groups.monitoring.lag_history import LagHistory
     from zkgroup.groups.monitoring.nagios_check import catch_up_seconds
 
-    with contextlib.suppress(ZkgroupError), LagHistory(_default_history()) as kept:
-        windows = _windows(kept, _cluster(ctx), one.snapshot, WINDOW)
+    with contextlib.suppress(ZkgroupError), LagHistory(default_history()) as kept:
+        windows = _windows(kept, history_cluster(ctx), one.snapshot, WINDOW)
         return catch_up_seconds([windows[p.key] for p in one.snapshot.partitions if p.known_lag(one.store) is not None])
     return None
 
 
-def _default_history() -> Path:
+def default_history() -> Path:
+    """The file of snapshots where the command line names none."""
     return state_dir() / "history.sqlite3"
 
 
-def _cluster(ctx: typer.Context) -> str:
+def history_cluster(ctx: typer.Context) -> str:
     """The name of the cluster in the history."""
     settings = connection(ctx, quiet=True)
-    return str(settings.zookeeper or ",".join(sorted(map(str, settings.bootstrap))))
+    if settings.zookeeper is None and settings.bootstrap:
+        return ",".join(sorted(map(str, settings.bootstrap)))
+    return str(settings.require_zookeeper())
 
 
 def _windows(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -14,16 +16,17 @@ from zkgroup.errors import Remedy, UnreachableError, UsageError, VerificationErr
 from zkgroup.protocol.names import session_text
 
 from ._completion_values import complete_finding
-from ._context import connection, warn
+from ._context import connection, done, warn
 from ._global_options import GlobalOptions
-from ._group_overview import print_overview, print_summary
+from ._group_overview import headline, print_overview, print_summary
 from ._group_views import BehindOption, StoreOption, check_topics, read_all_groups, read_one_group
+from ._history import HistoryOption, read_points, show_history
 from ._monitoring import (
     WINDOW,
     CheckOption,
     CritBehindOption,
     CritLagOption,
-    HistoryOption,
+    HistoryFileOption,
     MetricsOption,
     ServeOption,
     WarnBehindOption,
@@ -31,6 +34,7 @@ from ._monitoring import (
     WindowOption,
     catch_up,
     check,
+    history_cluster,
     show_checks,
     thresholds_of,
     write_metrics,
@@ -50,6 +54,7 @@ from ._output import (
     time_column,
 )
 from ._rendering import render_command
+from ._report import ReportOption, report_page
 from ._shared_options import ColumnsOption, NoHeaderOption, OptionalGroupArgument, OutputOption, TopicsOption, option
 from ._spinner import working
 from ._watch import (
@@ -66,6 +71,7 @@ from ._watch import (
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.group_model import Store
+    from zkgroup.groups.monitoring.history_points import HistoryPoint
     from zkgroup.groups.monitoring.nagios_check import GroupCheck
 
 Section: TypeAlias = Literal["members", "partitions", "findings"]
@@ -82,6 +88,8 @@ COLUMNS: Mapping[Section, Columns] = {
     ),
     "findings": ("code", "severity", "subject", "message", "remedy", "commands"),
 }
+#: The parameters that go with ``--history``.
+_OF_HISTORY: Final = frozenset({"group", "history", "topic", "store", "history_file", "picture", "output"})
 BOTH = ("committed_zookeeper", "committed_kafka")
 # JSON is read by names: more of them do no harm.
 ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": behind_columns("json"), "findings": ("page",)}
@@ -125,7 +133,9 @@ def inspect_group(
     warn_behind: WarnBehindOption = None,
     crit_behind: CritBehindOption = None,
     window: WindowOption = WINDOW,
-    history: HistoryOption = None,
+    history: HistoryOption = False,
+    history_file: HistoryFileOption = None,
+    report: ReportOption = None,
     metrics: MetricsOption = None,
     serve: ServeOption = None,
     watch: WatchOption = False,
@@ -160,17 +170,29 @@ def inspect_group(
     zkgroup inspect-group --all --metrics /var/lib/node_exporter/zkgroup.prom
     zkgroup inspect-group --all --serve 9308
     zkgroup inspect-group --explain offset-before-start
+    zkgroup inspect-group billing --history --picture billing.svg
+    zkgroup inspect-group billing --report incident.html
     zkgroup inspect-group billing --watch
     zkgroup inspect-group billing --watch --record friday.jsonl --output json
     zkgroup inspect-group --replay friday.jsonl --picture friday.svg
     """
+    if history:
+        if _given(ctx) - _OF_HISTORY:
+            raise UsageError(
+                "--history with an option that it does not take",
+                "give a GROUP, --topic, --store, --history-file, --picture, --output",
+            )
+        if group is None:
+            raise UsageError("--history needs a GROUP", Remedy("see their names", ("list-groups",)))
+        show_history(ctx, group, output, store=store, topics=topic or (), path=history_file, picture=picture)
+        return None
     check_options(watch, interval, record, replay, picture)
     if (columns or no_header) and section is None:
         raise UsageError("--columns and --no-header are about a section", "give --section members|partitions|findings")
     if replay is not None or watch:
         limited = warn_lag or crit_lag or warn_behind or crit_behind
         looks_once = every or verify or section or again or code or checking or metrics or serve or limited or behind
-        if looks_once or (replay is not None and (group is not None or topic or store)):
+        if looks_once or report or (replay is not None and (group is not None or topic or store)):
             raise UsageError(
                 f"{'--watch' if watch else '--replay'} with an option that it does not take",
                 "--watch takes a GROUP, --topic, --store, --output; --replay only --output and --picture",
@@ -196,8 +218,12 @@ def inspect_group(
         return None
     if checking and (verify or section or topic or not (is_table(output) or has_objects(output))):
         raise UsageError("--check is a verdict on whole groups", "leave out --verify, --section, --topic and csv")
-    if not checking and not all(one is None for one in (warn_lag, crit_lag, warn_behind, crit_behind, history)):
-        raise UsageError("--warn-…, --crit-… and --history are about --check", "give --check, too")
+    if not checking and not all(one is None for one in (warn_lag, crit_lag, warn_behind, crit_behind)):
+        raise UsageError("--warn-… and --crit-… are about --check", "give --check, too")
+    if history_file is not None and not checking and report is None:
+        raise UsageError("--history-file is about --check, --history and --report", "give one of them, too")
+    if report is not None and (every or section or checking or metrics or serve):
+        raise UsageError("--report is about one group", "leave out --all, --section, --check, --metrics and --serve")
     if (group is None) == (not every):
         raise UsageError("give one GROUP, or --all", Remedy("see their names", ("list-groups",)))
     if every and topic:
@@ -245,7 +271,7 @@ def inspect_group(
         if thresholds is None:
             return found, None
         judged = [one for one in found if not every or one.snapshot.partitions]  # others have nothing to check
-        return found, check(ctx, judged, thresholds, window=window, history=history)
+        return found, check(ctx, judged, thresholds, window=window, history=history_file)
 
     if serve is not None:
         from ._metrics_server import parse_listener, serve_metrics  # asyncio takes 40 ms
@@ -258,12 +284,22 @@ def inspect_group(
         if metrics == "-":
             return None
         return show_checks(list(checks.values()), output, thresholds, every=every)
-    if metrics != "-":
+    if report is not None:
+        _write_report(
+            ctx, found[0], report, read_points(ctx, found[0].snapshot.group, store, topic or (), history_file)
+        )
+    elif metrics != "-":
         _show(ctx, found, section, output, Layout.of(columns, no_header), every=every)
     warn(ctx, shared_warnings(one.snapshot for one in found))
     if verify:
         _verify(found)
     return None
+
+
+def _given(ctx: typer.Context) -> set[str]:
+    """The parameters that the command line has."""
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 def _explain(code: str, output: Output) -> None:
@@ -325,6 +361,36 @@ def _show(
         print_rows(named, ["group", *columns], output, spare=spare, layout=layout)
     else:
         print_rows([row for _, row in rows], columns, output, spare=spare, layout=layout)
+
+
+def _write_report(ctx: typer.Context, one: Inspection, path: Path, points: Sequence[HistoryPoint]) -> None:
+    from zkgroup.groups.changes import backup
+    from zkgroup.groups.monitoring.incident_events import incident_events
+    from zkgroup.groups.offset_files.atomic_file import write_whole
+
+    given, cluster = ctx.ensure_object(GlobalOptions), history_cluster(ctx)
+    saved = []
+    for file in backup.backup_files():
+        with suppress(ZkgroupError):
+            saved.append(backup.read(file))
+    snapshot = one.snapshot
+    own = [each for each in saved if (each.group, each.cluster.connect) == (snapshot.group, cluster)]
+    partitions = COLUMNS["partitions"] + (BOTH if one.store == "both" else ()) + behind_columns("table")
+    page = report_page(
+        snapshot.group,
+        cluster,
+        snapshot.taken_at,
+        headline(one, catch_up(ctx, one)),
+        _rows(one, "findings", given),
+        points,
+        incident_events(snapshot, points, own),
+        {
+            "Members": (COLUMNS["members"], _rows(one, "members", given)),
+            "Partitions": (partitions, _rows(one, "partitions", given)),
+        },
+    )
+    write_whole(str(path), page)
+    done(ctx, f"written: {path}")
 
 
 def _rows(one: Inspection, section: Section, given: GlobalOptions) -> Sequence[Any]:

@@ -41,7 +41,7 @@ class Check:
 
     def __call__(self, *args: str) -> tuple[int, str, str, dict[str, float]]:
         """Exit code, state, what is said, and the performance data."""
-        result = run("inspect-group", *args, "--check", "--history", str(self.history), "-z", self.connect)
+        result = run("inspect-group", *args, "--check", "--history-file", str(self.history), "-z", self.connect)
         match = LINE.match(result.stdout)
         assert match, result.stdout + result.stderr
         self.details = result.stdout.splitlines()[1:]
@@ -178,7 +178,7 @@ def test_what_cannot_be_judged_is_unknown(check: Check, groups: Groups, topic: s
     assert check(group, "--verify")[:2] == (3, "UNKNOWN")
     nowhere = ("--bootstrap-server", f"127.0.0.1:{free_port()}", "--connect-timeout", "1")
     assert check(group, *nowhere)[:2] == (3, "UNKNOWN"), "lag is not known"
-    away = (*nowhere, "--check", "--history", str(check.history))
+    away = (*nowhere, "--check", "--history-file", str(check.history))
     metrics = tmp_path / "metrics.prom"
     result = run("inspect-group", group, *away, "--crit-lag", "9", "--metrics", str(metrics), "-z", check.connect)
     assert result.returncode == 3
@@ -201,7 +201,7 @@ def test_a_check_that_nobody_can_read_is_unknown(check: Check, groups: Groups, t
     """A full disk, or a reader that has gone: 3, whatever the verdict is, and at most one line on stderr."""
     group = groups.make({}, {}, {(topic, p): 10 for p in range(3)})
     assert check(group)[0] == 0
-    command = [ZKGROUP, "inspect-group", group, "--check", "--history", str(check.history)]
+    command = [ZKGROUP, "inspect-group", group, "--check", "--history-file", str(check.history)]
     reads, writes = os.pipe()
     os.close(reads)
     with Path("/dev/full").open("wb") as full, os.fdopen(writes, "wb") as broken:
@@ -226,7 +226,7 @@ def test_a_check_that_nobody_can_read_is_unknown(check: Check, groups: Groups, t
 def test_a_check_as_json(check: Check, groups: Groups, topic: str) -> None:
     """One object, with the exit code of the check."""
     group = groups.make({}, {}, {(topic, p): 10 - p for p in range(3)})
-    args = ("--check", "--crit-lag", "1", "--history", str(check.history), "-z", check.connect, "--output", "json")
+    args = ("--check", "--crit-lag", "1", "--history-file", str(check.history), "-z", check.connect, "--output", "json")
     result = run("inspect-group", group, *args)
     assert result.returncode == 2
     found = json.loads(result.stdout)
@@ -321,7 +321,7 @@ def test_a_lag_that_is_not_known_is_no_number_anywhere(
         assert line[head.index("lag")] == shown, lines
     assert "lag=U;" in run("inspect-group", group, "--check", "-z", cluster.connect).stdout
     assert f"'{group} lag'=U;" in run("inspect-group", "--all", "--check", "-z", cluster.connect).stdout
-    verdict = json_of("inspect-group", group, "--check", "--history", str(check.history))
+    verdict = json_of("inspect-group", group, "--check", "--history-file", str(check.history))
     assert (verdict["lag"], verdict["lag_at_least"], verdict["lag_unknown"]) == (None, part, unknown)
     assert (verdict["max_lag"], verdict["status"], verdict["catch_up_seconds"]) == (None, None, None)
     assert check(group, "--crit-lag", "6")[0] == 2
@@ -378,7 +378,7 @@ def test_what_no_message_waits_for_has_no_lag_anywhere(
     assert f"lag={figure};;;0 max_lag={figure};" in run("inspect-group", group, "--check", "-z", cluster.connect).stdout
     every = run("inspect-group", "--all", "--check", "-z", cluster.connect).stdout
     assert (f"'{group} lag'={figure};" in every) == gone, "a group that has nothing is not judged among all"
-    verdict = json_of("inspect-group", group, "--check", "--history", str(check.history))
+    verdict = json_of("inspect-group", group, "--check", "--history-file", str(check.history))
     assert {key: verdict[key] for key in (*totals, "max_lag")} == {**totals, "max_lag": lag}
     found = series(run("offsets", group, "--metrics", "-", "-z", cluster.connect).stdout)
     assert found.get(("kafka_consumergroup_lag_sum", group, topic)) == lag

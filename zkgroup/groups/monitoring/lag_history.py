@@ -90,27 +90,43 @@ class LagHistory:
                 (cluster, group, store, until),
             )
             chosen: list[tuple[int, int]] = []
+            found: dict[TopicPartition, list[Sample]] = {}
             for taken_at, snapshot_id in times:
                 if (chosen[-1][0] if chosen else until) - taken_at >= APART:
                     chosen.append((taken_at, snapshot_id))
                 if len(chosen) == snapshots:
                     break
-            rows = [
-                (taken_at, *row)
-                for taken_at, snapshot_id in reversed(chosen)
-                for row in self._connection.execute(
-                    "SELECT topic, partition, committed, log_end, changed_at FROM sample WHERE snapshot = ?",
-                    (snapshot_id,),
-                )
-            ]
-        found: dict[TopicPartition, list[Sample]] = {}
-        for taken_at, topic, partition, committed, log_end, changed_at in rows:
-            numbers = (taken_at, partition, committed, log_end, changed_at)
-            if not isinstance(topic, str) or not all(isinstance(one, int | None) for one in numbers):
-                raise self._damaged()  # SQLite keeps a text in a column of numbers, too
-            sample = Sample(taken_at, committed, log_end, changed_at)
-            found.setdefault(TopicPartition(topic, partition), []).append(sample)
+            for key, sample in self._samples(reversed(chosen)):
+                found.setdefault(key, []).append(sample)
         return found
+
+    def read(self, cluster: str, group: str, store: Store | None = None) -> Iterator[tuple[TopicPartition, Sample]]:
+        """Each partition in each snapshot, in the order of time; those of one ``store`` where that is given."""
+        with self._translated_errors():
+            times = self._connection.execute(
+                "SELECT taken_at, id FROM snapshot WHERE cluster = ? AND name = ? AND ? IN (store, '')"
+                " ORDER BY taken_at, id",
+                (cluster, group, store or ""),
+            )
+            yield from self._samples(times.fetchall())
+
+    def groups(self, cluster: str) -> list[str]:
+        """The names of the cluster's groups."""
+        with self._translated_errors():
+            rows = self._connection.execute("SELECT DISTINCT name FROM snapshot WHERE cluster = ?", (cluster,))
+            return [name for (name,) in rows]
+
+    def _samples(self, snapshots: Iterable[tuple[int, int]]) -> Iterator[tuple[TopicPartition, Sample]]:
+        """The samples of these snapshots (time and id), one after the other."""
+        for taken_at, snapshot_id in snapshots:
+            for topic, *numbers in self._connection.execute(
+                "SELECT topic, partition, committed, log_end, changed_at FROM sample WHERE snapshot = ?",
+                (snapshot_id,),
+            ):
+                if not isinstance(topic, str) or not all(isinstance(one, int | None) for one in (taken_at, *numbers)):
+                    raise self._damaged()  # SQLite keeps a text in a column of numbers, too
+                partition, committed, log_end, changed_at = numbers
+                yield TopicPartition(topic, partition), Sample(taken_at, committed, log_end, changed_at)
 
     def _damaged(self) -> ZkgroupError:
         return ZkgroupError(f"the history {self._path} is damaged", "move it away: a new one is made")
@@ -159,12 +175,14 @@ class LagHistory:
             if code == sqlite3.SQLITE_NOTADB:
                 raise UsageError(f"{self._path} is no history: {why}", "choose another file") from None
             remedy = (
-                "move it away: a new one is made" if code == sqlite3.SQLITE_CORRUPT else "choose another with --history"
+                "move it away: a new one is made"
+                if code == sqlite3.SQLITE_CORRUPT
+                else "choose another with --history-file"
             )
             raise ZkgroupError(f"the history {self._path} cannot be used: {why}", remedy) from None
         except OSError as error:
             raise ZkgroupError(
-                f"the history {self._path} cannot be made: {error.strerror}", "choose another with --history"
+                f"the history {self._path} cannot be made: {error.strerror}", "choose another with --history-file"
             ) from None
 
 

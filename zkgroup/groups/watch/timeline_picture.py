@@ -10,10 +10,10 @@ import colorsys
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from zkgroup.groups.chart_axes import svg_text, time_ticks, utc_text
 from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
@@ -35,11 +35,6 @@ _MIXED: Final = 0xFFFF
 _COLOURS: Final = (
     *("#4c8dd6", "#e0803c", "#3fa66b", "#b068c9", "#c9a227", "#d65f7a"),
     *("#3aa6a6", "#8a6d5a", "#7a86e0", "#8aa63a", "#d66fb8", "#6b8f9c"),
-)
-_STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-# What XML cannot hold, or a reader would obey: control characters, bidirectional marks, halves of surrogates.
-_UNSAFE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 _STYLE: Final = """\
 text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.dim{fill:#656d76}.small{font-size:10px}
@@ -143,7 +138,7 @@ class _Canvas:
         more = len(self._members) - len(named)
         lines = -(-(len(named) + 1 + bool(more)) // _LEGEND_COLUMNS)
         width, total = _LABELS + COLUMNS + 2 * _MARGIN, round(top + plot + 34 + lines * _LEGEND_LINE + _MARGIN)
-        title = f"Group {_words(self._group)}: who owned what"
+        title = f"Group {svg_text(self._group)}: who owned what"
         yield (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{total}" viewBox="0 0 {width} {total}"'
             f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n'
@@ -156,7 +151,7 @@ class _Canvas:
         for name, number in self._members.items():
             if rectangles := found.get(number):
                 path = "".join(_path(one, step, height) for one in rectangles)
-                yield f'<path fill="{colour(number)}" d="{path}"><title>{escape(_words(name))}</title></path>\n'
+                yield f'<path fill="{colour(number)}" d="{path}"><title>{escape(svg_text(name))}</title></path>\n'
         if mixed := found.get(_MIXED):
             yield f'<path class="mixed" d="{"".join(_path(one, step, height) for one in mixed)}"/>\n'
         for first, last in _spans(self._marks):
@@ -169,7 +164,7 @@ class _Canvas:
         yield "</svg>\n"
 
     def _summary(self) -> str:
-        words = f"{_time(self._begin, '%Y-%m-%d %H:%M:%S')} to {_time(self._end, '%Y-%m-%d %H:%M:%S')} UTC"
+        words = f"{utc_text(self._begin, '%Y-%m-%d %H:%M:%S')} to {utc_text(self._end, '%Y-%m-%d %H:%M:%S')} UTC"
         words += f", {counted(len(self._rows), 'partition')}, {counted(len(self._present), 'member')}"
         words += f", {counted(self._rebalances, 'rebalance')}"
         return words + (f", the longest {self._longest:.1f} s" if self._longest else "")
@@ -189,24 +184,21 @@ class _Canvas:
         return list(shared), grid
 
     def _axis(self, plot: float) -> Iterator[str]:
-        seconds = (self._end - self._begin) / 1000
-        step = next((one for one in _STEPS if seconds / one <= 10), 86_400 * max(1, round(seconds / 864_000)))
-        at = -(-self._begin // (step * 1000)) * step * 1000
-        while at <= self._end:
+        for at, label in time_ticks(self._begin, self._end):
             x = round((at - self._begin) * COLUMNS / (self._end - self._begin), 1)
-            form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86_400 else "%m-%d"
             yield f'<path class="grid" d="M{x} 0V{plot + 4:g}"/>'
-            yield f'<text x="{x}" y="{plot + 16:g}" class="dim small" text-anchor="middle">{_time(at, form)}</text>\n'
-            at += step * 1000
+            yield f'<text x="{x}" y="{plot + 16:g}" class="dim small" text-anchor="middle">{label}</text>\n'
 
     def _legend(self, named: Sequence[str], more: int, top: float, lines: int) -> Iterator[str]:
         entries = []
         for name in named:
             times = self._present.get(name)
             when = (
-                f" ({_time(times[0], '%H:%M:%S')} to {_time(times[1], '%H:%M:%S')})" if times else " (not registered)"
+                f" ({utc_text(times[0], '%H:%M:%S')} to {utc_text(times[1], '%H:%M:%S')})"
+                if times
+                else " (not registered)"
             )
-            entries.append((f'fill="{colour(self._members[name])}"', _words(name) + when))
+            entries.append((f'fill="{colour(self._members[name])}"', svg_text(name) + when))
         entries.append(('class="none"', "no owner"))
         if more:
             entries.append(('class="mixed"', f"and {more} more members"))
@@ -271,21 +263,8 @@ def _labels(keys: Sequence[Sequence[TopicPartition]], height: float, top: int) -
             x, line = _MARGIN, top + number * height
             yield f'<path class="grid" d="M{x} {line:.5g}H{x + _LABELS + COLUMNS}"/>\n'
         if key.topic != last and y - room >= 11:
-            yield f'<text x="{_MARGIN}" y="{y:.5g}">{escape(_words(key.topic, 22))}</text>\n'
+            yield f'<text x="{_MARGIN}" y="{y:.5g}">{escape(svg_text(key.topic, 22))}</text>\n'
             last, room = key.topic, y
         if height >= 10:
             x = _MARGIN + _LABELS - 6
             yield f'<text x="{x}" y="{y:.5g}" class="dim small" text-anchor="end">{key.partition}</text>\n'
-
-
-def _words(name: str, most: int = 60) -> str:
-    """A name as XML can hold it: whatever anybody wrote to ZooKeeper."""
-    name = name if len(name) <= most else name[: most - 1] + "…"
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", name)
-
-
-def _time(millis: int, form: str) -> str:
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC).strftime(form)
-    except (OverflowError, ValueError, OSError):
-        return "?"

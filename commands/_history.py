@@ -1,0 +1,174 @@
+"""``inspect-group --history``: lag, rates and commits over the days that the history holds, without any server."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+import typer
+
+from zkgroup.errors import NotFoundError, Remedy, did_you_mean
+
+from ._context import done
+from ._monitoring import MONITORING, default_history, history_cluster
+from ._output import Output, print_marked, print_rows, time_column
+from ._shared_options import option
+from ._terminal_text import escape, shortened
+
+if TYPE_CHECKING:
+    from zkgroup.groups.monitoring.history_points import HistoryPoint
+
+    from ._group_views import StoreChoice
+
+HistoryOption: TypeAlias = Annotated[
+    bool,
+    option(
+        "--history",
+        help="Show lag, rates and commits over the days that --check has kept, without asking a server; with --picture "
+        "also as SVG. JSON, CSV, YAML and wide have a row for each snapshot.",
+        panel=MONITORING,
+    ),
+]
+COLUMNS: Final = (
+    time_column("taken_at"), "partitions", "lag", "lag_at_least", "lag_unknown", "produced", "consumed", "commits",
+)  # fmt: skip
+_LABEL: Final = 6
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+_ASCII: Final = " ...:::##"
+#: A line of the picture: texts with their styles.
+Line: TypeAlias = list[tuple[str, str]]
+
+
+def show_history(
+    ctx: typer.Context,
+    group: str,
+    output: Output,
+    *,
+    store: StoreChoice,
+    topics: Sequence[str],
+    path: Path | None,
+    picture: Path | None,
+) -> None:
+    """Show the group's history, and draw it in ``picture``. Raises ``NotFoundError`` where there is none."""
+    points = read_points(ctx, group, store, topics, path)
+    if not points:
+        raise no_history(ctx, group, path)
+    if picture is not None:
+        from zkgroup.groups.monitoring.history_chart import history_chart
+        from zkgroup.groups.offset_files.atomic_file import write_whole
+
+        write_whole(str(picture), history_chart(points, group))
+    if output == "table":
+        encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+        for line in history_lines(points, group, columns, has_signs=encoding.startswith("utf")):
+            print_marked(line)
+    else:
+        print_rows(points, COLUMNS, output)
+    if picture is not None:
+        done(ctx, f"drawn: {picture}")
+
+
+def read_points(
+    ctx: typer.Context, group: str, store: StoreChoice, topics: Sequence[str], path: Path | None
+) -> list[HistoryPoint]:
+    """The points of the group's history, in the order of time; none without a history."""
+    from zkgroup.groups.monitoring.history_points import history_points
+    from zkgroup.groups.monitoring.lag_history import LagHistory
+
+    path = path or default_history()
+    if not path.exists():
+        return []
+    with LagHistory(path) as kept:
+        samples = kept.read(history_cluster(ctx), group, store)
+        return list(history_points(row for row in samples if not topics or row[0].topic in topics))
+
+
+def no_history(ctx: typer.Context, group: str, path: Path | None) -> NotFoundError:
+    """The error for a group without snapshots, with similar names."""
+    from zkgroup.groups.monitoring.lag_history import LagHistory
+
+    path, cluster = path or default_history(), history_cluster(ctx)
+    known: list[str] = []
+    if path.exists():
+        with LagHistory(path) as kept:
+            known = kept.groups(cluster)
+    remedy = Remedy("let cron check it every minute", ("inspect-group", group, "--check"))
+    return NotFoundError(
+        f"the history {path} has no snapshot of group {group} of {cluster}", did_you_mean(group, known, remedy)
+    )
+
+
+def history_lines(points: Sequence[HistoryPoint], group: str, columns: int, *, has_signs: bool) -> Iterator[Line]:
+    """The picture, ``columns`` wide. ``has_signs``: the terminal shows more than ASCII."""
+    from zkgroup.groups.chart_axes import round_top, short_number, utc_text
+    from zkgroup.groups.monitoring.history_chart import describe_points
+    from zkgroup.groups.monitoring.history_points import columns_of, commits_per_minute
+
+    count = max(20, columns - _LABEL - 2)
+    lags = [point.lag_at_least for point in points]
+    rates = [(name, [getattr(point, name) for point in points]) for name in ("produced", "consumed")]
+    spread = {name: columns_of(points, values, count, fmean) for name, values in rates}
+    top_rate = round_top(max((value for values in spread.values() for value in values if value is not None), default=0))
+    yield [(shortened(escape(group)), "bold"), (f"  {describe_points(points)}", "")]
+    top_lag = round_top(max((lag for lag in lags if lag is not None), default=0))
+    most = max(points, key=lambda point: -1 if point.lag_at_least is None else point.lag_at_least)
+    said = "unknown"
+    if most.lag_at_least is not None:
+        last = points[-1]
+        now = "unknown" if last.lag_at_least is None else f"{'≥' * bool(last.lag_unknown)}{last.lag_at_least}"
+        said = f"{now} at the end, at most {'≥' * bool(most.lag_unknown)}{most.lag_at_least}, {utc_text(most.taken_at)}"
+    yield from _panel("lag", said, columns_of(points, lags, count, max), top_lag, 5, has_signs=has_signs)
+    for name, values in rates:
+        known = [value for value in values if value is not None]
+        said = f"messages per second, {short_number(fmean(known))} on average" if known else "unknown"
+        yield from _panel(name, said, spread[name], top_rate, 3, has_signs=has_signs)
+    commits = columns_of(points, commits_per_minute(points), count, fmean)
+    top = round_top(max((value for value in commits if value is not None), default=0))
+    said = f"per minute, {sum(point.commits or 0 for point in points)} seen"
+    yield from _panel("commits", said, commits, top, 2, has_signs=has_signs)
+    yield from _axis(points, count, has_signs=has_signs)
+    if back := [point for point in points if point.set_back]:
+        shown = ", ".join(utc_text(point.taken_at) for point in back[-3:])
+        more = f"{len(back) - 3} times, last " if len(back) > 3 else ""
+        yield [(f"offsets went back {more}{shown}", "yellow")]
+
+
+def _panel(
+    title: str, said: str, values: Sequence[float | None], top: float, height: int, *, has_signs: bool
+) -> Iterator[Line]:
+    """A title, and bars from 0 to ``top`` in ``height`` lines; an unknown value is a blank."""
+    from zkgroup.groups.chart_axes import short_number
+
+    signs, bar = (_BLOCKS, "│") if has_signs else (_ASCII, "|")
+    yield [("", "")]
+    said = said if has_signs else said.replace("≥", ">=")
+    yield [(f"{title:<{_LABEL}}", "bold"), (f"  {said}", "dim")]
+    for line in reversed(range(height)):
+        label = short_number(top) if line == height - 1 else "0" if line == 0 else ""
+        cells = []
+        for value in values:
+            eighths = -1 if value is None else max(1, round(value / top * height * 8)) - line * 8
+            cells.append(signs[min(8, max(0, eighths))])
+        yield [(f"{label:>{_LABEL}} {bar}", "dim"), ("".join(cells).rstrip(), "")]
+
+
+def _axis(points: Sequence[HistoryPoint], count: int, *, has_signs: bool) -> Iterator[Line]:
+    """The times below the panels."""
+    from zkgroup.groups.chart_axes import time_ticks
+
+    begin, end = points[0].taken_at, max(points[-1].taken_at, points[0].taken_at + 1)
+    corner, rule, mark = ("└", "─", "┴") if has_signs else ("+", "-", "+")
+    line, labels = [rule] * count, ""
+    for at, label in time_ticks(begin, end, max(2, count // 12)):
+        place = min(count - 1, (at - begin) * count // (end - begin))
+        line[place] = mark
+        start = min(max(0, place - len(label) // 2), count - len(label))
+        if start >= len(labels) + bool(labels):
+            labels = f"{labels:<{start}}{label}"
+    yield [(" " * (_LABEL + 1) + corner + "".join(line), "dim")]
+    yield [(" " * (_LABEL + 2) + labels + (" UTC" if len(labels) + 4 <= count else ""), "dim")]

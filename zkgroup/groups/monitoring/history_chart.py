@@ -1,0 +1,132 @@
+"""The history of a group as SVG: lag, rates and commits over time. Pure. Readable on a light and on a dark ground."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from statistics import fmean
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape, quoteattr
+
+from zkgroup.groups.chart_axes import round_top, short_number, svg_text, time_ticks, utc_text
+from zkgroup.groups.monitoring.history_points import HistoryPoint, columns_of, commits_per_minute
+from zkgroup.text import counted
+
+#: Steps of time in the picture, and units of its width.
+COLUMNS: Final = 800
+_LEFT: Final = 64
+_MARGIN: Final = 16
+_STYLE: Final = """\
+text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.title{font-weight:bold}
+.dim{fill:#656d76}.small{font-size:10px}
+.ground{fill:#fff}.grid{stroke:#9aa4af;stroke-opacity:.35}.line{fill:none;stroke-width:1.5}
+.lag{fill:#4c8dd6;fill-opacity:.35;stroke:#2f6fb5}.produced{stroke:#c05a1a}.consumed{stroke:#2c8a55}
+.commits{fill:#b068c9;fill-opacity:.35;stroke:#8f49a8}.set-back{fill:#d1242f}
+@media screen and (prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.ground{fill:#0d1117}
+.lag{stroke:#6aa8ea}.produced{stroke:#f0935a}.consumed{stroke:#58c487}.commits{stroke:#cf93e4}.set-back{fill:#ff7b72}}"""
+
+
+class _Series(NamedTuple):
+    """Values over time, one a column. ``name``: also the class of its style."""
+
+    name: str
+    values: list[float | None]
+
+
+class _Panel(NamedTuple):
+    """Series with one axis."""
+
+    title: str
+    height: int
+    series: tuple[_Series, ...]
+    is_filled: bool
+
+
+def history_chart(points: Sequence[HistoryPoint], group: str) -> str:
+    """The points, one at least, as an SVG document."""
+    return "".join(_document(points, group))
+
+
+def describe_points(points: Sequence[HistoryPoint]) -> str:
+    """The time and the number of the snapshots."""
+    first, last = (utc_text(point.taken_at) for point in (points[0], points[-1]))
+    return f"{first} to {last} UTC, {counted(len(points), 'snapshot')}"
+
+
+def _document(points: Sequence[HistoryPoint], group: str) -> Iterator[str]:
+    begin, end = points[0].taken_at, max(points[-1].taken_at, points[0].taken_at + 1)
+    panels = _panels(points)
+    width = _LEFT + COLUMNS + 2 * _MARGIN
+    height = _MARGIN + 36 + sum(panel.height + 34 for panel in panels) + 20
+    title = f"Group {svg_text(group)}: lag, rates and commits"
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n'
+        f'<rect class="ground" width="{width}" height="{height}"/>\n'
+        f'<text x="{_MARGIN}" y="{_MARGIN + 8}" class="title">{escape(title)}</text>\n'
+        f'<text x="{_MARGIN}" y="{_MARGIN + 26}" class="dim">{describe_points(points)}</text>\n'
+    )
+    places = [((at - begin) * COLUMNS / (end - begin), label) for at, label in time_ticks(begin, end, 8)]
+    top = _MARGIN + 36
+    for panel in panels:
+        yield f'<g transform="translate({_MARGIN + _LEFT},{top + 26})">\n'
+        yield from _panel_lines(panel)
+        for x, _ in places:
+            yield f'<path class="grid" d="M{x:.1f} 0V{panel.height}"/>'
+        back = [point.taken_at for point in points if point.set_back] if panel is panels[0] else []
+        if back:
+            yield f'<text x="{COLUMNS}" y="-9" class="dim" text-anchor="end">▾ offsets went back</text>'
+        for at in back:
+            yield f'<path class="set-back" d="M{(at - begin) * COLUMNS / (end - begin) - 3:.1f} -7h7l-3.5 7z"/>'
+        yield "\n</g>\n"
+        top += panel.height + 34
+    for x, label in places:
+        x += _MARGIN + _LEFT
+        yield f'<text x="{x:.1f}" y="{top + 10}" class="dim small" text-anchor="middle">{label}</text>\n'
+    yield "</svg>\n"
+
+
+def _panels(points: Sequence[HistoryPoint]) -> tuple[_Panel, ...]:
+    lag = columns_of(points, [point.lag_at_least for point in points], COLUMNS, max)
+    rates = (
+        _Series("produced", columns_of(points, [point.produced for point in points], COLUMNS, fmean)),
+        _Series("consumed", columns_of(points, [point.consumed for point in points], COLUMNS, fmean)),
+    )
+    commits = columns_of(points, commits_per_minute(points), COLUMNS, fmean)
+    is_partial = any(point.lag_unknown for point in points)
+    note = ", at least: that of some partitions is unknown at times" if is_partial else ""
+    return (
+        _Panel(f"Lag, in messages{note}", 150, (_Series("lag", lag),), is_filled=True),
+        _Panel("Messages per second", 110, rates, is_filled=False),
+        _Panel("Commits per minute", 60, (_Series("commits", commits),), is_filled=True),
+    )
+
+
+def _panel_lines(panel: _Panel) -> Iterator[str]:
+    known = [value for series in panel.series for value in series.values if value is not None]
+    top = round_top(max(known, default=0))
+    yield f'<text x="0" y="-9" class="title">{escape(panel.title)}</text>\n'
+    for value in (0.0, top / 2, top):
+        y = panel.height * (1 - value / top)
+        yield f'<path class="grid" d="M-4 {y:g}H{COLUMNS}"/>'
+        yield f'<text x="-8" y="{y + 4:g}" class="dim small" text-anchor="end">{short_number(value)}</text>\n'
+    if not known:
+        yield f'<text x="{COLUMNS // 2}" y="{panel.height / 2:g}" class="dim" text-anchor="middle">unknown</text>\n'
+    for number, series in enumerate(panel.series):
+        path = "".join(_path(series.values, panel.height, top, is_filled=panel.is_filled))
+        yield f'<path class="{series.name}{"" if panel.is_filled else " line"}" d="{path}"/>\n'
+        if len(panel.series) > 1:
+            x = 180 + number * 100
+            yield f'<path class="{series.name} line" d="M{x} -13h18"/><text x="{x + 24}" y="-9">{series.name}</text>\n'
+
+
+def _path(values: Sequence[float | None], height: int, top: float, *, is_filled: bool) -> Iterator[str]:
+    """A step for each column, broken where values are unknown."""
+    column = 0
+    for is_known, group in groupby(values, key=lambda value: value is not None):
+        run = list(group)
+        if is_known:
+            steps = "".join(f"V{height * (1 - (value or 0) / top):.1f}h1" for value in run)
+            first = f"M{column} {height}{steps}" if is_filled else f"M{column}{steps.replace('V', ' ', 1)}"
+            yield f"{first}V{height}z" if is_filled else first
+        column += len(run)
