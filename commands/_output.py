@@ -377,7 +377,8 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
         max([width(name), *(min(width(cell_text(row[index])), WIDEST) for row in rows)])
         for index, name in enumerate(names)
     ]
-    rooms = [min(room, WIDEST_NAME // 2) if name in NARROWED else room for name, room in zip(names, rooms, strict=True)]
+    most = max(NARROWEST, min(WIDEST_NAME // 2, columns // 4))
+    rooms = [min(room, most) if name in NARROWED else room for name, room in zip(names, rooms, strict=True)]
     kept = set(range(len(names)))
 
     def fits(indexes: set[int]) -> bool:

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
     from zkgroup.config import ConnectionSettings
     from zkgroup.groups.group_model import GroupSnapshot
-    from zkgroup.groups.watch.group_watch import GroupWatch, Judge
+    from zkgroup.groups.watch.group_watch import GroupWatch
     from zkgroup.groups.watch.recording import Recorder, Recording
     from zkgroup.groups.watch.timeline import Event, Observation, WatchedFinding
 
+    from ._watch_view import View
 
 WATCHING: Final = "Watching"
 #: Seconds between checks for a reader.
@@ -77,7 +78,8 @@ PictureOption: TypeAlias = Annotated[
     option(
         "--picture",
         metavar="FILE",
-        help="With --replay, or at the end of --watch --record: draw the owners over time, as SVG.",
+        help="With --replay, or at the end of --watch --record: draw the owners over time, as SVG. With --history: "
+        "draw lag, rates and commits.",
         panel=WATCHING,
     ),
 ]
@@ -93,7 +95,9 @@ def check_options(
         if value is not None and not watch:
             raise UsageError(f"{name} without --watch", "give --watch, too")
     if picture is not None and replay is None and record is None:
-        raise UsageError("--picture is drawn of a recording", "give --replay FILE, or --watch --record FILE")
+        raise UsageError(
+            "--picture is drawn of a recording or a history", "give --replay FILE, --watch --record FILE, or --history"
+        )
 
 
 def watch_group(
@@ -106,8 +110,9 @@ def watch_group(
     interval: float,
     record: Path | None,
     picture: Path | None,
+    view: View | None = None,
 ) -> int:
-    """Watch until a key, a signal or a closed pipe; returns the exit code."""
+    """Watch until a key, a signal or a closed pipe; returns the exit code. ``view``: the state of the screen."""
     from zkgroup.groups.watch.recording import Header, Recorder, check_folder, check_target
 
     if record is not None:
@@ -117,8 +122,7 @@ def watch_group(
     settings = connection(ctx)
     with ExitStack() as stack:
         stop = stack.enter_context(StopRequest())
-        judge = _judge if has_screen(output) else lambda snapshot: ()
-        watch = stack.enter_context(_opened(settings, group, store, topics, interval, judge))
+        watch = stack.enter_context(_opened(settings, group, store, topics, interval, on_screen=has_screen(output)))
         first = _first(watch, stop)
         if first is None:
             return stop.exit_code
@@ -144,7 +148,7 @@ def watch_group(
             def woken(wake: Callable[[], None]) -> None:
                 watch.news = wake
 
-            return show_live(View(group), take, woken, stop)
+            return show_live(view or View(group), take, woken, stop)
         return _lines(output, take, stop)
 
 
@@ -174,7 +178,13 @@ def _first(watch: GroupWatch, stop: StopRequest) -> Observation | None:
 
 @contextmanager
 def _opened(
-    settings: ConnectionSettings, group: str, store: StoreChoice, topics: Sequence[str], interval: float, judge: Judge
+    settings: ConnectionSettings,
+    group: str,
+    store: StoreChoice,
+    topics: Sequence[str],
+    interval: float,
+    *,
+    on_screen: bool,
 ) -> Iterator[GroupWatch]:
     with nothing_begun():
         from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
@@ -200,7 +210,8 @@ def _opened(
         timeout=settings.timeout,
         store="kafka" if in_kafka else store,
         topics=frozenset(topics),
-        judge=judge,
+        judge=_judge if on_screen else lambda snapshot: (),
+        ages=on_screen,
     ) as watch:
         yield watch
 

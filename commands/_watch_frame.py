@@ -8,12 +8,15 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final
 
+from zkgroup.clients.kafka.responses import MessageAge
+from zkgroup.groups.chart_axes import short_number
 from zkgroup.groups.watch.event_detector import waiting_for
 from zkgroup.groups.watch.lag_trends import Rates, sparkline
 from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition, lag_text
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import counted
+from zkgroup.text import counted, duration_text
 
+from ._output import shown_age
 from ._terminal_text import escape, fitting, one_line, width
 from ._watch_view import View
 
@@ -69,7 +72,7 @@ def frame(view: View, columns: int, lines: int, style: Style) -> list[str]:
         found = [*head, "", "waiting for the first state …"]
     elif view.help:
         found = [*head, "", *(HELP + (REPLAY_HELP if view.more_keys else ()))]
-        found = [_fit(line, columns) if number >= len(head) else line for number, line in enumerate(found)]
+        found = [fit(line, columns) if number >= len(head) else line for number, line in enumerate(found)]
     else:
         events = _events(view, columns, max(2, min(8, lines // 4)), style)
         members = _members(view, columns, max(1, min(len(view.state.members), (lines - 10) // 4)), style)
@@ -92,47 +95,63 @@ def _findings(view: View, columns: int, room: int, style: Style) -> list[str]:
     found = view.state.findings if view.state is not None else ()
     shown = found if len(found) <= room else found[: max(1, room - 1)]
     lines = [
-        style.style(_fit(f"{one.severity:<8}  {one_line(one.text)}", columns), _OF_SEVERITY.get(one.severity, ""))
+        style.style(fit(f"{one.severity:<8}  {one_line(one.text)}", columns), _OF_SEVERITY.get(one.severity, ""))
         for one in shown
     ]
     if len(found) > len(shown) and room > 1:
-        lines.append(style.style(_fit(f"and {counted(len(found) - len(shown), 'finding')} more", columns), "dim"))
+        lines.append(style.style(fit(f"and {counted(len(found) - len(shown), 'finding')} more", columns), "dim"))
     return lines
 
 
 def _title(view: View, columns: int, style: Style) -> list[str]:
     state = view.state
     if state is None:
-        return [style.style(_fit(escape(view.group), columns), "title")]
+        return [style.style(fit(escape(view.group), columns), "title")]
     owned = sum(p.owner is not None for p in state.partitions.values())
     lag = lag_text(state.partitions.values())
     numbers = f"  {counted(len(state.members), 'member')}"
     numbers += f"  {owned} of {counted(len(state.partitions), 'partition')} owned  lag {lag}"
     clock = _clock(state.at) + ("  PAUSED" if view.paused else "")
     # What a long name leaves no room for would be the numbers, which are what is watched.
-    first = _fit(escape(view.group), max(_MIN_NAME, columns - len(numbers) - len(clock) - 2)) + numbers
+    first = fit(escape(view.group), max(_MIN_NAME, columns - len(numbers) - len(clock) - 2)) + numbers
     rates = view.trends.total()
-    second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  {_catch_up(state, rates)}"
-    second += f"lag {_spark(view.trends.total_lags(), min(40, columns // 4), style)}"
+    behind = max(state.ages.values(), key=lambda age: age.seconds, default=None)
+    second = f"{_rate(rates.produced)}/s in  {_rate(rates.consumed)}/s out  "
+    second += f"behind {_age(behind, style)}  " if behind is not None else ""
+    second += _catch_up(state, rates)
+    second += _course(view, columns - len(second), style)
     gap = columns - width(first) - len(clock)
     title = f"{first}{' ' * gap}{clock}" if gap >= 2 else first
-    lines = [style.style(_fit(title, columns), "title"), _fit(second, columns)]
+    lines = [style.style(fit(title, columns), "title"), fit(second, columns)]
     trouble = state.zookeeper or state.kafka
     if trouble is not None:
         what = "ZooKeeper is away" if state.zookeeper else "brokers do not answer"
-        lines.append(style.style(_fit(f"{what}: {escape(trouble)}", columns), "bad"))
+        lines.append(style.style(fit(f"{what}: {escape(trouble)}", columns), "bad"))
     elif not state.exists:
         lines.append(style.style("the group is gone", "bad"))
     elif state.hidden and view.rebalancing_since is None:
         words = f"{counted(state.hidden, 'node')} may not be read: there may be members, owners and offsets besides"
-        lines.append(style.style(_fit(words, columns), "warn"))
+        lines.append(style.style(fit(words, columns), "warn"))
     elif view.rebalancing_since is not None:
         seconds = max(0, state.at - view.rebalancing_since) / 1000
         words = f"rebalance under way for {seconds:.0f} s: {escape(waiting_for(state))}"
-        lines.append(style.style(_fit(words, columns), "warn"))
+        lines.append(style.style(fit(words, columns), "warn"))
     else:
-        lines.append(style.style(_fit("at rest" if state.members else "nobody is registered", columns), "dim"))
-    return [*lines, _fit(view.note, columns)] if view.note else lines
+        lines.append(style.style(fit("at rest" if state.members else "nobody is registered", columns), "dim"))
+    return [*lines, fit(view.note, columns)] if view.note else lines
+
+
+def _course(view: View, room: int, style: Style) -> str:
+    """The lag over time, and its scale, within so many columns."""
+    length = max(5, min(40, room - len("lag  of 1.23k in 1 min 34 s")))
+    lags, seconds = view.trends.total_lags(length)
+    top = max((lag for lag in lags if lag is not None), default=0)
+    return f"lag {_spark(lags, length, style)} of {short_number(top)} in {duration_text(seconds)}"
+
+
+def _age(age: MessageAge | None, style: Style) -> str:
+    text = "-" if age is None else shown_age(age)
+    return text if style.signs else text.replace("≥", ">=")
 
 
 def _catch_up(state: WatchedGroup, rates: Rates) -> str:
@@ -194,7 +213,7 @@ def _joined(
 ) -> str:
     cells = [text.rjust(room) for text, room in zip(numbers, widths, strict=True)]
     cells += [_padded(text, max(0, room)) for text, room in zip(texts, rooms, strict=True)]
-    return _fit("  ".join(cells).rstrip(), columns)
+    return fit("  ".join(cells).rstrip(), columns)
 
 
 def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
@@ -206,30 +225,30 @@ def _partitions(view: View, columns: int, room: int, style: Style) -> list[str]:
     visible = rows[view.scroll : view.scroll + shown]
     if not rows:
         words = f"no partition has {escape(view.filter)!r} in its name or owner" if view.filter else "no partitions"
-        return ["", style.style(_fit(words, columns), "dim")]
+        return ["", style.style(fit(words, columns), "dim")]
     length = 20 if columns >= 120 else 10
     table = [_cells(view, row, length, style) for row in visible]
-    heads = ["PART", "COMMITTED", "LOG END", "LAG", "IN/S", "OUT/S", "LAG OVER TIME"[-max(length, 3) :]]
-    widths = [max(width(line[n]) for line in [heads, *table]) for n in range(7)]
-    kept = list(range(7))
-    topics, owners = (max(width(line[n]) for line in [[*heads, "TOPIC", "OWNER"], *table]) for n in (7, 8))
+    heads = ["PART", "COMMITTED", "LOG END", "LAG", "BEHIND", "IN/S", "OUT/S", "LAG OVER TIME"[-max(length, 3) :]]
+    widths = [max(width(line[n]) for line in [heads, *table]) for n in range(8)]
+    kept = [n for n in range(8) if n != 4 or (view.state is not None and view.state.ages)]
+    topics, owners = (max(width(line[n]) for line in [[*heads, "TOPIC", "OWNER"], *table]) for n in (8, 9))
     # What a narrow screen does without, the least first.
-    for dropped in (4, 2, 1, 6):
+    for dropped in (5, 2, 1, 7, 4):
         if _left(columns, widths, kept) >= min(topics, 20) + min(owners, 16):
             break
-        kept.remove(dropped)
+        kept = [n for n in kept if n != dropped]
     left = _left(columns, widths, kept)
     topic = min(topics, max(8, left * 3 // 5, left - owners))
     rooms = (topic, left - topic)
     lines = [""]
     for line in [[*heads, "TOPIC", "OWNER"], *table]:
-        rest = _joined([line[n] for n in kept], [widths[n] for n in kept], [line[8]], [rooms[1]], columns)
-        lines.append(_fit(f"{_padded(line[7], rooms[0])}  {rest}", columns))
+        rest = _joined([line[n] for n in kept], [widths[n] for n in kept], [line[9]], [rooms[1]], columns)
+        lines.append(fit(f"{_padded(line[8], rooms[0])}  {rest}", columns))
     lines[1] = style.style(_marked(lines[1], view, len(rows), columns), "head")
     for number, (_, p, rates) in enumerate(visible, 2):
         lines[number] = style.style(lines[number], _judged(p, rates))
     if len(rows) > shown:
-        lines.append(style.style(_fit(_out_of_sight(view.scroll, len(rows) - view.scroll - shown), columns), "dim"))
+        lines.append(style.style(fit(_out_of_sight(view.scroll, len(rows) - view.scroll - shown), columns), "dim"))
     return lines
 
 
@@ -250,7 +269,9 @@ def _cells(view: View, row: tuple[TopicPartition, WatchedPartition, Rates], leng
     course = _spark(view.trends.lags(key), length, style)
     numbers = ["-" if value is None else str(value) for value in (p.committed, p.log_end, p.lag)]
     owner = "-" if p.owner is None else _short_name(p.owner, view.group)
-    cells = [str(key.partition), *numbers, _rate(rates.produced), _rate(rates.consumed), course]
+    age = view.state.ages.get(key) if view.state is not None else None
+    behind = "0 s" if age is None and p.lag == 0 else _age(age, style)
+    cells = [str(key.partition), *numbers, behind, _rate(rates.produced), _rate(rates.consumed), course]
     return [*cells, escape(key.topic), owner]
 
 
@@ -274,7 +295,7 @@ def _events(view: View, columns: int, room: int, style: Style) -> list[str]:
         lines.append((at, kind, _summed(list(group), view.group)))
     found = ["", style.style("EVENTS", "head")]
     for at, kind, words in lines[-(room - 1) :]:
-        found.append(style.style(_fit(f"{_clock(at)}  {words}", columns), _OF_KIND.get(kind, "")))
+        found.append(style.style(fit(f"{_clock(at)}  {words}", columns), _OF_KIND.get(kind, "")))
     return found
 
 
@@ -286,11 +307,12 @@ def _summed(events: Sequence[Event], group: str) -> str:
 
 def _keys(view: View, columns: int, style: Style) -> str:
     if view.typing:
-        return _fit(f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)", columns)
-    words = f"{view.more_keys}s sort: {view.sort}  / filter  p {'go on' if view.paused else 'pause'}  ? help  q quit"
+        return fit(f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)", columns)
+    pause, leave = "go on" if view.paused else "pause", "back" if view.is_inner else "quit"
+    words = f"{view.more_keys}s sort: {view.sort}  / filter  p {pause}  ? help  q {leave}"
     if view.filter:
         words += f"  filter: {escape(view.filter)}"
-    return style.style(_padded(words, columns), "keys") if style.colour else _fit(words, columns)
+    return style.style(_padded(words, columns), "keys") if style.colour else fit(words, columns)
 
 
 def _spark(values: Sequence[int | None], length: int, style: Style) -> str:
@@ -318,11 +340,11 @@ def _clock(millis: int) -> str:
 
 
 def _padded(text: str, room: int) -> str:
-    text = _fit(text, room)
+    text = fit(text, room)
     return text + " " * (room - width(text))
 
 
-def _fit(text: str, room: int) -> str:
+def fit(text: str, room: int) -> str:
     """The text, cut so that it takes no more columns; wide characters take two, and none is halved."""
     if len(text) <= room and width(text) <= room:
         return text

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ._error_output import say
 from ._log_output import LIBRARIES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ._signals import StopRequest
 
 #: How long to wait for a key, a state or a signal, in seconds; and between two frames at least.
-_POLL: Final = 0.25
+MAX_KEY_WAIT: Final = 0.25
 _MIN_FRAME_TIME: Final = 0.04
 #: Snapshots that are kept while the screen is paused.
 _MAX_PENDING: Final = 300
@@ -47,9 +47,9 @@ def show_live(
     """Show what ``take`` has, which gives the next state at once or None, until a key or a signal ends it; the exit
     code. ``woken`` receives the function that wakes the screen."""
     pending: deque[Observation] = deque(maxlen=_MAX_PENDING)
-    with Terminal() as terminal, _messages_as_notes(view):
+    with Terminal() as terminal, messages_as_notes(view):
         woken(terminal.wake)
-        painter = _Painter(terminal, view)
+        painter = Painter(terminal, view)
         while not stop:
             while (entry := take()) is not None:
                 pending.append(entry)
@@ -58,8 +58,9 @@ def show_live(
                     view.add(*entry)
                 pending.clear()
                 painter.stale = True
-            for key in painter.keys(_POLL):
+            for key in painter.keys(MAX_KEY_WAIT):
                 if key in ("q", "interrupt", "hang-up") and not (view.typing and key == "q"):
+                    view.ended_by = key
                     return 0
                 painter.press(key)
     return stop.exit_code
@@ -68,8 +69,8 @@ def show_live(
 def show_recording(view: View, recording: Recording, stop: StopRequest) -> int:
     """Replay a recording on the terminal until a key or a signal; returns the exit code."""
     view.more_keys = "←→ step  e event  +- speed  0-9 jump  "
-    with Terminal() as terminal, _messages_as_notes(view):
-        painter, player = _Painter(terminal, view), _Player(recording, view)
+    with Terminal() as terminal, messages_as_notes(view):
+        painter, player = Painter(terminal, view), _Player(recording, view)
         while not stop:
             if player.play():
                 painter.stale = True
@@ -84,12 +85,23 @@ def show_recording(view: View, recording: Recording, stop: StopRequest) -> int:
     return stop.exit_code
 
 
-class _Painter:
-    """Draws a view when it has changed, at most 25 times a second."""
+class AnyView(Protocol):
+    """The state of a screen, which keys change. ``note``: a line about servers."""
 
-    def __init__(self, terminal: Terminal, view: View) -> None:
+    note: str
+
+    def press(self, key: Key) -> bool:
+        """Handle a key; True if it has a meaning here."""
+
+
+class Painter:
+    """Draws a view when it has changed, at most 25 times a second. ``draw``: the function of a view, columns, lines and
+    style that makes a frame."""
+
+    def __init__(self, terminal: Terminal, view: AnyView, draw: Callable[..., list[str]] = frame) -> None:
         self._terminal = terminal
         self._view = view
+        self._draw = draw
         self._style = style_of_terminal()
         self._drawn = 0.0
         self.stale = True
@@ -100,7 +112,7 @@ class _Painter:
             left = self._drawn + _MIN_FRAME_TIME - time.monotonic()
             if left > 0:
                 return self._terminal.keys(min(left, timeout))
-            self._terminal.draw(frame(self._view, *self._terminal.size, self._style))
+            self._terminal.draw(self._draw(self._view, *self._terminal.size, self._style))
             self._drawn, self.stale = time.monotonic(), False
         return self._terminal.keys(timeout)
 
@@ -150,8 +162,8 @@ class _Player:
     def wait(self) -> float:
         """How long nothing is due."""
         if self._view.paused or self._next is None:
-            return _POLL
-        return max(0.0, min(_POLL, self._due - time.monotonic()))
+            return MAX_KEY_WAIT
+        return max(0.0, min(MAX_KEY_WAIT, self._due - time.monotonic()))
 
     def press(self, key: Key) -> bool:
         """A key that is for the player; whether it was."""
@@ -189,7 +201,7 @@ class _Player:
 class _Notes(logging.Handler):
     """Shows messages in a line of the screen, and repeats them on stderr afterwards."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: AnyView) -> None:
         super().__init__()
         self._view = view
         self.kept: deque[str] = deque(maxlen=20)
@@ -201,7 +213,8 @@ class _Notes(logging.Handler):
 
 
 @contextmanager
-def _messages_as_notes(view: View) -> Iterator[None]:
+def messages_as_notes(view: AnyView) -> Iterator[None]:
+    """Show messages in the view's note while this is open."""
     if not sys.stderr.isatty():
         yield
         return

@@ -22,10 +22,14 @@ _DIRECT: Final[dict[str, Sort]] = {"l": "lag", "n": "name", "o": "owner", "r": "
 
 
 class View:
-    """The state of a screen. ``keys`` change it, states change it; ``frame`` draws it."""
+    """The state of a screen. ``keys`` change it, states change it; ``frame`` draws it. ``is_inner``: ``q`` goes back to
+    another screen."""
 
-    def __init__(self, group: str) -> None:
+    def __init__(self, group: str, *, is_inner: bool = False) -> None:
         self.group = group
+        self.is_inner = is_inner
+        #: The key that ended the screen; empty after a signal.
+        self.ended_by: Key = ""
         self.state: WatchedGroup | None = None
         self.trends = LagTrends()
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)

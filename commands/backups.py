@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = (time_column("time"), "command", "group", "offsets", "nodes", "zookeeper", "file")
 OFFSETS: Final = ("store", "topic", "partition", "before", "written")
 NODES: Final = ("path", "bytes")
-_SPARE: Final = ("zookeeper", "nodes", "offsets")
+_SPARE: Final = ("zookeeper", "nodes", "offsets", "command")
 
 
 def backups(
@@ -72,6 +72,8 @@ def backups(
         if not pattern or is_matched(found.group, pattern):
             rows.append(_head(found, path))
     rows.sort(key=lambda row: row["time"], reverse=True)
+    if output == "table" and sys.stdout.isatty():  # the name alone can be copied from a narrow terminal, and is enough
+        rows = [{**row, "file": Path(row["file"]).name} for row in rows]
     print_rows(rows, COLUMNS, output, spare=_SPARE, layout=Layout.of(columns, no_header))
     warn(ctx, unread)
 

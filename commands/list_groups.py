@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import typer
 
+from zkgroup.errors import UsageError
 from zkgroup.text import counted, is_matched
 
 from ._context import warn
@@ -19,6 +20,7 @@ from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
+    from zkgroup.groups.group_model import GroupSnapshot
 
 Sort: TypeAlias = Literal["name", "lag", "behind", "findings", "changed"]
 COLUMNS = ("group", "store", "state", "members", "topics", "partitions", "lag")
@@ -58,18 +60,33 @@ def list_groups(
     every: Annotated[
         bool, option("--all", help="Also list leftover groups, which a table without --filter or --state counts only.")
     ] = False,
+    watch: Annotated[
+        bool,
+        option("--watch", help="Watch all groups on a screen; Enter watches one as inspect-group does, q goes back."),
+    ] = False,
+    interval: Annotated[
+        float | None,
+        option(
+            "--interval",
+            metavar="SECONDS",
+            min=0.5,
+            max=3600,
+            help="With --watch: the time between two readings (default: 5).",
+        ),
+    ] = None,
     behind: BehindOption = None,
     columns: ColumnsOption = None,
     no_header: NoHeaderOption = False,
     output: OutputOption = "table",
-) -> None:
+) -> int | None:
     """List the groups of a cluster.
 
     store: where the group is: zookeeper, kafka, or both. state: active (with members), inactive, or broken (a
     registration or another node cannot be read). topics and partitions: those that the group subscribes to, owns, or
     has an offset for. lag: the sum over the partitions; ≥20 means that the lag of some partitions is unknown. behind:
     the lag in time, of the partition that is furthest behind. finding: the worst one, if it is critical or a warning;
-    inspect-group shows all. A leftover group has no members and no offsets, or was a console consumer's.
+    inspect-group shows all. A leftover group has no members and no offsets, or was a console consumer's. A table, and
+    the screen of --watch, only count leftover groups, unless --all, --filter or --state is given.
 
     JSON and CSV leave an unknown lag empty. JSON also has lag_at_least (the sum of the known lags) and lag_unknown (the
     number of partitions with unknown lag). The lag of a partition is unknown if it has messages and no offset, or
@@ -80,24 +97,43 @@ def list_groups(
     zkgroup list-groups --sort findings
     zkgroup list-groups --filter 'billing-*' --sort behind
     zkgroup list-groups --state broken --output json
+    zkgroup list-groups --watch --sort behind
     """
     from zkgroup.groups.findings.inspection import inspect, worst_first  # brings kazoo, which --help must not
     from zkgroup.groups.snapshot.tables import incomplete_notes, shared_warnings
 
+    is_folded = not (every or pattern or state)
+
+    def select(snapshots: Sequence[GroupSnapshot], order: Sort) -> list[Inspection]:
+        found = [
+            inspect(one)
+            for one in snapshots
+            if state in (None, one.state)
+            and (store in (None, one.store) or one.store == "both")
+            and (not pattern or is_matched(one.group, pattern))
+        ]
+        return worst_first(found) if order == "findings" else sorted(found, key=_KEYS[order], reverse=True)
+
+    if watch:
+        from ._groups_screen import DEFAULT_INTERVAL, watch_groups
+
+        if output != "table" or columns or no_header:
+            raise UsageError("--watch is a screen", "leave out --output, --columns and --no-header")
+
+        def unfolded(snapshots: Sequence[GroupSnapshot], order: Sort) -> tuple[list[Inspection], int]:
+            found = select(snapshots, order)
+            shown = [one for one in found if not (is_folded and _is_leftover(one))]
+            return shown, len(found) - len(shown)
+
+        return watch_groups(ctx, unfolded, get_args(Sort), sort, behind, interval or DEFAULT_INTERVAL)
+    if interval is not None:
+        raise UsageError("--interval without --watch", "give --watch, too")
     warned: list[str] = []
     snapshots = read_all_groups(ctx, ages=behind, warned=warned)
     warned += incomplete_notes(snapshots)
-    found = [
-        inspect(one)
-        for one in snapshots
-        if state in (None, one.state)
-        and (store in (None, one.store) or one.store == "both")
-        and (not pattern or is_matched(one.group, pattern))
-    ]
-    found = worst_first(found) if sort == "findings" else sorted(found, key=_KEYS[sort], reverse=True)
-    layout = Layout.of(columns, no_header)
-    print_groups(found, sort, output, layout, folded=not (every or pattern or state))
+    print_groups(select(snapshots, sort), sort, output, Layout.of(columns, no_header), folded=is_folded)
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))
+    return None
 
 
 def print_groups(

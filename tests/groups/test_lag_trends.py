@@ -46,7 +46,8 @@ def test_totals_and_snapshots_without_offsets() -> None:
         found.add(WatchedGroup(at * 1000, "g", {}, partitions))
         found.add(WatchedGroup(at * 1000 + 500, "g", {}, {}, measured=False))
     assert found.total() == Rates(40.0, 20.0)
-    assert found.total_lags() == [0, 20]
+    assert found.total_lags(9) == ([0, 20], 1.0)
+    assert found.total_lags(1) == ([20], 0.0)
     assert found.lags(KEY) == [0, 10]
 
 
@@ -54,7 +55,8 @@ def test_memory_has_an_end() -> None:
     """However long is watched, and however many partitions: so many points, and none of partitions that are gone."""
     found = seen(*((at, at, at) for at in range(10 * MAX_POINTS)))
     assert len(found.lags(KEY)) == MAX_POINTS
-    assert len(found.total_lags()) == MAX_POINTS
+    assert len(found.total_lags(10**6)[0]) == MAX_POINTS
+    assert LagTrends().total_lags(5) == ([], 0.0)
     many = {TopicPartition("t", n): WatchedPartition(committed=1, log_end=1) for n in range(20_000)}
     for at in range(20):
         found.add(WatchedGroup(10**7 + at, "g", {}, many))

@@ -214,7 +214,7 @@ class GroupReader:
         positions: dict[TopicPartition, set[int]] = {}
         for snapshot in found:
             for p in snapshot.partitions:
-                if (position := _next_position(p, self.store)) is not None:
+                if (position := next_position(p, self.store)) is not None:
                     positions.setdefault(p.key, set()).add(position)
         count = sum(map(len, positions.values()))
         if self.ages is None and count > MAX_AGES:
@@ -305,7 +305,7 @@ class GroupReader:
         return NotFoundError(f"no group {group!r} {where}", did_you_mean(group, known, remedy))
 
 
-def _next_position(p: GroupPartition, store: Store) -> int | None:
+def next_position(p: GroupPartition, store: Store) -> int | None:
     """Where a partition with lag is read next: at the committed offset, or at the log's start if that is later."""
     committed, lag = p.committed(store), p.known_lag(store)
     if committed is None or not lag or not p.exists:
@@ -316,7 +316,7 @@ def _next_position(p: GroupPartition, store: Store) -> int | None:
 def _with_ages(snapshot: GroupSnapshot, answer: MessageAges, store: Store) -> GroupSnapshot:
     partitions, failed = [], []
     for p in snapshot.partitions:
-        position = _next_position(p, store)
+        position = next_position(p, store)
         age = answer.ages.get(p.key, {}).get(position) if position is not None else None
         if position is not None and age is None and p.key in answer.failures:
             failed.append((p, answer.failures[p.key]))

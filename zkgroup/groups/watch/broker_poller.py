@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.clients.kafka.responses import KafkaSide, words_of
+from zkgroup.clients.kafka.responses import KafkaSide, MessageAge, words_of
 from zkgroup.errors import ZkgroupError, is_wrong_setting
 from zkgroup.groups.snapshot.znode_reader import assigned
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Seconds between two readings of messages' ages, and for one of them at most: each opens a consumer.
+AGES_INTERVAL: Final = 10.0
+AGES_TIMEOUT: Final = 1.0
 #: For so many seconds the coordinator is not asked again for a group that it does not know.
 UNKNOWN_FOR: Final = 30.0
 
@@ -32,21 +36,25 @@ UNKNOWN_FOR: Final = 30.0
 @dataclass(frozen=True, slots=True)
 class Question:
     """One request. ``brokers``: the ids of the registered ones; when these change, addresses are found anew.
-    ``topics``: all that exist. ``by_partition``: as in ``Coordinators.sides``."""
+    ``topics``: all that exist. ``by_partition``: as in ``Coordinators.sides``. ``positions``: the offsets that are read
+    next, where the age of the message there is wanted."""
 
     partitions: Collection[TopicPartition]
     brokers: tuple[int, ...]
     topics: Collection[str]
     by_partition: bool = False
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The brokers' answer; ``error``: why a part of it is missing, else None."""
+    """The brokers' answer; ``error``: why a part of it is missing, else None. ``ages``: those of the last
+    ``AGES_INTERVAL``."""
 
     side: KafkaSide = field(default_factory=KafkaSide)
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     error: str | None = None
+    ages: Mapping[TopicPartition, MessageAge] = field(default_factory=dict)
 
 
 class BrokerPoller:
@@ -79,6 +87,8 @@ class BrokerPoller:
         self._coordinators: Coordinators | None = None
         self._side = KafkaSide()
         self._unknown_since: float | None = None
+        self._ages: Mapping[TopicPartition, MessageAge] = {}
+        self._ages_due = 0.0
         self._thread = threading.Thread(target=self._run, name="zkgroup-poll", daemon=True)
 
     def start(self) -> None:
@@ -126,9 +136,8 @@ class BrokerPoller:
             self._find_brokers(question.brokers)
             self._ask_side(question)
             wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
-            return Answer(
-                self._side, self._logs(wanted), "; ".join(words_of(f"group {self._group}", self._side.failures)) or None
-            )
+            error = "; ".join(words_of(f"group {self._group}", self._side.failures)) or None
+            return Answer(self._side, self._logs(wanted), error, self._read_ages(question.positions))
         except ZkgroupError as error:
             if is_wrong_setting(error) and self._brokers is None:  # what is registered later ends no watch
                 raise
@@ -170,3 +179,18 @@ class BrokerPoller:
         if not wanted or self._settings is None:
             return {}
         return self._connect(self._settings).log_offsets(sorted(wanted), self._timeout)
+
+    def _read_ages(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, MessageAge]:
+        """The ages of the messages at these positions; those of the last reading, where that is not long ago. Without
+        those that cannot be read."""
+        if not positions or self._settings is None:
+            self._ages = {}
+        elif time.monotonic() >= self._ages_due:
+            from zkgroup.clients.kafka.message_ages import message_ages  # as above
+
+            wanted = {key: (position,) for key, position in positions.items()}
+            with suppress(ZkgroupError):
+                found = message_ages(self._settings, wanted, time.time_ns() // 1_000_000, AGES_TIMEOUT)
+                self._ages = {key: age for key, its in found.ages.items() for age in its.values()}
+            self._ages_due = time.monotonic() + AGES_INTERVAL
+        return self._ages

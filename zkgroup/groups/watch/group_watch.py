@@ -10,20 +10,22 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
-from zkgroup.groups.snapshot.group_reader import read_group
+from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_group
 from zkgroup.groups.snapshot.znode_reader import needs_partitions
-from zkgroup.groups.watch.broker_poller import Answer, BrokerPoller, Question
+from zkgroup.groups.watch.broker_poller import AGES_INTERVAL, Answer, BrokerPoller, Question
 from zkgroup.groups.watch.event_detector import EventDetector
 from zkgroup.groups.watch.timeline import Observation, WatchedFinding, WatchedGroup, watched_group
 from zkgroup.groups.watch.watched_znodes import WatchedGroupReader
+from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -49,8 +51,9 @@ class GroupWatch:
 
     ``opener`` None: the group is watched in Kafka alone, at each ``interval`` (seconds). ``timeout``: seconds for each
     question to a server. ``store``: whose offsets are shown, by default where the group has some. ``topics``: the only
-    ones whose partitions are watched, if any are named. ``judge`` finds what is wrong, once an interval. ``news`` is
-    called, on the thread, when there is something to take.
+    ones whose partitions are watched, if any are named. ``judge`` finds what is wrong, once an interval. ``ages``:
+    whether the ages of the next messages are read, of ``MAX_AGES`` partitions at most. ``news`` is called, on the
+    thread, when there is something to take.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class GroupWatch:
         store: Store | None = None,
         topics: frozenset[str] = frozenset(),
         judge: Judge = lambda snapshot: (),
+        ages: bool = False,
         news: Callable[[], object] = lambda: None,
     ) -> None:
         self.group = group
@@ -75,6 +79,7 @@ class GroupWatch:
         self._topics = topics
         self._judge = judge
         self._findings: tuple[WatchedFinding, ...] = ()
+        self._wants_ages = ages
         self.news = news
         self._reader = WatchedGroupReader(group)
         self._registry: WatchingRegistry | None = None
@@ -234,6 +239,7 @@ class GroupWatch:
                 snapshot.broker_ids,
                 frozenset(snapshot.known_topics),
                 by_partition=needs_partitions(self._reader.nodes),
+                positions=self._positions(snapshot),
             )
             poller.ask(question)
             return time.monotonic() + self.interval
@@ -267,7 +273,15 @@ class GroupWatch:
         state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=last.error)
         if measured and not offsets:  # the brokers have answered
             self._findings = self._judge(snapshot)
-        return snapshot, replace(state, findings=self._findings)
+        return snapshot, replace(state, findings=self._findings, ages=last.ages)
+
+    def _positions(self, snapshot: GroupSnapshot) -> dict[TopicPartition, int]:
+        """Where partitions with lag are read next, if the ages of the messages there are wanted."""
+        if not self._wants_ages:
+            return {}
+        store = self._store or snapshot.store
+        found = {p.key: position for p in snapshot.partitions if (position := next_position(p, store)) is not None}
+        return found if len(found) <= MAX_AGES else {}
 
     def _check_first(self, registry: Registry, snapshot: GroupSnapshot) -> None:
         """Raise ``NotFoundError`` where the group exists in neither store at the start."""
@@ -276,13 +290,25 @@ class GroupWatch:
 
     def _watch_kafka(self) -> None:
         """Watch a group in Kafka alone."""
+        ages: Mapping[TopicPartition, MessageAge] = {}
+        ages_due = 0.0
         while not self._stopping:
             began = time.monotonic()
+            reads_ages = self._wants_ages and began >= ages_due
             try:
-                snapshot = read_group(None, self.group, kafka=lambda: self._find(None), timeout=self._timeout)
+                snapshot = read_group(
+                    None,
+                    self.group,
+                    kafka=lambda: self._find(None),
+                    ages=None if reads_ages else False,
+                    timeout=self._timeout,
+                )
+                if reads_ages:
+                    ages = {p.key: p.next_age for p in snapshot.partitions if p.next_age is not None}
+                    ages_due = began + AGES_INTERVAL
                 warnings = "; ".join(snapshot.all_warnings) or None
                 state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=True, kafka=warnings)
-                state = replace(state, findings=self._judge(snapshot))
+                state = replace(state, findings=self._judge(snapshot), ages=ages)
             except ZkgroupError as error:
                 if self._detector.last is None:
                     raise

@@ -84,9 +84,10 @@ class LagTrends:
         """A partition's lag over time, oldest first."""
         return [lag_between(point.committed, point.log_end) for point in self._points.get(key, ())]
 
-    def total_lags(self) -> list[int | None]:
-        """The lag of all partitions over time."""
-        return [lag for _, lag in self._totals]
+    def total_lags(self, count: int) -> tuple[list[int | None], float]:
+        """The last ``count`` lags of all partitions together, and the time that they span, in seconds."""
+        rows = list(self._totals)[-count:]
+        return [lag for _, lag in rows], (rows[-1][0] - rows[0][0]) / 1000 if rows else 0.0
 
 
 def _fell(before: int | None, after: int | None) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
+from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.groups.group_model import GroupSnapshot, Store, is_lag_unknown, lag_between
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import short
@@ -97,7 +98,8 @@ class WatchedGroup:
     ``zookeeper`` and ``kafka``: why they do not answer, else None; the other fields then are as before.
     ``measured``: whether offsets and logs were read for this state, and not only members and owners.
     ``hidden``: how many nodes may not be read. ``noticed``: when the first of its changes was noted, None if unknown.
-    ``findings``: critical ones and warnings, the worst first; no recording has them.
+    ``findings``: critical ones and warnings, the worst first; ``ages``: of the next messages of partitions with lag,
+    those that are known; no recording has either.
     """
 
     at: int
@@ -115,6 +117,7 @@ class WatchedGroup:
     hidden: int = 0
     noticed: int | None = field(default=None, compare=False)
     findings: tuple[WatchedFinding, ...] = field(default=(), compare=False)
+    ages: Mapping[TopicPartition, MessageAge] = field(default_factory=dict, compare=False)
 
     @property
     def lag(self) -> int | None:

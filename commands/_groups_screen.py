@@ -1,0 +1,303 @@
+"""``list-groups --watch``: all groups on a screen, read again and again; Enter watches one of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+import typer
+
+from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.text import counted
+
+from ._context import connection
+from ._group_overview import shown_lag
+from ._group_views import brokers_of, open_stores
+from ._output import shown_age
+from ._signals import StopRequest
+from ._terminal_text import escape, one_line, width
+from ._watch import has_screen, watch_group
+from ._watch_frame import Style, fit
+from ._watch_screen import MAX_KEY_WAIT, Painter, messages_as_notes
+from ._watch_terminal import Key, Terminal
+from ._watch_view import View
+
+if TYPE_CHECKING:
+    from zkgroup.config import ConnectionSettings
+    from zkgroup.groups.findings.inspection import Inspection
+    from zkgroup.groups.group_model import GroupSnapshot
+
+DEFAULT_INTERVAL: Final = 5.0
+_HEADS: Final = ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "FINDING")
+_RIGHT: Final = frozenset({2, 3, 4})
+#: What a narrow screen does without, the least first.
+_SPARE: Final = (2, 4, 1)
+#: Columns of a group's name, and of a finding's, at least.
+_MIN_NAME: Final = 20
+_OF_SEVERITY: Final = {"critical": "bad", "warning": "warn"}
+_KEYS: Final = "arrows choose  Enter watch  s sort: {sort}  / filter  q quit"
+
+#: The groups to show in an order, and how many leftover ones are folded.
+Select: TypeAlias = "Callable[[Sequence[GroupSnapshot], Any], tuple[list[Inspection], int]]"
+
+
+class GroupsPoller:
+    """A thread that reads all groups once an ``interval`` (seconds); a context manager. ``ages`` as in
+    ``read_groups``."""
+
+    def __init__(self, settings: ConnectionSettings, ages: bool | None, interval: float) -> None:
+        self._settings = settings
+        self._ages = ages
+        self._interval = interval
+        self._latest: Sequence[GroupSnapshot] | BaseException | None = None
+        self._condition = threading.Condition()
+        self._is_closing = False
+        #: Called, on the thread, when there is something to take.
+        self.news: Callable[[], object] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="zkgroup-groups", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End. A thread that waits for a server is not waited for: it ends with the server's answer."""
+        with self._condition:
+            self._is_closing = True
+            self._condition.notify_all()
+        self._thread.join(1.0)
+
+    def take(self, timeout: float = 0.0) -> Sequence[GroupSnapshot] | ZkgroupError | None:
+        """What was read last, once; None where there is nothing new within ``timeout`` seconds."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._latest is not None, timeout)
+            found, self._latest = self._latest, None
+        if isinstance(found, BaseException) and not isinstance(found, ZkgroupError):
+            raise found
+        return found
+
+    def _run(self) -> None:
+        from zkgroup.groups.snapshot.group_reader import read_groups  # brings kazoo, which --help must not
+
+        while not self._is_closing:
+            try:
+                with open_stores(self._settings, None) as (registry, _):
+                    brokers = brokers_of(self._settings, registry)
+                    while not self._is_closing:
+                        self._put(read_groups(registry, kafka=brokers, ages=self._ages, timeout=self._settings.timeout))
+            except ZkgroupError as error:
+                self._put(error)
+            except BaseException as error:  # noqa: BLE001  # raised by take()
+                self._put(error)
+                return
+
+    def _put(self, found: Sequence[GroupSnapshot] | BaseException) -> None:
+        """Hand this over, and wait for the next time."""
+        with self._condition:
+            if self._is_closing:
+                return
+            self._latest = found
+            self._condition.notify_all()
+        self.news()
+        with self._condition:
+            self._condition.wait_for(lambda: self._is_closing, self._interval)
+
+
+class GroupsView:
+    """The state of the screen: the groups, the order, the filter, and the chosen one."""
+
+    def __init__(self, select: Select, sorts: Sequence[str], sort: str) -> None:
+        self._select = select
+        self._sorts = sorts
+        self._snapshots: Sequence[GroupSnapshot] = ()
+        self._found: list[Inspection] = []
+        self.folded = 0
+        self.sort = sort
+        self.filter = ""
+        self.typing = False
+        self.chosen = ""
+        self.scroll = 0
+        #: The groups that fitted the last frame.
+        self.shown = 1
+        #: One line about servers.
+        self.note = ""
+        self.at: datetime | None = None
+
+    def update(self, found: Sequence[GroupSnapshot] | ZkgroupError) -> None:
+        """Take up what was read; an error leaves the groups as they were."""
+        if isinstance(found, ZkgroupError):
+            self.note = one_line(str(found))
+            return
+        self._snapshots, self.at = found, datetime.now(UTC)
+        warnings = [warning for one in found for warning in (*one.all_warnings, *one.age_warnings)]
+        self.note = one_line(warnings[0]) if warnings else ""
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self._found, self.folded = self._select(self._snapshots, self.sort)
+        self.choose(0)
+
+    @property
+    def rows(self) -> list[Inspection]:
+        """The filtered groups in their order."""
+        return [one for one in self._found if self.filter.lower() in one.snapshot.group.lower()]
+
+    def count(self, severity: str) -> int:
+        """The number of groups whose worst finding is so severe."""
+        return sum(one.worst is not None and one.worst.severity == severity for one in self._found)
+
+    def choose(self, step: int) -> None:
+        """Choose the group that is ``step`` lines below; the first one, where the chosen one is gone."""
+        names = [one.snapshot.group for one in self.rows]
+        place = names.index(self.chosen) + step if self.chosen in names else 0
+        place = max(0, min(place, len(names) - 1))
+        self.chosen = names[place] if names else ""
+        self.scroll = max(place - self.shown + 1, min(self.scroll, place))
+
+    def press(self, key: Key) -> bool:
+        """Handle a key; True if it has a meaning here."""
+        if self.typing:
+            if key in ("enter", "escape"):
+                self.typing = False
+                self.filter = "" if key == "escape" else self.filter
+            elif key == "backspace":
+                self.filter = self.filter[:-1]
+            elif len(key) == 1 and key.isprintable():
+                self.filter = (self.filter + key)[:100]
+            self.choose(0)
+            return True
+        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -self.shown, "page-down": self.shown}
+        steps |= {"home": -len(self._found), "end": len(self._found)}
+        if key in steps:
+            self.choose(steps[key])
+        elif key == "s":
+            self.sort = self._sorts[(self._sorts.index(self.sort) + 1) % len(self._sorts)]
+            self._arrange()
+        elif key == "/":
+            self.typing = True
+        elif key == "escape":
+            self.filter = ""
+            self.choose(0)
+        else:
+            return False
+        return True
+
+
+def groups_frame(view: GroupsView, columns: int, lines: int, style: Style) -> list[str]:
+    """The screen, as lines no wider than it: totals, a note, the groups, keys."""
+    rows = view.rows
+    title = f"{counted(len(rows), 'group')}  {view.count('critical')} critical  {view.count('warning')} with warnings"
+    title += f"  and {counted(view.folded, 'leftover group')}" if view.folded else ""
+    clock = f"{view.at:%H:%M:%S}Z" if view.at is not None else ""
+    gap = columns - width(title) - len(clock)
+    found = [style.style(fit(f"{title}{' ' * gap}{clock}" if gap >= 2 else title, columns), "title")]
+    found.append(style.style(fit(view.note, columns), "warn"))
+    view.shown = max(1, lines - 4)
+    view.choose(0)
+    table = [_cells(one, style) for one in rows[view.scroll : view.scroll + view.shown]]
+    kept, widths = _columns([list(_HEADS), *table], columns)
+    for number, cells in enumerate([list(_HEADS), *table]):
+        one = rows[view.scroll + number - 1] if number else None
+        mark = "> " if one is not None and one.snapshot.group == view.chosen else "  "
+        texts = [fit(cells[n], widths[n]) for n in kept]
+        spaces = [" " * (widths[n] - width(text)) for n, text in zip(kept, texts, strict=True)]
+        line = "  ".join(
+            space + text if n in _RIGHT else text + space for n, text, space in zip(kept, texts, spaces, strict=True)
+        )
+        name = "head" if one is None else _OF_SEVERITY.get(one.worst.severity, "") if one.worst is not None else ""
+        found.append(style.style(fit(mark + line.rstrip(), columns), "keys" if mark == "> " else name))
+    found = found[: lines - 1]
+    keys = f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)" if view.typing else _keys(view)
+    return [*found, *[""] * (lines - 1 - len(found)), style.style(fit(keys, columns), "keys" if style.colour else "")]
+
+
+def _keys(view: GroupsView) -> str:
+    return _KEYS.format(sort=view.sort) + (f"  filter: {escape(view.filter)}" if view.filter else "")
+
+
+def _cells(one: Inspection, style: Style) -> list[str]:
+    row = one.summary
+    lag, behind = shown_lag(row), row.behind
+    cells = [
+        escape(row.group),
+        row.state,
+        str(row.members),
+        "-" if lag is None else str(lag),
+        "-" if behind is None else shown_age(behind),
+        "-" if one.worst is None else one.worst.code,
+    ]
+    return cells if style.signs else [cell.replace("≥", ">=") for cell in cells]
+
+
+def _columns(table: Sequence[Sequence[str]], columns: int) -> tuple[list[int], list[int]]:
+    """The columns that are shown, and the width of each; the groups' names get what the others leave."""
+    widths = [max(width(row[n]) for row in table) for n in range(len(_HEADS))]
+    kept = list(range(len(_HEADS)))
+
+    def left() -> int:
+        return columns - 2 - sum(widths[n] + 2 for n in kept[1:])
+
+    for spare in _SPARE:
+        if left() < min(widths[0], _MIN_NAME):
+            kept.remove(spare)
+    if left() < min(widths[0], _MIN_NAME):
+        widths[-1] = max(_MIN_NAME, widths[-1] + left() - min(widths[0], _MIN_NAME))
+    widths[0] = max(1, min(widths[0], left()))
+    return kept, widths
+
+
+def watch_groups(
+    ctx: typer.Context, select: Select, sorts: Sequence[str], sort: str, ages: bool | None, interval: float
+) -> int:
+    """Show all groups until a key or a signal; Enter watches the chosen one. Returns the exit code."""
+    if not has_screen("table"):
+        raise UsageError("--watch needs a terminal", "for events in a pipe give inspect-group GROUP --watch")
+    settings = connection(ctx)
+    view = GroupsView(select, sorts, sort)
+    while True:
+        with StopRequest() as stop, GroupsPoller(settings, ages, interval) as poller:
+            group = _show(view, poller, stop)
+        if group is None:
+            return stop.exit_code
+        inner = View(group, is_inner=True)
+        try:
+            code = watch_group(
+                ctx, group, "table", store=None, topics=(), interval=2.0, record=None, picture=None, view=inner
+            )
+        except ZkgroupError as error:
+            view.note = one_line(str(error))
+        else:
+            if inner.ended_by != "q":
+                return code
+
+
+def _show(view: GroupsView, poller: GroupsPoller, stop: StopRequest) -> str | None:
+    """Show the groups; the name of the one to be watched, None to quit. Raises the error of the first reading."""
+    while view.at is None and not stop:
+        if (first := poller.take(MAX_KEY_WAIT)) is not None:
+            if isinstance(first, ZkgroupError):
+                raise first
+            view.update(first)
+    with Terminal() as terminal, messages_as_notes(view):
+        poller.news = terminal.wake
+        try:
+            return _press(view, poller, stop, Painter(terminal, view, groups_frame))
+        finally:
+            poller.news = lambda: None  # the terminal's pipe is closed next
+
+
+def _press(view: GroupsView, poller: GroupsPoller, stop: StopRequest, painter: Painter) -> str | None:
+    """Pass keys to the view until one of them ends it: the name of the group to be watched, None to quit."""
+    while not stop:
+        if (found := poller.take()) is not None:
+            view.update(found)
+            painter.stale = True
+        for key in painter.keys(MAX_KEY_WAIT):
+            if key in ("interrupt", "hang-up") or (key == "q" and not view.typing):
+                return None
+            if key == "enter" and not view.typing and view.chosen:
+                return view.chosen
+            painter.press(key)
+    return None
