@@ -345,12 +345,12 @@ def test_every_table_fits_80_columns(
 
 
 def test_times_are_short_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of what is less than a day away, the day of what is further away; a pipe has all of it."""
+    """The time of what is less than a day away, day and minute of what is further away; a pipe has all of it."""
     monkeypatch.setenv("COLUMNS", "80")
     lately = round(time.time() * 1000) - 60_000
     rows = [{"at": lately}, {"at": 1_411_294_187_842}, {"at": None}, {"at": 2**62}]
     whole = [str(iso_utc(lately)), "2014-09-21T10:09:47.842Z", "-", "-"]
-    assert on_terminal(rows, [time_column("at")])[1:] == [whole[0][11:19], "2014-09-21", "-", "-"]
+    assert on_terminal(rows, [time_column("at")])[1:] == [whole[0][11:19], "2014-09-21 10:09", "-", "-"]
     assert shown(rows, [time_column("at")], "table").splitlines()[1:] == whole
 
 
