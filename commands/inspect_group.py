@@ -236,7 +236,7 @@ def inspect_group(
     ):
         raise UsageError(
             "--serve with an option that it does not take",
-            "it takes GROUP or --all, --store, --behind, and --check with --history and --window",
+            "it takes GROUP or --all, --store, --behind, and --check with --history-file and --window",
         )
     from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
     from zkgroup.groups.snapshot.tables import shared_warnings

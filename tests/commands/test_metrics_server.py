@@ -82,7 +82,7 @@ def test_what_is_served_is_what_is_written(cluster: Sandbox, groups: Groups, top
     """The metrics of ``--metrics``, those of a check, and the server's own, anew for each request; a signal ends it
     with its code, and nothing more is said."""
     group = groups.make({}, {}, {(topic, p): 4 for p in range(3)})
-    words = (group, "--check", "--history", str(tmp_path / "history"), "-z", cluster.connect)
+    words = (group, "--check", "--history-file", str(tmp_path / "history"), "-z", cluster.connect)
     written = run("inspect-group", *words, "--metrics", "-").stdout
     with serving(*words) as served:
         first = served.series()
