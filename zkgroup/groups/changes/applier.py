@@ -31,7 +31,7 @@ from zkgroup.groups.changes.missing_permissions import (
     refuse_removal,
 )
 from zkgroup.groups.changes.plan import Plan, Source, saved_offsets
-from zkgroup.groups.changes.preconditions import read_guard
+from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
 from zkgroup.groups.changes.znode_deletion import is_in_pieces, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
@@ -201,8 +201,8 @@ class Applier:
         groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
         go_on = NOT_AGAIN_IN_ZOOKEEPER if plan.is_shift else plan.go_on
         with after(describe_zookeeper_done(len(zookeeper)), go_on) if zookeeper else nullcontext():
-            guard = partial(self._refuse_members, groups)
-            write_kafka_offsets(self.brokers(), plan.group, kafka, self.timeout, guard=guard, go_on=plan.go_on)
+            check = partial(self._refuse_members, groups)
+            write_kafka_offsets(self.brokers(), plan.group, kafka, self.timeout, check=check, go_on=plan.go_on)
 
     def _remove(self, plan: Plan) -> None:
         removal = plan.removal
@@ -214,14 +214,14 @@ class Applier:
             from zkgroup.groups.changes.kafka_deletion import remove_from_kafka
 
             with after("in ZooKeeper it is deleted") if removal is not None else nullcontext():
-                guard = partial(self._refuse_members, [plan.group])
-                remove_from_kafka(self.brokers(), plan.group, plan.in_kafka, self.timeout, guard=guard)
+                check = partial(self._refuse_members, [plan.group])
+                remove_from_kafka(self.brokers(), plan.group, plan.in_kafka, self.timeout, check=check)
 
     def _refuse_members(self, groups: Iterable[str]) -> None:
         """Raise ``RefusedError`` for members in ZooKeeper, which knows alone those that keep their offsets in Kafka."""
         if self.registry is not None:
             for group in groups:
-                read_guard(self.registry, group)
+                read_inactive_group(self.registry, group)
 
     def _refuse_moved(self, source: Source) -> None:
         """Raise ``RefusedError`` where the group is active, or has committed to Kafka since it was read. Offsets in

@@ -15,7 +15,7 @@ from zkgroup.groups.changes.log_alignment import Position, Reason
 from zkgroup.groups.changes.migration import Take, movable_offsets
 from zkgroup.groups.changes.offset_translation import translate_offsets
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
-from zkgroup.groups.changes.preconditions import read_guard
+from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store
 from zkgroup.groups.offset_files.file_entries import Wanted
@@ -166,7 +166,7 @@ _STORES: Final[tuple[OffsetStore, ...]] = ("zookeeper", "kafka")
 def check_source(applier: Applier, source: SourceOffsets) -> None:
     """Raise ``RefusedError`` where the group is active at the source, or has committed since it was read."""
     if applier.registry is not None:
-        read_guard(applier.registry, source.group)
+        read_inactive_group(applier.registry, source.group)
     if source.store != "zookeeper":
         from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
 

@@ -15,7 +15,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError
 from zkgroup.groups.changes.change_reports import after
-from zkgroup.groups.changes.kafka_offset_writer import Guard, refuse_if_active
+from zkgroup.groups.changes.kafka_offset_writer import Precondition, refuse_if_active
 from zkgroup.groups.changes.plan import Source
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
@@ -40,18 +40,18 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
 
 
 def remove_from_kafka(
-    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, guard: Guard | None = None
+    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, check: Precondition | None = None
 ) -> None:
-    """Delete the group and its offsets, which must be as ``planned``; ``guard`` is called before. A group
+    """Delete the group and its offsets, which must be as ``planned``; ``check`` is called before. A group
     that is gone already is no error. ``timeout`` (seconds) is for a broker's answer.
 
-    Raises ``RefusedError`` where the guard refuses, the group has members, or an offset has moved since the plan;
+    Raises ``RefusedError`` where the check refuses, the group has members, or an offset has moved since the plan;
     or brokers delete no groups; ``VerificationError`` where the group has offsets again at once.
     """
     coordinators = Coordinators(settings, timeout)
     coordinators.leaders()  # connects, so that nothing is left to find out between the last reading and the deletion
-    if guard is not None:
-        guard()
+    if check is not None:
+        check()
     check_unmoved(coordinators, Source(group, planned.offsets, is_deleted=True))
     try:
         coordinators.delete(group)

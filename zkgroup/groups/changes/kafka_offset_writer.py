@@ -3,7 +3,7 @@
 Kafka has no compare-and-set. The coordinator refuses a commit without a member (generation −1) while the group has
 members there. Against other tools that commit without a member zkgroup reads the offsets again just before: a commit in
 the milliseconds between is overwritten unseen. Kafka does not know members of the old consumer that keep their offsets
-there: a ``guard`` searches ZooKeeper for them before every piece.
+there: a ``check`` searches ZooKeeper for them before every piece.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from zkgroup.text import listed
 PIECE: Final = 1000
 
 #: Raises ``RefusedError`` where the group has members that Kafka does not know.
-Guard: TypeAlias = Callable[[], object]
+Precondition: TypeAlias = Callable[[], object]
 
 
 def refuse_if_active(group: str, side: KafkaSide) -> None:
@@ -58,20 +58,20 @@ def write_kafka_offsets(
     writes: Sequence[OffsetChange],
     timeout: float,
     *,
-    guard: Guard | None = None,
+    check: Precondition | None = None,
     piece: int = PIECE,
     go_on: str = GO_ON,
 ) -> WriteReport:
     """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
 
-    Everything is read before anything is written; an offset with its target is done. ``guard`` is called before
-    every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the guard refuses,
+    Everything is read before anything is written; an offset with its target is done. ``check`` is called before
+    every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the check refuses,
     the group has members in Kafka, an offset has moved since the plan) and ``WriteFailedError``, both with the report
     so far; offsets of unknown outcome are ``doubtful``. An interruption carries it as a note. ``go_on``: the remedy
     where only a part is written.
     """
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
-        writing = _Writing(settings, group, writes, timeout, guard, piece, offsets)
+        writing = _Writing(settings, group, writes, timeout, check, piece, offsets)
         writing.go_on = go_on
         with reported(writing):
             return writing.run()
@@ -86,14 +86,14 @@ class _Writing(Reporter):
         group: str,
         writes: Sequence[OffsetChange],
         timeout: float,
-        guard: Guard | None,
+        check: Precondition | None,
         piece: int,
         offsets: GroupOffsets,
     ) -> None:
         self._settings = settings
         self.group = group
         self._timeout = timeout
-        self._guard: Guard = guard or (lambda: None)
+        self._check: Precondition = check or (lambda: None)
         self._piece = piece
         self._offsets = offsets
         self._todo: dict[TopicPartition, OffsetChange] = {write.key: write for write in writes}
@@ -106,7 +106,7 @@ class _Writing(Reporter):
             self._compare(list(self._todo.values()))
         while self._todo:
             piece = list(self._todo.values())[: self._piece]
-            self._guard()
+            self._check()
             self._compare(piece)
             self._put([write for write in piece if write.key in self._todo])
         return self.report()

@@ -61,7 +61,7 @@ class GroupActiveError(RefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class InactiveGroup:
     """An inactive group. Nodes are None where there is none."""
 
     group: str
@@ -88,7 +88,7 @@ class Guard:
         return [Delete(path, self.ids.stat.version), Create(path, self.ids.data, acl=self.ids_acl)]
 
 
-def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard:
+def read_inactive_group(registry: Registry, group: str, *, settled: bool = True) -> InactiveGroup:
     """Check that ``group`` is inactive, on a server that has caught up with its leader.
 
     Raises ``GroupActiveError`` if it is; ``UnfinishedExportError`` if an export of it waits to be finished and it is to
@@ -121,7 +121,7 @@ def read_guard(registry: Registry, group: str, *, settled: bool = True) -> Guard
         raise GroupActiveError(group, registered, holders, exporting=isinstance(exporting[2], Node))
     if settled:
         _refuse_unfinished(group, exporting[1])
-    return Guard(
+    return InactiveGroup(
         group=group,
         exists=isinstance(there, Stat),
         ids=node if isinstance(node, Node) else None,

@@ -10,7 +10,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.access_lists import require_acls
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.plan import Guarding
-from zkgroup.groups.changes.preconditions import GroupActiveError, read_guard, refuse_unfinished
+from zkgroup.groups.changes.preconditions import GroupActiveError, read_inactive_group, refuse_unfinished
 from zkgroup.groups.changes.whole_group import CREDENTIALS
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, read_foreign
@@ -30,7 +30,7 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
 
     def check(registry: Registry) -> Sequence[Create | Delete]:
         try:
-            return read_guard(registry, group).operations()
+            return read_inactive_group(registry, group).operations()
         except GroupActiveError as active:
             if active.exporting:
                 raise

@@ -19,7 +19,7 @@ from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_b
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
 from zkgroup.groups.changes.plan import ZnodeRemoval
-from zkgroup.groups.changes.preconditions import read_guard
+from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     CREDENTIALS,
     PATIENCE,
@@ -193,7 +193,7 @@ class _Removal(TransactionSeries[TreeNode]):
         self._tree = removal.tree
         self._group = removal.tree.group
         self._roots = [znodes.group(self._group)] if removal.roots is None else list(removal.roots)
-        self._guarding = removal.guarding or (lambda registry: read_guard(registry, self._group).operations())
+        self._guarding = removal.guarding or (lambda registry: read_inactive_group(registry, self._group).operations())
         self._check_after = removal.check_after
         self._permanent = removal.permanent
         self._guard: list[Create | Delete] = []

@@ -16,7 +16,7 @@ from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.inactive_groups import CandidateGroup
 from zkgroup.groups.changes.plan import GO_ON
-from zkgroup.groups.changes.preconditions import read_guard
+from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import TransactionSeries
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure, Node
@@ -149,7 +149,7 @@ class _Restoration(TransactionSeries[Create]):
     def run(self) -> None:
         roots = {self._lost.group: [znodes.group(self._lost.group)]}
         while True:
-            guard = read_guard(self.registry, self._lost.group, settled=False)
+            inactive = read_inactive_group(self.registry, self._lost.group, settled=False)
             there = {node.path for node in read_trees(self.registry, roots)[self._lost.group].nodes}
             if not there:
                 self.registry.write(Ensure(znodes.consumers()))
@@ -157,7 +157,7 @@ class _Restoration(TransactionSeries[Create]):
             if not creates:
                 return
             batch = first_batch(creates, self._cost, self._limit)
-            if self._apply([*guard.operations(), *batch], batch) and len(batch) == len(creates):
+            if self._apply([*inactive.operations(), *batch], batch) and len(batch) == len(creates):
                 return
 
     def _cost(self, create: Create) -> int:

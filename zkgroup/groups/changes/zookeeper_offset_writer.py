@@ -2,8 +2,8 @@
 
 An offset is written only while its node is the very one that the plan saw: same version and same ``mzxid`` in a read
 just before (a node that was deleted and recreated has version 0 again), and the same version in the transaction. Every
-transaction also carries the group's guard (``groups.guard``), so that it fails once a member has registered. Nodes that
-are missing above an offset are made in the same transaction, so a refusal leaves nothing behind.
+transaction also fails once a member has registered (``preconditions``). Nodes that are missing above an offset are made
+in the same transaction: a refusal leaves nothing behind.
 
 A transaction is as large as a request to ZooKeeper may be; more partitions go in pieces, one after the other. An error
 in a piece stops the rest. The same writes can be given again: an offset that has its target already is done.
@@ -27,7 +27,7 @@ from zkgroup.groups.changes.change_reports import (
     reported,
 )
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
-from zkgroup.groups.changes.preconditions import Guard, read_guard
+from zkgroup.groups.changes.preconditions import InactiveGroup, read_inactive_group
 from zkgroup.groups.changes.znode_transactions import PATIENCE, TransactionSeries, not_allowed
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
@@ -88,7 +88,7 @@ class _Reading:
     """The nodes as read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
     ``siblings``: all offset nodes of a topic of which some are to be deleted."""
 
-    guard: Guard
+    group: InactiveGroup
     nodes: Mapping[TopicPartition, Node | None]
     above: Mapping[str, Result]
     siblings: Mapping[str, frozenset[str]]
@@ -134,7 +134,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
 
     def _read(self, writes: Sequence[OffsetChange]) -> _Reading:
         """Read the nodes that these writes depend on; an offset with its target is done. Raises if one has changed."""
-        guard = read_guard(self.registry, self.group)
+        inactive = read_inactive_group(self.registry, self.group)
         offsets = [Get(self._paths[write.key]) for write in writes]
         results = self.registry.read(offsets)
         nodes = {write.key: _node(op.path, node) for write, op, node in zip(writes, offsets, results, strict=True)}
@@ -159,7 +159,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         found = self.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
         return _Reading(
-            guard,
+            inactive,
             nodes,
             {op.path: result for op, result in zip(above, found, strict=False)},
             {topic: frozenset(result) for topic, result in names if isinstance(result, tuple)},
@@ -211,8 +211,8 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         super()._settle(items)
 
     def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
-        operations = [*self._parents(piece, reading), *reading.guard.operations()]
-        # Behind the guard, which itself makes an ``ids`` that is missing, and deletes it again.
+        operations = [*self._parents(piece, reading), *reading.group.operations()]
+        # Behind these operations, which themselves make an ``ids`` that is missing, and delete it again.
         created = [path for path in self._ids_and_owners if path in reading.above and _is_missing(reading.above[path])]
         operations += [Create(path, acl=self.acls[path]) for path in created]
         deleted: dict[str, set[str]] = {}
