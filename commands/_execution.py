@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial, wraps
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.backup_json import Backup
-    from zkgroup.groups.changes.missing_permissions import Need
     from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.changes.unregistered_committers import UnregisteredCommits
 
@@ -145,15 +144,10 @@ class Change:
             _confirm(f"{self.settings.cluster or ''}{labels}", self.name, self.options.confirm)
         return True
 
-    def check_vouched(self, applier: Applier) -> None:
-        """Refuse a change where ZooKeeper was not named, unless the cluster has none, or the operator has vouched that
-        no member is registered there: brokers do not know members that register there and keep their offsets in Kafka.
-        """
-        with self.refusing():
-            self.require_vouched(applier)
-
     def require_vouched(self, applier: Applier) -> None:
-        """The same, also with a plan alone: raises ``RefusedError``."""
+        """Raise ``RefusedError`` where ZooKeeper was not named, unless the cluster has none, or the operator has
+        vouched that no member is registered there: brokers do not know members that register there and keep their
+        offsets in Kafka."""
         if not self.options.no_zookeeper_members and applier.has_unnamed_zookeeper():
             profile = self.settings.cluster
             naming = f"name it in profile {profile} (zookeeper = …), or give" if profile else "give --zookeeper, or"
@@ -175,14 +169,6 @@ class Change:
             yield
         except RefusedError as refused:
             self.refuse(refused)
-
-    def warn_of_permissions(self, registry: Registry | None, group: str, needs: Sequence[Need]) -> None:
-        """With a plan, warn of missing permissions in ZooKeeper; with ``--execute`` ZooKeeper itself refuses."""
-        if registry is not None and needs and not self.options.execute:
-            from zkgroup.groups.changes.missing_permissions import refusal
-
-            if missing := refusal(registry, group, needs):
-                self.refuse(missing)
 
     def warn_of_commits(self, registry: Registry | None, group: str) -> float:
         """Say that a consumer commits to the group that is registered nowhere. Returns for how many seconds to wait for
@@ -213,19 +199,24 @@ class Change:
 
     def examine(self, applier: Applier, *plans: Plan) -> None:
         """Print the warnings of these plans, and check their preconditions."""
+        from zkgroup.groups.changes.missing_permissions import refusal
+
         for plan in plans:
             self.warn(plan.warnings)
             if plan.changes_kafka:
                 done, lost = ("deleted", "lost") if plan.is_removal else ("written", "overwritten")
                 self.warn([KAFKA_WINDOW.format(done=done, lost=lost)])
-            for refusal in plan.refusals:
-                self.refuse(refusal)
+            for refused in plan.refusals:
+                self.refuse(refused)
             for check in applier.preconditions():
                 with self.refusing():
                     check(plan)
-            self.warn_of_permissions(applier.registry, plan.group, applier.needs(plan))
+            needs = () if self.options.execute else applier.needs(plan)  # else ZooKeeper itself refuses
+            if needs and applier.registry and (missing := refusal(applier.registry, plan.group, needs)):
+                self.refuse(missing)
         if any(plan.changes_kafka for plan in plans):
-            self.check_vouched(applier)
+            with self.refusing():
+                self.require_vouched(applier)
 
     def apply(self, applier: Applier, plan: Plan, done: str, *, may_be_active: bool = False) -> bool:
         """Examine a plan whose rows are shown, and carry it out. Returns whether it was carried out."""
