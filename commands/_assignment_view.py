@@ -42,7 +42,7 @@ SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True)
-class View:
+class AssignmentView:
     """A plan, the group (None if it does not exist), and the result of a triggered rebalance."""
 
     group: str
@@ -92,7 +92,7 @@ class View:
         return {change: counts[change] for change in CHANGES}  # type: ignore[index]
 
 
-def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str] = ()) -> None:
+def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Sequence[str] = ()) -> None:
     """Print the plan. ``problems`` are warnings."""
     if has_objects(output):
         print_object(as_object(view), output)
@@ -107,7 +107,7 @@ def show(ctx: typer.Context, view: View, output: Output, problems: Sequence[str]
     warn(ctx, problems)
 
 
-def as_object(view: View) -> dict[str, Any]:
+def as_object(view: AssignmentView) -> dict[str, Any]:
     """The plan as one object."""
     variant, inference = view.base.variant, view.inference
     found: dict[str, Any] = {
@@ -159,7 +159,7 @@ def _variant(variant: Variant) -> dict[str, str]:
     return {"strategy": variant.strategy, "compat": variant.compat}
 
 
-def summary(view: View) -> list[str]:
+def summary(view: AssignmentView) -> list[str]:
     """The summary of the rows, as lines."""
     lines = ["", *_headline(view)]
     if view.shares:
@@ -169,7 +169,7 @@ def summary(view: View) -> list[str]:
     return lines
 
 
-def _headline(view: View) -> list[str]:
+def _headline(view: AssignmentView) -> list[str]:
     from zkgroup.groups.assignment.what_if import brief
 
     changes = ", ".join(f"{count} {CHANGES[change]}" for change, count in view.changes.items() if count)
@@ -216,7 +216,7 @@ def _explained(inference: StrategyInference) -> str:
     return "; ".join(parts)
 
 
-def _outcomes(view: View) -> list[str]:
+def _outcomes(view: AssignmentView) -> list[str]:
     first = view.plan.outcomes[:SHOWN_OUTCOMES]
     rows = [
         {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
-    from zkgroup.export.spark.readback import Found  # brings Spark
+    from zkgroup.export.spark.readback import PartitionRows  # brings Spark
 
 #: The offsets ``[start, end)`` of each partition.
 Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
@@ -49,7 +49,7 @@ def judge_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]
     )
 
 
-def export_defects(expected: Ranges, found: Mapping[TopicPartition, Found]) -> list[str]:
+def export_defects(expected: Ranges, found: Mapping[TopicPartition, PartitionRows]) -> list[str]:
     """The differences between an export and exactly one row per expected message; empty if there are none."""
     wanted = {partition: span for partition, span in expected.items() if span[1] > span[0]}
     defects = [f"{partition} was not to be exported" for partition in sorted(found.keys() - wanted.keys())]

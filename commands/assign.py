@@ -11,7 +11,7 @@ from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
 from zkgroup.text import listed
 
-from ._assignment_view import View, show
+from ._assignment_view import AssignmentView, show
 from ._completion_values import complete_member
 from ._context import open_registry
 from ._execution import CHANGE, ChangeOptions, change_of, with_change
@@ -163,7 +163,7 @@ def assign(
     problems += _strange_ids(group, start, changes.members)
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
-    show(ctx, View(group, start.snapshot, start.inference, base, plan), output, problems)
+    show(ctx, AssignmentView(group, start.snapshot, start.inference, base, plan), output, problems)
 
 
 def _refuse_guess(group: str, start: PlanStart, base: Choice, mixed: Collection[Choice]) -> None:
@@ -246,7 +246,7 @@ def _execute(
     found = next((one for one in choices if not find_misfits(result.snapshot, [one])), base)
     inference = infer_strategy(result.snapshot)
     plan = plan_all(scenario_of(result.snapshot), found)
-    show(ctx, View(group, result.snapshot, inference, found, plan, result), output)
+    show(ctx, AssignmentView(group, result.snapshot, inference, found, plan, result), output)
     change.warn(find_departures(start.snapshot, result.snapshot))
     wanted = (
         base.variant.text

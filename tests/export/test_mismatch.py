@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from zkgroup.errors import RefusedError
 from zkgroup.export.model.plan_types import OnMismatch, PartitionFacts, SkippedRange
 from zkgroup.export.planning.export_plan import make_plan
-from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, Start, find_start
+from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, StartOffset, find_start
 from zkgroup.protocol.names import TopicPartition
 
 ONE = TopicPartition("orders", 0)
@@ -27,18 +27,18 @@ def exported(end: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("given_fact", "start"),
     [
-        (fact(10), Start(10)),
-        (fact(10, **exported(10)), Start(10)),
-        (fact(begin=0), Start(0)),
-        (fact(begin=100), Start(100)),
-        (fact(is_new=True), Start(0)),
-        (fact(is_new=True, begin=100), Start(0)),  # --from latest is not for a partition that nobody knew
-        (fact(is_new=True, begin=50, is_exact=True), Start(50)),
-        (fact(50, coverage=((0, 20),)), Start(50)),  # a backfill below the group's first export
-        (fact(50, log=(50, 50)), Start(50)),
+        (fact(10), StartOffset(10)),
+        (fact(10, **exported(10)), StartOffset(10)),
+        (fact(begin=0), StartOffset(0)),
+        (fact(begin=100), StartOffset(100)),
+        (fact(is_new=True), StartOffset(0)),
+        (fact(is_new=True, begin=100), StartOffset(0)),  # --from latest is not for a partition that nobody knew
+        (fact(is_new=True, begin=50, is_exact=True), StartOffset(50)),
+        (fact(50, coverage=((0, 20),)), StartOffset(50)),  # a backfill below the group's first export
+        (fact(50, log=(50, 50)), StartOffset(50)),
     ],
 )
-def test_what_simply_continues(given_fact: PartitionFacts, start: Start) -> None:
+def test_what_simply_continues(given_fact: PartitionFacts, start: StartOffset) -> None:
     """The group's offset, or where ``--from`` says; a new partition from its beginning."""
     assert find_start(given_fact) == start
 
@@ -53,37 +53,39 @@ def test_nothing_says_where_to_begin() -> None:
 @pytest.mark.parametrize(
     ("given_fact", "kind", "lake", "at_group"),
     [
-        (fact(50, **exported(20)), "ahead", Start(20), Start(50, (SkippedRange("moved", 20, 50),))),
-        (fact(10, **exported(20)), "behind", Start(20), None),
-        (fact(**exported(20)), "no offset", Start(20), None),
-        (fact(begin=0, **exported(20)), "no offset", Start(20), None),
+        (fact(50, **exported(20)), "ahead", StartOffset(20), StartOffset(50, (SkippedRange("moved", 20, 50),))),
+        (fact(10, **exported(20)), "behind", StartOffset(20), None),
+        (fact(**exported(20)), "no offset", StartOffset(20), None),
+        (fact(begin=0, **exported(20)), "no offset", StartOffset(20), None),
         (
             fact(10, log=(30, 100)),
             "expired",
-            Start(30, (SkippedRange("retention", 10, 30),)),
-            Start(30, (SkippedRange("retention", 10, 30),)),
+            StartOffset(30, (SkippedRange("retention", 10, 30),)),
+            StartOffset(30, (SkippedRange("retention", 10, 30),)),
         ),
         (
             fact(is_new=True, log=(5, 100)),
             "expired",
-            Start(5, (SkippedRange("retention", 0, 5),)),
-            Start(5, (SkippedRange("retention", 0, 5),)),
+            StartOffset(5, (SkippedRange("retention", 0, 5),)),
+            StartOffset(5, (SkippedRange("retention", 0, 5),)),
         ),
-        (fact(10, is_recreated=True), "recreated", Start(0), Start(10)),
-        (fact(is_recreated=True, log=(7, 9)), "recreated", Start(7, (SkippedRange("retention", 0, 7),)), None),
-        (fact(500, is_recreated=True), "recreated", Start(0), None),
-        (fact(500, **exported(20)), "beyond", Start(20), None),
+        (fact(10, is_recreated=True), "recreated", StartOffset(0), StartOffset(10)),
+        (fact(is_recreated=True, log=(7, 9)), "recreated", StartOffset(7, (SkippedRange("retention", 0, 7),)), None),
+        (fact(500, is_recreated=True), "recreated", StartOffset(0), None),
+        (fact(500, **exported(20)), "beyond", StartOffset(20), None),
         (fact(500), "beyond", None, None),
         (fact(10, **exported(500)), "behind", None, None),  # the log lost what was exported
         (
             fact(50, log=(30, 100), **exported(20)),
             "ahead",
-            Start(30, (SkippedRange("retention", 20, 30),)),
-            Start(50, (SkippedRange("moved", 20, 50),)),
+            StartOffset(30, (SkippedRange("retention", 20, 30),)),
+            StartOffset(50, (SkippedRange("moved", 20, 50),)),
         ),
     ],
 )
-def test_what_is_asked(given_fact: PartitionFacts, kind: str, lake: Start | None, at_group: Start | None) -> None:
+def test_what_is_asked(
+    given_fact: PartitionFacts, kind: str, lake: StartOffset | None, at_group: StartOffset | None
+) -> None:
     """Each kind, and where each answer starts; an answer that would export twice is none."""
     found = find_start(given_fact)
     assert isinstance(found, Mismatch)
@@ -92,7 +94,7 @@ def test_what_is_asked(given_fact: PartitionFacts, kind: str, lake: Start | None
 
 def test_a_member_that_is_ahead_goes_on() -> None:
     """Other members have read what lies between: that is recorded, and not asked."""
-    assert find_start(fact(50, **exported(20)), joins=True) == Start(50, (SkippedRange("members", 20, 50),))
+    assert find_start(fact(50, **exported(20)), joins=True) == StartOffset(50, (SkippedRange("members", 20, 50),))
     found = find_start(fact(10, **exported(20)), joins=True)
     assert isinstance(found, Mismatch)
     assert found.kind == "behind"

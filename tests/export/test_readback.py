@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.spark.readback import Found, read_back
+from zkgroup.export.spark.readback import PartitionRows, read_back
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -27,10 +27,10 @@ def test_an_export_is_counted_and_copies_in_it_are_seen(
     fill(topic, 20, 2)
     export(unique("group"), topic)
     root = tmp_path / "out"
-    assert read_back([root]) == [{TopicPartition(topic, number): Found(10, 10, 0, 9) for number in (0, 1)}]
+    assert read_back([root]) == [{TopicPartition(topic, number): PartitionRows(10, 10, 0, 9) for number in (0, 1)}]
     (file,) = (root / f"topic={topic}" / "partition=1").glob("*.parquet")
     shutil.copyfile(file, file.with_name("copy.parquet"))
-    assert read_back([root])[0][TopicPartition(topic, 1)] == Found(20, 10, 0, 9)
+    assert read_back([root])[0][TopicPartition(topic, 1)] == PartitionRows(20, 10, 0, 9)
 
 
 def test_topics_that_look_like_numbers_keep_their_names(
@@ -45,7 +45,7 @@ def test_topics_that_look_like_numbers_keep_their_names(
     fill(topic, 3)
     export(unique("group"), topic)
     (tmp_path / "out" / f"topic={topic}").rename(tmp_path / "out" / "topic=007")
-    assert read_back([tmp_path / "out"]) == [{TopicPartition("007", 0): Found(3, 3, 0, 2)}]
+    assert read_back([tmp_path / "out"]) == [{TopicPartition("007", 0): PartitionRows(3, 3, 0, 2)}]
 
 
 def test_a_folder_without_files_is_one_line(spark: SparkSession, tmp_path: Path) -> None:

@@ -66,14 +66,14 @@ class ProcessId:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SandboxProcess:
     """A server or member that was found by its command line. ``place``: in its sandbox's folder, as ``broker-1``."""
 
     process: ProcessId
     place: Path
 
 
-def find_by_folder(folder: Path) -> list[Found]:
+def find_by_folder(folder: Path) -> list[SandboxProcess]:
     """Processes of ``_PROGRAMS`` whose command line names a file below ``folder``, as those of servers and members of a
     sandbox do.
 
@@ -85,7 +85,7 @@ def find_by_folder(folder: Path) -> list[Found]:
         token = start_token(pid) if below is not None and Path(words[0]).name in _PROGRAMS else None
         if below is not None and token is not None:
             place = below.partition(f"{folder}{os.sep}")[2].partition(os.pathsep)[0]
-            found.append(Found(ProcessId(pid, token), Path(place).parent))
+            found.append(SandboxProcess(ProcessId(pid, token), Path(place).parent))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A ``Source`` for ``RangeReader`` on the native reader, like ``range_consumer`` in Python."""
+"""A ``MessageSource`` for ``RangeReader`` on the native reader, like ``range_consumer`` in Python."""
 
 from __future__ import annotations
 

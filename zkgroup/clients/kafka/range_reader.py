@@ -87,7 +87,7 @@ _PASSING = frozenset(
 )
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """The part of a consumer that reading a range uses."""
 
     def assign(self, partitions: list[KafkaTopicPartition], /) -> None: ...
@@ -184,7 +184,7 @@ class RangeReader:
     ``patience``: seconds without a message after which the brokers are asked for the reason.
     """
 
-    def __init__(self, source: Source, patience: float = 30.0) -> None:
+    def __init__(self, source: MessageSource, patience: float = 30.0) -> None:
         self._source = source
         self._patience = patience
         self._ask = max(1.0, min(_ASK, patience))

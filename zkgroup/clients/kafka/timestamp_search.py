@@ -192,7 +192,7 @@ class _Bracket:
         return self.high - self.low <= 1 or end - self.offset <= NEAR
 
 
-Found = tuple[int | None, str | None]
+FoundOffset = tuple[int | None, str | None]
 
 
 class _Search:
@@ -211,10 +211,10 @@ class _Search:
     def _spent(self) -> bool:
         return self._left <= 0 or time.monotonic() >= self._deadline
 
-    def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, Found]:
+    def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, FoundOffset]:
         tails = self._tails(logs)
         since = self._earlier(logs, tails)
-        places: dict[TopicPartition, Found] = {}
+        places: dict[TopicPartition, FoundOffset] = {}
         ranges = {}
         for partition, (start, end) in logs.items():
             begin = max(start, since.get(partition, start))
@@ -319,7 +319,7 @@ def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSetting
     )
 
 
-def _found_in(searched: _Range) -> Found:
+def _found_in(searched: _Range) -> FoundOffset:
     if searched.hit is not None:
         return searched.hit, None
     if searched.timeless is not None:

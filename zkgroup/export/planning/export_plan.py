@@ -21,7 +21,7 @@ from zkgroup.export.model.plan_types import (
     PartitionPlan,
 )
 from zkgroup.export.model.run_record import RANGE_MESSAGES
-from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, Start, find_start
+from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, StartOffset, find_start
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, listed
 
@@ -72,7 +72,7 @@ class _Answers:
         self.open: list[Mismatch] = []
         self.unknown: list[str] = []
 
-    def settle(self, fact: PartitionFacts, found: Start | Mismatch | None) -> Start | None:
+    def settle(self, fact: PartitionFacts, found: StartOffset | Mismatch | None) -> StartOffset | None:
         """Where to start, after the answer; None where there is no start, or the answer leaves the partition out."""
         if found is None:
             self.unknown.append(str(fact.partition))
@@ -170,13 +170,15 @@ def _upper(fact: PartitionFacts) -> int:
 def _filling(fact: PartitionFacts, lacking: Interval, answers: _Answers) -> PartitionPlan | None:
     """The part that exports ``lacking``, as far as the log has it; None where it has not, or there is nothing."""
     low, high = lacking
-    start = Start(low)
+    start = StartOffset(low)
     if low < fact.log_start:
         found = find_start(replace(fact, committed=None, begin=low, coverage=(), ended=None, is_new=False))
         settled = answers.settle(fact, found)
         if settled is None:
             return None
-        start = Start(min(settled.offset, high), tuple(gap._replace(end=min(gap.end, high)) for gap in settled.skipped))
+        start = StartOffset(
+            min(settled.offset, high), tuple(gap._replace(end=min(gap.end, high)) for gap in settled.skipped)
+        )
     if start.offset >= high and not start.skipped:
         return None
     return PartitionPlan(fact.partition, fact.committed, fact.version, start.offset, high, start.skipped, commits=False)

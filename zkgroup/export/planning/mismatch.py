@@ -31,7 +31,7 @@ from zkgroup.text import counted, listed
 MismatchKind = Literal["ahead", "behind", "no offset", "expired", "recreated", "beyond", "rolled back"]
 
 
-class Start(NamedTuple):
+class StartOffset(NamedTuple):
     """Where to begin reading, and what is passed over on the way there."""
 
     offset: int
@@ -49,10 +49,10 @@ class Mismatch:
     destination: int | None
     log_start: int
     log_end: int
-    lake: Start | None = None
-    at_group: Start | None = None
+    lake: StartOffset | None = None
+    at_group: StartOffset | None = None
 
-    def start(self, answer: str) -> Start | None:
+    def start(self, answer: str) -> StartOffset | None:
         """Where an answer starts."""
         return {"lake": self.lake, "group": self.at_group}.get(answer)
 
@@ -99,7 +99,7 @@ _EFFECTS: Final = {
 }
 
 
-def find_start(fact: PartitionFacts, *, joins: bool = False) -> Start | Mismatch | None:
+def find_start(fact: PartitionFacts, *, joins: bool = False) -> StartOffset | Mismatch | None:
     """Where to start with a partition; None where it has no offset and nothing says where to begin. ``joins``: the
     export is a member of its group."""
     committed, end = fact.committed, fact.exported_end
@@ -123,7 +123,7 @@ def find_start(fact: PartitionFacts, *, joins: bool = False) -> Start | Mismatch
     return _mismatch(fact, "ahead", _from(fact, end), _from(fact, committed, SkippedRange("moved", end, committed)))
 
 
-def _start_without_offset(fact: PartitionFacts) -> Start | Mismatch | None:
+def _start_without_offset(fact: PartitionFacts) -> StartOffset | Mismatch | None:
     end = fact.exported_end
     begin = fact.begin if fact.is_exact or not fact.is_new else None
     if fact.ended is not None and begin != fact.ended:
@@ -135,21 +135,23 @@ def _start_without_offset(fact: PartitionFacts) -> Start | Mismatch | None:
     return _readable(fact, begin)
 
 
-def _readable(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> Start | Mismatch:
+def _readable(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> StartOffset | Mismatch:
     """A start that is not in question, unless the log has lost messages from there on."""
     start = _from(fact, offset, *skipped)
-    return Start(offset, skipped) if offset >= fact.log_start else _mismatch(fact, "expired", start, start)
+    return StartOffset(offset, skipped) if offset >= fact.log_start else _mismatch(fact, "expired", start, start)
 
 
-def _from(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> Start | None:
+def _from(fact: PartitionFacts, offset: int, *skipped: SkippedRange) -> StartOffset | None:
     """``offset``, or the log's start where that is behind it; None behind the log's end."""
     if offset > fact.log_end:
         return None
     gone = (SkippedRange("retention", offset, fact.log_start),) if offset < fact.log_start else ()
-    return Start(max(offset, fact.log_start), (*skipped, *gone))
+    return StartOffset(max(offset, fact.log_start), (*skipped, *gone))
 
 
-def _mismatch(fact: PartitionFacts, kind: MismatchKind, lake: Start | None, at_group: Start | None = None) -> Mismatch:
+def _mismatch(
+    fact: PartitionFacts, kind: MismatchKind, lake: StartOffset | None, at_group: StartOffset | None = None
+) -> Mismatch:
     return Mismatch(
         fact.partition, kind, fact.committed, fact.exported_end, fact.log_start, fact.log_end, lake, at_group
     )

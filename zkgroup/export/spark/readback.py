@@ -25,7 +25,7 @@ _SETTINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PartitionRows:
     """What the files hold of one partition: rows, different offsets among them, the lowest and the highest."""
 
     rows: int
@@ -34,7 +34,7 @@ class Found:
     last: int
 
 
-def read_back(roots: Sequence[Path], *, master: str | None = None) -> list[dict[TopicPartition, Found]]:
+def read_back(roots: Sequence[Path], *, master: str | None = None) -> list[dict[TopicPartition, PartitionRows]]:
     """Count the rows of each folder, with a Spark that is started and stopped here (or that runs already).
 
     Raises ``UsageError`` where Spark does not start and ``ZkgroupError`` where a folder cannot be read.
@@ -50,8 +50,8 @@ def read_back(roots: Sequence[Path], *, master: str | None = None) -> list[dict[
             raise ZkgroupError(f"Spark cannot read {', '.join(map(str, roots))}: {why}") from None
 
 
-def _count(session: SparkSession, root: Path) -> dict[TopicPartition, Found]:
+def _count(session: SparkSession, root: Path) -> dict[TopicPartition, PartitionRows]:
     offset = f.col("offset")
     counts = (f.count("*"), f.count_distinct(offset), f.min(offset), f.max(offset))
     rows = session.read.parquet(str(root)).groupBy("topic", "partition").agg(*counts).collect()
-    return {TopicPartition(topic, int(number)): Found(*found) for topic, number, *found in rows}
+    return {TopicPartition(topic, int(number)): PartitionRows(*found) for topic, number, *found in rows}
