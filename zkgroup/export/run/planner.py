@@ -57,10 +57,6 @@ class _Findings:
     identities: Mapping[str, TopicIdentity]
     facts: Sequence[PartitionFacts]
 
-    @property
-    def isolation(self) -> str:
-        return self.kafka.isolation
-
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -182,7 +178,7 @@ class Planner:
             kind="backfill" if request.backfill else "export",
             clusters=tuple(found.clusters),
             planned=now_ms(),
-            isolation=found.isolation,
+            isolation=found.kafka.isolation,
             compression=request.compression,
             target_bytes=request.target_bytes,
             range_messages=request.range_messages,
@@ -289,7 +285,7 @@ class Planner:
         if request.backfill:
             return plan_backfill(
                 destination, found.tables.format, request, found.facts, found.identities, found.owners,
-                found.isolation, self.warn_once,
+                found.kafka.isolation, self.warn_once,
             )  # fmt: skip
         plan = make_plan(
             request.group,
@@ -306,7 +302,7 @@ class Planner:
         request, fills = self._request, self._request.backfill
         by_segments = has_no_time_index(found.kafka)
         notes = notes_on(request.start, request.until, found.facts, plan, fills=fills, by_segments=by_segments)
-        if found.isolation == "read_committed" and not fills:
+        if found.kafka.isolation == "read_committed" and not fills:
             notes += open_transaction_notices(found.kafka, found.facts, timeout, now_ms())
         return notes
 
