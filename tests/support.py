@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from hypothesis import settings
 
 from zkgroup.sandbox.topic_admin import Record
 
@@ -35,6 +34,8 @@ def wait_until(condition: Callable[[], T], timeout: float = 30.0, what: str = "t
 
 def scaled(most: int) -> int:
     """How many examples hypothesis tries: ``most`` in the long run, less than half as many in the usual one."""
+    from hypothesis import settings  # not for the processes that import this
+
     return most * settings.default.max_examples // 100
 
 
