@@ -2,6 +2,8 @@
 # Each sets up what is missing and reuses what is there.
 
 export PYTHON
+# Bytecode is kept, also that of tests, which their workers share.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed

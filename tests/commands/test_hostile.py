@@ -19,7 +19,8 @@ from zkgroup.sandbox.local_cluster import Sandbox
 #: What a server takes in one request, less the rest of it.
 LARGE = 1_040_000
 
-FILES: dict[str, tuple[bytes, str]] = {
+#: What each file has (large ones are made when they are needed), and what is said of it.
+FILES: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
     "a binary file": (bytes(range(256)) * 40, "line"),
     "half of UTF-16": ("t 0 1\n".encode("utf-16")[:-1], "is no UTF-16"),
     "Latin-1": ("tøpic 0 1\n".encode("latin-1"), "line 1: byte 1 is no UTF-8"),
@@ -28,11 +29,11 @@ FILES: dict[str, tuple[bytes, str]] = {
     "deep JSON": (b'{"a":' * 200_000, "nested too deeply"),
     "half a file": (b'{"groupid":"g","offsets":{"t":{"0":1', "line 1: is no JSON"),
     "a number of thousands of digits": (b"t 0 " + b"9" * 60_000, "line 1: '999.* is no offset"),
-    "a hundred megabytes without an end of line": (b"t" * 100_000_000, "line 1: is longer than 65,536 char"),
-    "a hundred megabytes of columns": (b"a," * 50_000_000, "line 1: is longer than 65,536 characters"),
-    "a hundred megabytes of JSON": (b'{"t":"' + b"x" * 100_000_000 + b'"}', "no partitions with offsets"),
+    "a hundred megabytes without an end of line": (lambda: b"t" * 100_000_000, "line 1: is longer than 65,536 char"),
+    "a hundred megabytes of columns": (lambda: b"a," * 50_000_000, "line 1: is longer than 65,536 characters"),
+    "a hundred megabytes of JSON": (lambda: b'{"t":"' + b"x" * 100_000_000 + b'"}', "no partitions with offsets"),
     "control characters": (b"t\x1b[31m 0 1\n", "line 1: .* cannot be a topic"),
-    "more than any offset file": (b"\n" * ((256 << 20) + 1), "larger than 256 MiB"),
+    "more than any offset file": (lambda: b"\n" * ((256 << 20) + 1), "larger than 256 MiB"),
 }
 
 
@@ -41,7 +42,7 @@ def test_offset_files(cluster: Sandbox, make_group: Callable[..., str], tmp_path
     """Whatever a file has: exit code 2 and one line that names it and says what is wrong, within ten seconds."""
     data, why = FILES[kind]
     path = tmp_path / "offsets.txt"
-    path.write_bytes(data)
+    path.write_bytes(data() if callable(data) else data)
     started = time.monotonic()
     ended = run("reset-offsets", make_group(), "--zookeeper", cluster.connect, "--from-file", str(path), timeout=60)
     lines = ended.stderr.splitlines()
