@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from export_points import Export, Paused, Points, driven, lose_session
 from exports import abort, joining, nothing_in, problems, read, recreate_topic
 from exports import at as offset_of
 from foreign_readers import RELEASES, foreign_duckdb, foreign_spark
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from table_lake import TableLake
 from walked_tables import Chosen, walked_table
@@ -188,33 +190,49 @@ def test_one_that_was_given_up_for_dead_does_no_harm(
     is_complete_table(group, filled, tmp_path / "out")
 
 
-@pytest.mark.parametrize("is_done", [True, False])
-def test_a_commit_whose_answer_is_lost(
+@pytest.mark.parametrize("error", [None, "conflict"], ids=["no answer", "the answer to a repeated request"])
+def test_a_commit_that_is_done_and_not_answered(
     table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind, is_done: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind, error: str | None,
 ) -> None:  # fmt: skip
-    """If it was done, the export ends well; if not, the next one commits, and reads nothing."""
-    group, (library, name) = unique("unanswered"), COMMITS[kind]
-    commit = getattr(library, name)
+    """The export ends well. A server between them may have sent the request twice: the second one is refused, and its
+    answer comes, after which pyiceberg removes the files of what it takes for not committed."""
+    library, name = COMMITS[kind]
+    commit, conflict = getattr(library, name), {"delta": CommitFailedError, "iceberg": CommitFailedException}[kind]
 
     def unanswered(table: Any, *args: Any, **options: Any) -> None:
-        if is_done:
-            commit(table, *args, **options)
-        raise OSError("nobody answers")
+        commit(table, *args, **options)
+        raise OSError("nobody answers") if error is None else conflict("a commit came first")
 
     def spoil(point: str) -> None:
         if point == "table 1 of 1 made":
             monkeypatch.setattr(library, name, unanswered)
 
-    if is_done:
+    group = unique("unanswered")
+    table_export(group, filled, passed=spoil)
+    is_complete_table(group, filled, tmp_path / "out")
+
+
+def test_a_commit_that_is_not_done(
+    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind,
+) -> None:  # fmt: skip
+    """The next export commits, and reads nothing."""
+    group, (library, name) = unique("undone"), COMMITS[kind]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("nobody answers")
+
+    def spoil(point: str) -> None:
+        if point == "table 1 of 1 made":
+            monkeypatch.setattr(library, name, fail)
+
+    with pytest.raises(ZkgroupError, match=r"cannot write the table .*: nobody answers"):
         table_export(group, filled, passed=spoil)
-    else:
-        with pytest.raises(ZkgroupError, match=r"cannot write the table .*: nobody answers"):
-            table_export(group, filled, passed=spoil)
-        monkeypatch.undo()
-        points: Points = []
-        table_export(group, filled, passed=points.append)
-        assert "runner started" not in points
+    monkeypatch.undo()
+    points: Points = []
+    table_export(group, filled, passed=points.append)
+    assert "runner started" not in points
     is_complete_table(group, filled, tmp_path / "out")
 
 

@@ -160,6 +160,8 @@ class IcebergTables(CommittedTables):
         transaction = _without_retries(table).transaction()
         transaction.set_properties({f"{_RUN}.{record.group}": str(number_of(record.run)), **_ends(record, topic)})
         with transaction.update_snapshot({_RUN: f"{record.group}@{record.run}"}).fast_append() as append:
+            # A refusal may be the answer to a request that was repeated on its way: the files of the first one stay.
+            append._clean_all_uncommitted = lambda: None
             for file in record.files:
                 if file.topic == topic:
                     append.append_data_file(self._data_file(table, file))
