@@ -8,7 +8,8 @@ A run is one commit of each of its tables, which adds its files by their metadat
 - in the snapshot's summary ``zkgroup.run``: ``GROUP@RUN``.
 
 A rollback takes rows away and leaves the properties. So the newest run of a table is the newest among the ancestors of
-its current snapshot, unless these have expired. A rollback whose snapshots have expired, too, is not seen.
+its current snapshot, unless these have expired. Then a rollback is not seen whose snapshots have expired, too, or are
+kept by a tag alone: ``--verify`` counts the rows.
 """
 
 from __future__ import annotations
