@@ -187,6 +187,8 @@ class WalkedIceberg:
 
     def compact(self, dice: random.Random) -> None:
         if (table := self._table()) is not None and table.current_snapshot() is not None:
+            if any(str(field.transform) in ("day", "hour") for field in table.spec().fields):
+                return  # pyiceberg writes to such tables with a further package, which exports do without
             table.overwrite(table.scan().to_arrow())
             if dice.random() < 0.3:
                 self._table().maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
