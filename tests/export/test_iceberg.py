@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,23 +89,6 @@ def test_of_two_commits_of_a_run_the_table_refuses_one(
     table_export(group, filled)
     assert len(refused) == 1
     is_complete_table(group, filled, tmp_path / "out")
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("release", ["0.11.0", "0.11.1"])
-def test_of_two_commits_the_table_refuses_one_by_other_releases(release: str, tmp_path: Path) -> None:
-    """Each release of pyiceberg that the extra allows besides the one that is installed: all tests of tables."""
-    installed = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path / "site")]
-    subprocess.run([*installed, f"pyiceberg=={release}"], check=True, timeout=300)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    asked = [sys.executable, "-c", "import pyiceberg; print(pyiceberg.__version__)"]
-    assert subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout.strip() == release
-    here = Path(__file__)
-    tests = [f"{here}::test_of_two_commits_of_a_run_the_table_refuses_one", str(here.with_name("test_tables.py"))]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not delta", *tests]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=800, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 # --- other catalogs, and other stores -------------------------------------------------------------------------------

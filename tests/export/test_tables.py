@@ -80,7 +80,7 @@ def test_killed_at_a_point_and_run_again(
         wish = {"group": name, "topics": [filled], "out": tmp_path / name, "format": kind}
         code, lines = driven(short, kafka, kill_at=point, **wish)
         assert (code, lines[-1]) == (-9, point)
-        brief_table_export(name, filled, root=tmp_path / name)
+        brief_table_export(name, filled, root=tmp_path / name, session=10.0)
         is_complete_table(name, filled, tmp_path / name)
 
     with ThreadPoolExecutor(4) as pool:
@@ -128,7 +128,7 @@ def test_killed_at_any_moment_around_the_commit(
 
         code, _ = driven(short, kafka, on_point=kill, group=name, out=tmp_path / name, **wish)
         assert code in (0, -9)
-        brief_table_export(name, filled, root=tmp_path / name)
+        brief_table_export(name, filled, root=tmp_path / name, session=10.0)
         is_complete_table(name, filled, tmp_path / name)
         return code
 
@@ -160,14 +160,14 @@ def test_stopped_at_any_moment_around_the_commit_while_another_one_commits(
                 with contextlib.suppress(AssertionError):  # it has ended
                     lose_session(registry, cluster, name)
                 try:
-                    brief_table_export(name, filled, root=tmp_path / name)
+                    brief_table_export(name, filled, root=tmp_path / name, session=10.0)
                 except ZkgroupError as error:
                     refused.append(str(error))
                 os.kill(process, signal.SIGCONT)
 
         code, lines = driven(short, kafka, on_point=stop, group=name, out=tmp_path / name, **wish)
         assert code in (0, 1, 5), lines
-        brief_table_export(name, filled, root=tmp_path / name)
+        brief_table_export(name, filled, root=tmp_path / name, session=10.0)
         is_complete_table(name, filled, tmp_path / name)
 
     with ThreadPoolExecutor(4) as pool:
