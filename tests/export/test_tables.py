@@ -108,6 +108,12 @@ class Moments:
         return dice.uniform(0, self._span)
 
 
+def send(process: int, number: signal.Signals) -> None:
+    """A signal, unless the process has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_killed_at_any_moment_around_the_commit(
     brief_table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
@@ -124,7 +130,7 @@ def test_killed_at_any_moment_around_the_commit(
         def kill(process: int, point: str) -> None:
             if point == "published for good":
                 time.sleep(delay)
-                os.kill(process, signal.SIGKILL)
+                send(process, signal.SIGKILL)
 
         code, _ = driven(short, kafka, on_point=kill, group=name, out=tmp_path / name, **wish)
         assert code in (0, -9)
@@ -156,14 +162,14 @@ def test_stopped_at_any_moment_around_the_commit_while_another_one_commits(
         def stop(process: int, point: str) -> None:
             if point == "published for good":
                 time.sleep(delay)
-                os.kill(process, signal.SIGSTOP)
+                send(process, signal.SIGSTOP)
                 with contextlib.suppress(AssertionError):  # it has ended
                     lose_session(registry, cluster, name)
                 try:
                     brief_table_export(name, filled, root=tmp_path / name, session=10.0)
                 except ZkgroupError as error:
                     refused.append(str(error))
-                os.kill(process, signal.SIGCONT)
+                send(process, signal.SIGCONT)
 
         code, lines = driven(short, kafka, on_point=stop, group=name, out=tmp_path / name, **wish)
         assert code in (0, 1, 5), lines
