@@ -16,21 +16,22 @@ ROOT = Path(__file__).resolve().parents[1]
 ERRORS = {"errors", "shell_commands"}
 #: What export and sandbox stand on alike.
 BELOW_EXPORT = {
-    *("child_environment", "child_watchdog", "java_runtime"),
+    *("c_extensions", "child_environment", "child_watchdog", "java_runtime"),
     *("connector", "groups", "clients", "schemas", "protocol", "config", *ERRORS),
 }
 #: Layer → the layers it may import from, its own included.
 ALLOWED = {
     "errors": ERRORS,
     "config": {"config", "errors"},
+    "c_extensions": {"c_extensions"},
     "child_environment": {"child_environment"},
     "child_watchdog": {"child_watchdog", "child_environment"},
     "java_runtime": {"java_runtime", "child_environment", "errors"},
     "text": {"text"},
     "shell_commands": {"shell_commands"},
     "protocol": {"protocol", "config", *ERRORS},
-    "schemas": {"schemas", *ERRORS},
-    "clients": {"clients", "schemas", "protocol", "config", *ERRORS},
+    "schemas": {"schemas", "c_extensions", *ERRORS},
+    "clients": {"clients", "schemas", "c_extensions", "protocol", "config", *ERRORS},
     "connector": {"connector", "clients", "protocol", "config", *ERRORS},
     "groups": {"groups", "text", "clients", "protocol", "config", *ERRORS},
     "export": {"export", "text", *BELOW_EXPORT},

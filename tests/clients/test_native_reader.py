@@ -21,8 +21,9 @@ import pytest
 from both_readers import Sent, send
 from support import fresh_name, wait_until
 
+from zkgroup.c_extensions import VARIABLE
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.native_reader import VARIABLE, NativeMessages, native_module, open_reader, reader_in_use
+from zkgroup.clients.kafka.native_reader import NativeMessages, native_module, open_reader, reader_in_use
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic
@@ -398,7 +399,7 @@ def test_an_extension_that_does_not_load_is_reported(
 ) -> None:
     """A reader that is slower without a word would never be found out."""
     error = ImportError("undefined symbol: rd_kafka_new")
-    monkeypatch.setattr("zkgroup.clients.kafka.native_reader._import_extension", Mock(side_effect=error))
+    monkeypatch.setattr("zkgroup.clients.kafka.native_reader.import_extension", Mock(side_effect=error))
     assert reader_in_use() == "Python"
     assert [(record.levelname, record.args) for record in caplog.records] == [("WARNING", (error,))]
 
@@ -408,7 +409,7 @@ def test_an_extension_that_is_absent_is_not_missed(
 ) -> None:
     """No compiler was there: the Python reader is what was installed."""
     error = ModuleNotFoundError("No module named 'zkgroup.clients.kafka._native'")
-    monkeypatch.setattr("zkgroup.clients.kafka.native_reader._import_extension", Mock(side_effect=error))
+    monkeypatch.setattr("zkgroup.clients.kafka.native_reader.import_extension", Mock(side_effect=error))
     assert (reader_in_use(), caplog.records) == ("Python", [])
 
 

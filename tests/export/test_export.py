@@ -16,8 +16,9 @@ from exports import committed_end, files_in, messages_in, nothing_in, published_
 from pyspark.sql import SparkSession
 from support import wait_until
 
+from zkgroup.c_extensions import VARIABLE, avro_module
 from zkgroup.clients.kafka.client import KafkaSettings, producer
-from zkgroup.clients.kafka.native_reader import EXTENSION_FILE, VARIABLE, native_module
+from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import PartitionPlan, Slice
@@ -32,6 +33,7 @@ from zkgroup.export.tasks.task_data import DoneAnswer, FailedAnswer, FileAnswer,
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]
@@ -280,7 +282,8 @@ task, settings = pickle.load(sys.stdin.buffer)
 answers = list(task(settings, [(sys.argv[2], 0, 0, 10)])) + list(task(settings, [("missing-topic", 0, 0, 10)]))
 used = {m.__file__ for name, m in sys.modules.items() if name.partition(".")[0] == "zkgroup" and m.__file__}
 assert used and all(file.startswith(sys.argv[1]) for file in used), used
-assert ("zkgroup.clients.kafka._native" in sys.modules) == (sys.argv[3] == "native")
+for extension in ("zkgroup.clients.kafka._native", "zkgroup.schemas._avro"):
+    assert (extension in sys.modules) == (sys.argv[3] == "native")
 sys.stdout.buffer.write(pickle.dumps(answers))
 """
 
@@ -291,21 +294,23 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """What is shipped to a cluster is enough: a task works with that alone, and imports nothing of ours besides. The
-    extension travels where this process may use it; a task goes without one of another platform."""
+    extensions travel where this process may use them; a task goes without those of another platform."""
     topic = make_topic()
     fill(topic, 10)
     if reader == "Python":
         monkeypatch.setenv(VARIABLE, "0")
-    elif (native := native_module()) is None:
-        pytest.skip("there is no native reader")
+    elif (native := native_module()) is None or (avro := avro_module()) is None:
+        pytest.skip("there are no C extensions")
     elif reader == "foreign":
-        foreign = tmp_path / EXTENSION_FILE
+        foreign = tmp_path / "foreign.so"
         foreign.write_bytes(b"\x7fELF of another machine")
-        monkeypatch.setattr(native, "__file__", str(foreign))
+        for extension in (native, avro):
+            monkeypatch.setattr(extension, "__file__", str(foreign))
     code = pack_code(tmp_path / "code.zip")
     out = tmp_path / "out"
     (out / "work").mkdir(parents=True)
-    files = FileOptions(out, "work", ("zstd", 1), 1 << 20, {})
+    schemas = FieldSchemas(value=FieldSchema("avro", '{"type": "fixed", "name": "All", "size": 7}'))
+    files = FileOptions(out, "work", ("zstd", 1), 1 << 20, {}, Layout(value="avro"), schemas)
     settings = TaskSettings(KafkaSettings(cluster.bootstrap), files, 0.2)
     done = subprocess.run(
         [sys.executable, "-c", _ELSEWHERE, f"./{code.name}", topic, reader],  # so executors name it
@@ -318,7 +323,7 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     assert done.returncode == 0, done.stderr.decode()
     first, written, second = pickle.loads(done.stdout)
     assert isinstance(first, RangeAnswer)
-    assert first[:4] == (topic, 0, 0, 10)
+    assert (first[:4], first.rows, first.undecodable) == ((topic, 0, 0, 10), 10, 0)
     assert isinstance(written, FileAnswer)
     assert written[:2] == (*files_in(out), topic)
     assert isinstance(second, FailedAnswer)

@@ -14,9 +14,10 @@ import pytest
 from raw_batches import send_raw
 from support import fresh_name
 
+from zkgroup.c_extensions import VARIABLE
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.native_reader import VARIABLE, native_module
+from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.tasks.export_task import run_task

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.schemas.avro_buffers import extension
+from zkgroup.c_extensions import avro_module
 from zkgroup.schemas.field_decoder import AvroDecoder, make_decoder
 from zkgroup.schemas.field_schema import FieldSchema, SchemaError
 
@@ -222,7 +222,7 @@ def some_bytes(draw: st.DrawFn) -> bytes | None:
     return data
 
 
-@pytest.mark.skipif(extension() is None, reason="there is no C extension")
+@pytest.mark.skipif(avro_module() is None, reason="there is no C extension")
 @given(st.lists(some_bytes(), max_size=5), st.integers(0, 2))
 def test_the_extension_decodes_what_fastavro_does(datas: list[bytes | None], before: int) -> None:
     """Whole values and broken ones, also in a slice of a column: none raises; and both give the same, but for encodings

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import struct
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
 import pyarrow as pa
+
+from zkgroup.c_extensions import avro_module
 
 #: As in ``_avro.c``.
 BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE, DECIMAL = range(15)
@@ -36,16 +36,6 @@ class Node:
     high: int = 0
     inner: tuple[Node, ...] = ()
     symbols: tuple[str, ...] = ()
-
-
-def extension() -> ModuleType | None:
-    """The C extension; None where it is turned off, or absent."""
-    if os.environ.get("ZKGROUP_NATIVE") == "0":
-        return None
-    try:
-        return importlib.import_module("zkgroup.schemas._avro")
-    except (ImportError, OSError):  # no compiler was here; or the code is in a zip, from which none is loaded
-        return None
 
 
 class BufferDecoder:
@@ -126,7 +116,7 @@ class BufferDecoder:
 
 def make_buffer_decoder(root: Node, kind: Any) -> BufferDecoder | None:
     """A decoder by the extension; None without one, and for a schema that it does not take."""
-    module = None if root.kind == NULLABLE or _size(root) > _MAX_NODES else extension()
+    module = None if root.kind == NULLABLE or _size(root) > _MAX_NODES else avro_module()
     return None if module is None else BufferDecoder(module, root, kind)
 
 

@@ -29,9 +29,9 @@ def struct_of(fields: Iterable[tuple[str, Any]], path: str) -> Any:
     return pa.struct([pa.field(name, kind) for name, kind in pairs])
 
 
-def widen(known: Any, new: Any, path: str) -> Any:
-    """The type that holds the values of both. ``path``: of the field, for the error. Raises
-    ``IncompatibleSchemaError`` where there is none."""
+def widen(known: Any, new: Any, path: str, *, promotes: bool = True) -> Any:
+    """The type that holds the values of both. ``path``: of the field, for the error. ``promotes``: a number may become
+    a wider one. Raises ``IncompatibleSchemaError`` where there is none."""
     if known.equals(new):
         return known
     if pa.types.is_struct(known) and pa.types.is_struct(new):
@@ -42,16 +42,21 @@ def widen(known: Any, new: Any, path: str) -> Any:
             if there != field.name:
                 raise IncompatibleSchemaError(f"{path}.{field.name} is {path}.{there} so far", "keep the name")
             inner = f"{path}.{field.name}"
-            fields[field.name] = widen(fields[field.name], field.type, inner) if there in fields else field.type
+            if there in fields:
+                fields[there] = widen(fields[there], field.type, inner, promotes=promotes)
+            else:
+                fields[there] = field.type
         return struct_of(fields.items(), path)
     if pa.types.is_list(known) and pa.types.is_list(new):
-        return pa.list_(widen(known.value_type, new.value_type, f"{path}[]"))
+        return pa.list_(widen(known.value_type, new.value_type, f"{path}[]", promotes=promotes))
     if pa.types.is_map(known) and pa.types.is_map(new):
-        return pa.map_(pa.string(), widen(known.item_type, new.item_type, f"{path}{{}}"))
+        return pa.map_(pa.string(), widen(known.item_type, new.item_type, f"{path}{{}}", promotes=promotes))
     for narrow, wide in _WIDER:
-        if {known, new} == {narrow, wide}:
+        if {known, new} == {narrow, wide} and promotes:
             return wide
-    raise IncompatibleSchemaError(f"{path} is {known} so far, and {new} in the schema", "choose another --to")
+    raise IncompatibleSchemaError(
+        f"{path} is {known} so far, and {new} in the schema", "keep the field's type, or choose another --to"
+    )
 
 
 def encode_type(kind: Any) -> bytes:

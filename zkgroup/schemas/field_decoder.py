@@ -65,23 +65,22 @@ class AvroDecoder:
 
         column, self._plain = read_avro_schema(schema.text)
         self._buffers = make_buffer_decoder(column.node, column.type)
+        self._own = column.type
         self.type = decode_type(schema.column) if schema.column else column.type
         self._convert = column.convert
         self._read: Any = schemaless_reader
 
     def decode(self, column: Any) -> Decoded:
         if self._buffers is None:
-            return _decode_each(column, self.decode_one, self.type)
-        found, bad = self._buffers.decode(column)
-        try:
-            found = found.cast(self.type)
-        except pa.ArrowException:  # a release of pyarrow that adds no fields
-            return _decode_each(column, self.decode_one, self.type)
-        return Decoded(found, {place: self._reason(column.slice(place, 1)) for place in bad})
+            found, errors = _decode_each(column, self.decode_one, self._own)
+        else:
+            found, bad = self._buffers.decode(column)
+            errors = {place: self._reason(column.slice(place, 1)) for place in bad}
+        return Decoded(_widened(found, self.type), errors)
 
     def _reason(self, one: Any) -> str:
         """Why the value in a column of one does not decode."""
-        errors = _decode_each(one, self.decode_one, self.type).errors
+        errors = _decode_each(one, self.decode_one, self._own).errors
         return errors.get(0, "it is not of the schema")  # an encoding that fastavro lets pass
 
     def decode_one(self, data: bytes) -> Any:
@@ -206,6 +205,14 @@ class RegisteredDecoder:
         number = int.from_bytes(head[1:], "big")
         why = self._left_out.get(number, f"the registry's subject has no schema of id {number}")
         return self._decoders.get(number, why[:_WHY])
+
+
+def _widened(column: Any, kind: Any) -> Any:
+    """The column as one of a type that holds its values."""
+    try:
+        return column.cast(kind)
+    except pa.ArrowException:  # a release of pyarrow that adds no fields
+        return pa.array(column.to_pylist(), kind)
 
 
 def _binary(values: list[bytes]) -> Any:

@@ -6,7 +6,6 @@ off. ``Fetcher`` does the same in Python. ``open_reader`` chooses.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import select
@@ -14,8 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
-from zipimport import zipimporter
 
+from zkgroup.c_extensions import READER, VARIABLE, import_extension
 from zkgroup.clients.kafka import fetcher
 from zkgroup.clients.kafka.client import (
     KafkaError,
@@ -36,15 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: "0" turns the native reader off.
-VARIABLE: Final = "ZKGROUP_NATIVE"
 #: Python's levels of syslog's, by their numbers, as confluent-kafka has them.
 _LEVELS: Final = (50, 50, 50, 40, 30, 20, 20, 10)
 #: Raised with every change of the extension's functions: a checkout keeps an extension that was built before.
 INTERFACE: Final = 3
-#: The extension's name and file.
-EXTENSION: Final = "zkgroup.clients.kafka._native"
-EXTENSION_FILE: Final = "_native.abi3.so"
 #: Messages in a batch at most.
 MAX_MESSAGES: Final = 4000
 
@@ -55,7 +49,7 @@ def native_module() -> ModuleType | None:
     if os.environ.get(VARIABLE) == "0":
         return None
     try:
-        found = _import_extension()
+        found = import_extension(READER)
         problem: object = None if getattr(found, "interface", 0) == INTERFACE else "it is of another source"
     except ModuleNotFoundError:
         return None
@@ -65,30 +59,6 @@ def native_module() -> ModuleType | None:
         return found
     log.warning("the native reader cannot be used, messages are read in Python: %s: install zkgroup again", problem)
     return None
-
-
-def _import_extension() -> ModuleType:
-    """Import the C extension. The system loads no library out of a zip, as which the code of an export travels to a
-    cluster's executors: there a copy is loaded, which is removed at once. Raises ``ImportError`` or ``OSError``."""
-    packed = __spec__.loader
-    if EXTENSION in sys.modules or not isinstance(packed, zipimporter):
-        return importlib.import_module(EXTENSION)
-    import tempfile  # takes 5 ms, and is for executors alone
-
-    file = f"{EXTENSION.rpartition('.')[0].replace('.', '/')}/{EXTENSION_FILE}"  # in the zip, however that is named
-    try:
-        library = packed.get_data(file)
-    except OSError as error:
-        raise ModuleNotFoundError(str(error)) from error
-    with tempfile.NamedTemporaryFile(suffix=EXTENSION_FILE) as copy:
-        copy.write(library)
-        copy.flush()
-        spec = importlib.util.spec_from_file_location(EXTENSION, copy.name)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-    module.__file__ = f"{packed.archive}/{file}"
-    sys.modules[EXTENSION] = module
-    return module
 
 
 def reader_in_use() -> str:

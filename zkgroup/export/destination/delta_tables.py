@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from zkgroup import __version__
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import ROOT, Destination, number_of
-from zkgroup.export.destination.table_columns import offsets_of, table_schema
+from zkgroup.export.destination.table_columns import difference, offsets_of, table_schema, wider_columns
 from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import StoredFile
@@ -100,13 +100,11 @@ class DeltaTables(CommittedTables):
             "restore it to a version, then run it again",
         )
 
-    def refuse_foreign(self, topic: str, schema: Callable[[], Any], *, is_recorded: bool) -> None:
+    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
         if topic == ROOT:
             raise RefusedError(f"topic {topic} has the name of the folder that has the log of exports", "leave it out")
         table = self._open(topic)
-        if table is None:
-            return
-        if not is_recorded:
+        if table is not None and not is_recorded:
             with self._translated("read", topic):
                 files = table.file_uris()
             if files:
@@ -115,29 +113,17 @@ class DeltaTables(CommittedTables):
                     "has it",
                     "choose another --to, or restore _zkgroup from a copy",
                 )
-        if why := self._difference(topic, table, schema()):
-            raise RefusedError(f"the table {self._name(topic)} {why}", "undo that change, or choose another --to")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
-        """Why a table does not take the files of an export; nothing where it does."""
         with self._translated("read", topic):
-            protocol, metadata = table.protocol(), table.metadata()
-            theirs = {one["name"]: one for one in orjson.loads(table.schema().to_json())["fields"]}
-        ours = orjson.loads(self._schema(schema).to_json())["fields"]
+            protocol, metadata, theirs = table.protocol(), table.metadata(), pa.schema(table.schema().to_arrow())
         features = set(protocol.writer_features or ())
         if 2 < protocol.min_writer_version < 7 or features - _HARMLESS:
             unknown = ", ".join(sorted(features - _HARMLESS)) or f"writer version {protocol.min_writer_version}"
             return f"has features that an export cannot heed ({unknown})"
         if metadata.partition_columns != self._partitions:
             return f"is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}"
-        for field in ours:
-            their = theirs.pop(field["name"], None)
-            if their is None:
-                return f"has no column {field['name']} any more"
-            if their["type"] != field["type"]:
-                return f"has another type in column {field['name']}: {their['type']}"
-        needed = [name for name, their in theirs.items() if not their["nullable"]]
-        return f"has a column {needed[0]} that may not be null" if needed else ""
+        return difference(theirs, table_schema(schema, self._partitions), "delta")
 
     # --- a commit ---------------------------------------------------------------------------------------------------
 
@@ -162,8 +148,13 @@ class DeltaTables(CommittedTables):
             )
 
     def _add_files(self, table: Any, record: RunRecord, topic: str, schema: Any) -> None:
+        from deltalake import Schema
         from deltalake.transaction import AddAction, CommitProperties
 
+        columns = table_schema(schema, self._partitions)
+        if wider := wider_columns(pa.schema(table.schema().to_arrow()), columns, "delta"):
+            fields = Schema.from_arrow(pa.schema(wider)).fields
+            table.alter.add_columns(fields, commit_properties=CommitProperties(max_commit_retries=0))
         made, cut = record.decided, len(topic) + 1
         actions = [
             AddAction(file.name[cut:], file.bytes, _folders(file), made, True, _stats(file))

@@ -15,7 +15,6 @@ kept by a tag alone: ``--verify`` counts the rows.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import CATALOG, Destination, number_of
-from zkgroup.export.destination.table_columns import offsets_of, table_schema
+from zkgroup.export.destination.table_columns import difference, offsets_of, table_schema, wider_columns
 from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout, table_name
 from zkgroup.export.model.plan_types import StoredFile
@@ -93,7 +92,7 @@ class IcebergTables(CommittedTables):
         first = self._destination.entries(group)[min(runs) - 1]
         return self._destination.record(group, first).bases.get(topic, 0)
 
-    def refuse_foreign(self, topic: str, schema: Callable[[], Any], *, is_recorded: bool) -> None:
+    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
         if (other := self._topics.setdefault(table_name(topic), topic)) != topic:
             raise RefusedError(
                 f"{self._name(topic)} is the table of two topics, {other} and {topic}",
@@ -114,25 +113,18 @@ class IcebergTables(CommittedTables):
                     "has it",
                     "choose another --catalog or --to, or restore _zkgroup from a copy",
                 )
-        if why := self._difference(topic, table, schema()):
-            raise RefusedError(f"the table {self._name(topic)} {why}", "undo that change, or choose another --to")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
-        """Why a table does not take the files of an export; nothing where it does."""
         with self._translated("read", topic):
             spec = [(one.name, str(one.transform)) for one in table.spec().fields]
-            theirs = {one.name: one for one in table.schema().fields}
-            ours = self._schema(schema).fields
+            names, ours = set(table.schema().column_names), self._schema(schema).column_names
+            theirs = table.schema().as_arrow()
+            before = {name for one in table.metadata.schemas for name in one.column_names}
         if spec != [(name, transform) for _, transform, name in self._partitions]:
             return f"is partitioned by {', '.join(f'{kind}({name})' for name, kind in spec) or 'nothing'}"
-        for field in ours:
-            their = theirs.pop(field.name, None)
-            if their is None:
-                return f"has no column {field.name} any more"
-            if str(their.field_type) != str(field.field_type) and _shape(their.field_type) != _shape(field.field_type):
-                return f"has another type in column {field.name}: {their.field_type}"
-        needed = [name for name, their in theirs.items() if their.required]
-        return f"has a column {needed[0]} that may not be null" if needed else ""
+        if gone := [name for name in ours if name in before and name not in names]:
+            return f"has no column {gone[0]} any more"
+        return difference(theirs, table_schema(schema, self._folders), "iceberg")
 
     # --- a commit ---------------------------------------------------------------------------------------------------
 
@@ -160,6 +152,9 @@ class IcebergTables(CommittedTables):
     def _add_files(self, table: Any, record: RunRecord, topic: str, schema: Any) -> None:
         transaction = _without_retries(table).transaction()
         transaction.set_properties({f"{_RUN}.{record.group}": str(number_of(record.run)), **_ends(record, topic)})
+        if wider_columns(table.schema().as_arrow(), table_schema(schema, self._folders), "iceberg"):
+            with transaction.update_schema() as update:
+                update.union_by_name(self._schema(schema))
         with transaction.update_snapshot({_RUN: f"{record.group}@{record.run}"}).fast_append() as append:
             # A refusal may be the answer to a request that was repeated on its way: the files of the first one stay.
             append._clean_all_uncommitted = lambda: None
@@ -249,12 +244,16 @@ class IcebergTables(CommittedTables):
         parts = [part for part in self._layout.by if part != "date" or "hour" not in self._layout.by]
         return [("topic", "identity", "topic"), *(kinds[part] for part in parts)]
 
+    @property
+    def _folders(self) -> list[str]:
+        """The columns that are folders."""
+        return [name for name in ("topic", *self._layout.by) if name in ("topic", "partition")]
+
     def _schema(self, schema: Any) -> Any:
         from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
         from pyiceberg.schema import assign_fresh_schema_ids
 
-        folders = [name for name in ("topic", *self._layout.by) if name in ("topic", "partition")]
-        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(table_schema(schema, folders)))
+        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(table_schema(schema, self._folders)))
 
     def _open_catalog(self) -> Any:
         if self._catalog is None:
@@ -339,8 +338,3 @@ def _file_properties(address: Any) -> dict[str, str]:
         "s3.endpoint": address.endpoint,
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _shape(kind: Any) -> str:
-    """A nested type without its fields' numbers, which differ from table to table."""
-    return re.sub(r"\b\d+: ", "", str(kind))

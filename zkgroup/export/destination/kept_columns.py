@@ -1,11 +1,12 @@
 """The types of a destination's keys and values that have a schema.
 
 ``_zkgroup/columns/HASH.json`` has the types that a run has widened them to, and stays. A destination's types are the
-widest of all documents, in whatever order they came.
+widest of all documents, in whatever order they came. A run's columns are there before it is decided.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,14 +16,14 @@ from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.run_log import COLUMNS, HASH, Destination
 from zkgroup.export.model.documents import damaged, decode_columns, digest
 from zkgroup.export.model.layout import ColumnTypes, Layout
-from zkgroup.schemas.field_schema import SCHEMA_FORMATS, FieldSchemas, IncompatibleSchemaError
+from zkgroup.schemas.field_schema import SCHEMA_FORMATS, FieldSchema, FieldSchemas, IncompatibleSchemaError
 
 _FIELDS = ("key", "value")
 
 
 def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchemas) -> FieldSchemas:
-    """The schemas with the columns to write. Raises ``UsageError`` where one is missing, ``IncompatibleSchemaError``
-    where the destination's columns do not hold its values."""
+    """The schemas with the columns to write. Raises ``UsageError`` where one is missing, or its values have no column in
+    the destination's format, ``IncompatibleSchemaError`` where the destination's columns do not hold its values."""
     schemas = {name: getattr(given, name) for name in _FIELDS}
     for name, schema in schemas.items():
         kind = getattr(layout, name)
@@ -33,32 +34,44 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
             )
     if given == FieldSchemas():
         return given
-    if layout.has_tables:
-        raise UsageError(f"--format {layout.format} takes no schema", "leave --format out, or the schemas")
-    from zkgroup.schemas.column_types import encode_type  # pyarrow takes 0.1 s
+    from zkgroup.export.destination.table_columns import column_type  # pyarrow takes 0.1 s
+    from zkgroup.schemas.column_types import encode_type
     from zkgroup.schemas.field_decoder import make_decoder
 
-    own = {name: encode_type(make_decoder(schema).type) for name, schema in schemas.items() if schema is not None}
-    wide = _widest(destination, [*_documents(destination).values(), ColumnTypes(**own)])
+    own = {
+        name: encode_type(column_type(make_decoder(schema).type, layout.format, name))
+        for name, schema in schemas.items()
+        if schema is not None
+    }
+    wide = _widest(layout, [*_documents(destination).values(), ColumnTypes(**own)])
     return FieldSchemas(
         **{name: schema and replace(schema, column=getattr(wide, name)) for name, schema in schemas.items()}
     )
 
 
-def claim_columns(destination: Destination, schemas: FieldSchemas) -> None:
+def kept_schemas(destination: Destination, layout: Layout) -> FieldSchemas:
+    """Schemas that have a destination's columns, and decode nothing. Raises ``DamagedDocumentError`` without these."""
+    forms = {name: form for name in _FIELDS if (form := getattr(layout, name)) in SCHEMA_FORMATS}
+    wide = _widest(layout, _documents(destination).values()) if forms else ColumnTypes()
+    if any(getattr(wide, name) is None for name in forms):
+        raise damaged(f"{destination}/{COLUMNS}", "is missing")
+    return FieldSchemas(**{name: FieldSchema(form, "", getattr(wide, name)) for name, form in forms.items()})
+
+
+def claim_columns(destination: Destination, layout: Layout, schemas: FieldSchemas) -> None:
     """Write down the columns that a run has; may be repeated. Raises ``RefusedError`` where another export has begun
     with others meanwhile: written first and then listed, of two at once at most one goes on."""
     if schemas == FieldSchemas():
         return
     mine = ColumnTypes(*(schema.column if (schema := getattr(schemas, name)) else None for name in _FIELDS))
     there = _documents(destination)
-    if there and _widest(destination, [*there.values(), mine]) == _widest(destination, there.values()):
+    if there and _widest(layout, [*there.values(), mine]) == _widest(layout, there.values()):
         return
     data = msgspec.json.encode(mine, order="sorted")
     name = f"{COLUMNS}/{digest(data)[:HASH]}.json"
     destination.store.write(name, data)
     try:
-        _widest(destination, _documents(destination).values())
+        _widest(layout, _documents(destination).values())
     except IncompatibleSchemaError as error:
         destination.store.remove_file(name)
         raise RefusedError(f"another export has begun in {destination} with another schema", str(error)) from None
@@ -75,13 +88,15 @@ def _documents(destination: Destination) -> dict[str, ColumnTypes]:
     return found
 
 
-def _widest(destination: Destination, documents: Any) -> ColumnTypes:
+def _widest(layout: Layout, documents: Iterable[ColumnTypes]) -> ColumnTypes:
+    from zkgroup.export.destination.table_columns import can_promote
     from zkgroup.schemas.column_types import decode_type, encode_type, widen
 
+    promotes = can_promote(layout.format)
     wide: dict[str, Any] = {}
     for document in documents:
         for name in _FIELDS:
             if (data := getattr(document, name)) is not None:
                 kind = decode_type(data)
-                wide[name] = widen(wide[name], kind, name) if name in wide else kind
+                wide[name] = widen(wide[name], kind, name, promotes=promotes) if name in wide else kind
     return ColumnTypes(**{name: encode_type(kind) for name, kind in wide.items()})

@@ -8,6 +8,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zkgroup.export.model.layout import TableKind
+from zkgroup.schemas.column_types import widen
+from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
+
 _FOLDERS: Final = {"topic": pa.string(), "partition": pa.int32(), "date": pa.date32(), "hour": pa.int32()}
 
 
@@ -24,20 +28,78 @@ def offsets_of(rows: Any, partition: int | None) -> dict[int, list[Any]]:
     return {one: rows.filter(pc.equal(numbers, one))["offset"].chunks for one in pc.unique(numbers).to_pylist()}
 
 
+def column_type(kind: Any, form: TableKind, path: str) -> Any:
+    """The type of a decoded key's or value's column: as tables have it, where ``form`` has tables. ``path``: of the
+    column, for the error. Raises ``SchemaError`` where the format has no such type."""
+    if form == "delta" and (inner := _time_of_day(kind, path)):
+        raise SchemaError(f"{inner} is a time of day, which Delta has no type for", "leave it out, or choose another --format")
+    return kind if form == "parquet" else _table_type(kind)
+
+
+def can_promote(form: TableKind) -> bool:
+    """Whether a column of numbers may become one of wider numbers."""
+    return form != "delta"
+
+
+def difference(theirs: Any, ours: Any, form: TableKind) -> str:
+    """Why a table with the columns ``theirs`` does not take files with the columns ``ours``, if need be after it was
+    widened; empty where it does."""
+    left = {field.name: field for field in theirs}
+    for field in ours:
+        their = left.pop(field.name, None)
+        if their is None:
+            return f"has no column {field.name} any more"
+        try:
+            _widen(their, field, form)
+        except IncompatibleSchemaError as error:
+            return f"has another type in column {field.name}: {error.message}"
+    needed = [name for name, their in left.items() if not their.nullable]
+    return f"has a column {needed[0]} that may not be null" if needed else ""
+
+
+def wider_columns(theirs: Any, ours: Any, form: TableKind) -> list[Any]:
+    """The columns of a table that have to be widened for files with the columns ``ours``, as they are to be. Raises
+    ``IncompatibleSchemaError``."""
+    wide = [field.with_type(_widen(theirs.field(field.name), field, form)) for field in ours]
+    return [field for field in wide if field.type != _table_type(theirs.field(field.name).type)]
+
+
+def _widen(their: Any, our: Any, form: TableKind) -> Any:
+    return widen(_table_type(their.type), _table_type(our.type), our.name, promotes=can_promote(form))
+
+
+def _time_of_day(kind: Any, path: str) -> str | None:
+    """The path of the first time of day within a type."""
+    if pa.types.is_struct(kind):
+        return next(filter(None, (_time_of_day(field.type, f"{path}.{field.name}") for field in kind)), None)
+    if pa.types.is_list(kind):
+        return _time_of_day(kind.value_type, f"{path}[]")
+    if pa.types.is_map(kind):
+        return _time_of_day(kind.item_type, f"{path}{{}}")
+    return path if pa.types.is_time(kind) else None
+
+
 def _table_field(field: Any) -> Any:
     return pa.field(field.name, _table_type(field.type), field.nullable)
 
 
 def _table_type(kind: Any) -> Any:
-    """The times of tables are microseconds, and they have no dictionaries."""
+    """The times of tables are microseconds, and they have no dictionaries. Libraries have several types for the same
+    texts, bytes and lists."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
+    if pa.types.is_time(kind):
+        return pa.time64("us")
     if pa.types.is_dictionary(kind):
         return kind.value_type
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
     if pa.types.is_struct(kind):
         return pa.struct([_table_field(field) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _table_field(kind.item_field))
-    if pa.types.is_list(kind):
+        return pa.map_(_table_type(kind.key_type), _table_field(kind.item_field))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_table_field(kind.value_field))
     return kind

@@ -29,9 +29,14 @@ class TableFormat(Protocol):
         """The number of a group's newest run that the table of a topic has, 0 without one; None: that of the log."""
         ...
 
-    def refuse_foreign(self, topic: str, schema: Callable[[], Any], *, is_recorded: bool) -> None:
-        """Raise ``ZkgroupError`` where an export cannot write to a topic's table. ``is_recorded``: a record of the log
-        has the topic."""
+    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
+        """Raise ``ZkgroupError`` where a topic's table is not that of exports. ``is_recorded``: a record of the log has
+        the topic."""
+        ...
+
+    def refuse_altered(self, topics: Iterable[str], schema: Any) -> None:
+        """Raise ``RefusedError`` where others have changed the table of a topic, so that it does not take files of this
+        ``schema``."""
         ...
 
     def refuse_conflicts(
@@ -70,9 +75,12 @@ class PlainParquet:
     def newest_run(self, group: str, topic: str) -> int | None:
         return None
 
-    def refuse_foreign(self, topic: str, schema: Callable[[], Any], *, is_recorded: bool) -> None:
+    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
         if not is_recorded and any(self._destination.published(topic)):
             raise damaged(f"the record of exports of topic {topic} in {self._destination}/{LOG}", "is missing")
+
+    def refuse_altered(self, topics: Iterable[str], schema: Any) -> None:
+        pass
 
     def refuse_conflicts(
         self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
@@ -132,12 +140,16 @@ class CommittedTables(ABC):
         """Whether a table has a run, or had it before it was rolled back."""
 
     @abstractmethod
+    def _difference(self, topic: str, table: Any, schema: Any) -> str:
+        """Why a table does not take the files of an export; nothing where it does, if need be after it was widened."""
+
+    @abstractmethod
     def _create(self, topic: str, schema: Any) -> None:
         """Make a table, unless another process has made it."""
 
     @abstractmethod
     def _add_files(self, table: Any, record: RunRecord, topic: str, schema: Any) -> None:
-        """Commit to a table as it is, or not at all: the library's own retries are off."""
+        """Commit to a table as it is, or not at all: the library's own retries are off. Adds columns that it lacks."""
 
     @abstractmethod
     def _is_conflict(self, error: Exception) -> bool:
@@ -150,6 +162,11 @@ class CommittedTables(ABC):
     def newest_run(self, group: str, topic: str) -> int | None:
         table = self._open(topic)
         return 0 if table is None else self._run_of(table, group, topic)
+
+    def refuse_altered(self, topics: Iterable[str], schema: Any) -> None:
+        for topic in topics:
+            if (table := self._open(topic)) is not None and (why := self._difference(topic, table, schema)):
+                raise RefusedError(f"the table {self._name(topic)} {why}", "undo that change, or choose another --to")
 
     def refuse_conflicts(
         self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]

@@ -139,7 +139,7 @@ class PlannedRun:
         store.refuse_closed(file.name for file in written.files)
         context.passed("checked")
         self._destination.claim_layout(plan.layout)
-        claim_columns(self._destination, plan.schemas)
+        claim_columns(self._destination, plan.layout, plan.schemas)
         claim_topics(self._destination, plan.topics, plan.group, plan.clusters)
         context.passed("topics claimed")
         if context.member is not None:

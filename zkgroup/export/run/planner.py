@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -75,7 +74,6 @@ class Tables:
 
     def __init__(self, destination: Destination, layout: Layout, group: str) -> None:
         self._destination = destination
-        self._layout = layout
         self._group = group
         self._recorded: dict[str, TopicCoverage] = {}
         self.format = open_format(destination, layout)
@@ -104,9 +102,6 @@ class Tables:
         """The coverage of these topics as the group's newest record has it, as far as tables differ."""
         return {topic: self._recorded[topic] for topic in topics if topic in self._recorded}
 
-    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
-        """As ``TableFormat.refuse_foreign``."""
-        self.format.refuse_foreign(topic, partial(schema_of, self._layout), is_recorded=is_recorded)
 
 
 class Planner:
@@ -153,6 +148,8 @@ class Planner:
         schemas = FieldSchemas()
         if plan.reads:  # what is to be read has no newer schema: a producer registers it before it writes
             schemas = resolve_schemas(destination, layout, self._registered(found.identities))
+            if layout.has_tables:
+                found.tables.format.refuse_altered(found.identities, schema_of(layout, schemas))
         # What other members have read is recorded when there is something else: for that alone the export does not
         # join.
         has_gaps = any(part.skipped for part in plan.partitions)
@@ -221,7 +218,7 @@ class Planner:
         coverage = known_coverage(destination, newest, owners, request.group, clusters, tables.read_coverage)
         for topic in topics:
             foreign = any(owner.cluster not in clusters for owner in owners[topic])
-            tables.refuse_foreign(topic, is_recorded=topic in coverage or foreign)
+            tables.format.refuse_foreign(topic, is_recorded=topic in coverage or foreign)
         if request.backfill:
             kafka = as_exported(kafka, newest, self.warn_once)
         identities = {

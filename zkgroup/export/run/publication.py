@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError
+from zkgroup.export.destination.kept_columns import kept_schemas
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
@@ -14,6 +14,7 @@ from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.run.run_context import RunContext
 from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.export.stores.store import MissingWorkError
+from zkgroup.schemas.field_schema import FieldSchemas
 from zkgroup.text import are, counted, listed
 
 _RESTORE: Final = "restore the destination, then run the same command again"
@@ -61,14 +62,15 @@ def publish(destination: Destination, record: RunRecord, context: RunContext) ->
     topics = {topic: record.topics[topic] for topic in tables.uncommitted(record)}
     record = replace(record, files=tuple(file for file in record.files if file.topic in topics), topics=topics)
     _name_files(destination, record, context)
-    tables.commit(record, partial(schema_of, record.layout), context.passed)
+    layout = record.layout
+    tables.commit(record, lambda: schema_of(layout, kept_schemas(destination, layout)), context.passed)
 
 
-def schema_of(layout: Layout) -> Any:
+def schema_of(layout: Layout, schemas: FieldSchemas) -> Any:
     """pyarrow's schema of a destination's files."""
     from zkgroup.export.tasks.parquet_files import columns_of  # imports pyarrow
 
-    return columns_of(layout).schema
+    return columns_of(layout, schemas).schema
 
 
 def _name_files(destination: Destination, record: RunRecord, context: RunContext) -> None:

@@ -27,7 +27,8 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 
 import zkgroup
-from zkgroup.clients.kafka.native_reader import EXTENSION_FILE, native_module
+from zkgroup.c_extensions import avro_module, file_name
+from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import python_daemon, spark_failures
@@ -317,12 +318,12 @@ def _has_ended(jvm: SparkJvm, error: Exception) -> bool:
 
 
 def pack_code(target: Path) -> Path:
-    """A zip of what tasks import of zkgroup, with the C extension where this process may use it: executors that cannot
-    load it use the Python reader."""
+    """A zip of what tasks import of zkgroup, with the C extensions where this process may use them: executors that
+    cannot load one do its work in Python."""
     root = Path(zkgroup.__file__).parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        if (native := native_module()) is not None:
-            archive.write(str(native.__file__), f"zkgroup/clients/kafka/{EXTENSION_FILE}")
+        for extension in filter(None, (native_module(), avro_module())):
+            archive.write(str(extension.__file__), file_name(extension.__name__))
         for part in (
             ".",
             "config",

@@ -135,8 +135,8 @@ def job_failure(text: str, log: str, keep: Callable[[], str]) -> ZkgroupError:
         package = _PACKAGES.get(module, module)
         return UsageError(
             f"Spark's executors have no Python package {package}",
-            "install confluent-kafka, pyarrow and orjson in the Python that they run, or name another one with "
-            "--conf spark.pyspark.python=PATH",
+            "install confluent-kafka, pyarrow and orjson (and fastavro for Avro) in the Python that they run, or name "
+            "another one with --conf spark.pyspark.python=PATH",
         )
     if match := _NO_PYTHON.search(text) or _NO_PYTHON.search(log):
         return UsageError(
