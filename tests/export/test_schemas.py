@@ -6,14 +6,12 @@ import doctest
 import json
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import fastavro
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -22,61 +20,18 @@ from cli import run
 from documented import run_examples
 from exports import files_in, messages_in, problems, published_in
 from pyspark.sql import SparkSession
+from typed_values import KEY, MOMENT, NEW, OLD, ORDER, WIDE, avro, by, encoded, order
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import Record, create_topic, produce
-from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, IncompatibleSchemaError, SchemaFormat
+from zkgroup.schemas.field_schema import IncompatibleSchemaError
 
 Export = Callable[..., list[PartitionSummary]]
-MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)
-
-
-def avro(*fields: tuple[str, Any], name: str = "Order") -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields]}
-
-
-def encoded(schema: Any, value: Any) -> bytes:
-    out = BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
-    return out.getvalue()
-
-
-def by(value: Any, form: SchemaFormat = "avro", key: Any = None) -> dict[str, Any]:
-    """The options of an export for values of this schema, and keys by JSON Schema."""
-    keys = None if key is None else FieldSchema("json-schema", json.dumps(key))
-    return {
-        "layout": LayoutWish(key=None if key is None else "json-schema", value=form),
-        "schemas": FieldSchemas(keys, FieldSchema(form, json.dumps(value))),
-    }
-
-
-LINE = avro(
-    ("sku", "string"), ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}), name="L"
-)
-ORDER = avro(
-    ("id", "int"),
-    ("at", {"type": "long", "logicalType": "timestamp-micros"}),
-    ("day", {"type": "int", "logicalType": "date"}),
-    ("state", {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}),
-    ("note", ["null", "string"]),
-    ("lines", {"type": "array", "items": LINE}),
-    ("tags", {"type": "map", "values": "long"}),
-)
-KEY = {"type": "object", "properties": {"shop": {"type": "integer"}}, "required": ["shop"]}
-
-
-def order(number: int) -> dict[str, Any]:
-    lines = [{"sku": f"s{number}", "price": Decimal(number) + Decimal("0.25")}] * (number % 3)
-    return {
-        "id": number, "at": MOMENT, "day": date(2024, 5, 1), "state": "PAID", "note": None if number % 2 else "ü",
-        "lines": lines, "tags": {"n": number},
-    }  # fmt: skip
 
 
 def test_every_reader_reads_the_columns(
@@ -128,13 +83,6 @@ def test_every_reader_reads_the_columns(
     assert frame.where("value_error is not null or key_error is not null").count() == 2
 
 
-OLD = avro(("id", "int"), ("inner", avro(("a", "float"), name="Inner")))
-NEW = avro(("id", "long"), ("inner", avro(("a", "double"), ("b", ["null", "string"]), name="Inner")), ("c", "string"))
-WIDE = pa.struct(
-    [("id", pa.int64()), ("inner", pa.struct([("a", pa.float64()), ("b", pa.string())])), ("c", pa.string())]
-)
-
-
 def test_a_newer_schema_widens_the_columns(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     destination: Destination, spark: SparkSession, tmp_path: Path,
@@ -181,9 +129,6 @@ def test_an_incompatible_schema_is_refused_before_anything_is_read(
         in_process(group, topic, passed=points.append)
     with pytest.raises(RefusedError, match="--value-format avro --value-schema FILE, and readers need one layout"):
         in_process(group, topic, passed=points.append, **by(KEY, "json-schema"))
-    in_tables = by(OLD) | {"layout": LayoutWish(value="avro", format="delta"), "root": out / "tables"}
-    with pytest.raises(UsageError, match="--format delta takes no schema"):
-        in_process(group, topic, passed=points.append, **in_tables)
     assert points.count("planned") == 0
     assert files_in(out) == before
 

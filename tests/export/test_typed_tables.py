@@ -1,0 +1,210 @@
+"""Keys and values by a schema in Delta and Iceberg tables: what readers find, newer schemas, and schemas that other
+engines have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.schema import Field, PrimitiveType, StructType
+from export_points import Export, Points
+from exports import files_in, problems, rows_of, table_in
+from pyiceberg.catalog import load_catalog
+from pyiceberg.types import LongType, StringType
+from typed_values import KEY, MOMENT, NEW, OLD, ORDER, WIDE, avro, by, encoded, order
+
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.model.layout import TableKind, table_name
+from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
+
+BOTH = pytest.mark.parametrize("kind", ["delta", "iceberg"])
+AT_NOON = {"type": "int", "logicalType": "time-millis"}
+
+
+class Lake:
+    """The tables of one format in a destination, and topics whose values have a schema."""
+
+    def __init__(self, export: Export, kafka: KafkaSettings, out: Path, group: str) -> None:
+        self._export, self._kafka, self.out, self._group = export, kafka, out, group
+
+    def more(self, kind: TableKind, topic: str, schema: Any, *values: Any, key: Any = None, **options: Any) -> int:
+        """Export values (bytes as they are), and return how many rows of them decode."""
+        datas = [one if isinstance(one, bytes) else encoded(schema, one) for one in values]
+        produce(self._kafka, topic, [Record(data, b'{"shop": 7}' if key else None, 0) for data in datas])
+        rows = self._export(self._group, topic, **by(schema, key=key, into=kind), **options)
+        return sum(row.rows for row in rows)
+
+    def table(self, kind: TableKind, topic: str) -> Any:
+        if kind == "delta":
+            return table_in(self.out, topic)
+        catalog = load_catalog("zkgroup", type="sql", uri=f"sqlite:///{self.out}/_zkgroup/catalog.db")
+        return catalog.load_table(("kafka", table_name(topic)))
+
+    def arrow(self, kind: TableKind, topic: str) -> Any:
+        """All rows, as the format's own library reads them."""
+        table = self.table(kind, topic)
+        read = table.to_pyarrow_table() if kind == "delta" else table.scan().to_arrow()
+        return read.sort_by("offset")
+
+    def values(self, kind: TableKind, topic: str) -> list[Any]:
+        return list(self.arrow(kind, topic)["value"].to_pylist())
+
+
+@pytest.fixture
+def lake(in_process: Export, kafka: KafkaSettings, tmp_path: Path, unique: Callable[[str], str]) -> Lake:
+    return Lake(in_process, kafka, tmp_path / "out", unique("group"))
+
+
+@BOTH
+def test_every_reader_finds_the_columns(
+    lake: Lake, make_topic: Callable[..., str], destination: Destination, kind: TableKind
+) -> None:
+    """Structs, lists, maps, decimals, times and nulls, of the right types: deltalake and pyiceberg, pyarrow, DuckDB and
+    pandas. What does not decode is in the raw column with its reason."""
+    topic = make_topic()
+    fields = [(field["name"], field["type"]) for field in ORDER["fields"]]
+    more = {"ms": {"type": "long", "logicalType": "timestamp-millis"}}
+    more |= {"local": {"type": "long", "logicalType": "local-timestamp-micros"}}
+    more |= {"noon": AT_NOON} if kind == "iceberg" else {}
+    wide = avro(*fields, *more.items())
+    given = {"ms": MOMENT, "local": MOMENT.replace(tzinfo=None), "noon": time(12, 0, 0, 5000)}
+    given = {name: given[name] for name in more}
+    assert lake.more(kind, topic, wide, *(order(i) | given for i in range(4)), b"\x01", key=KEY) == 4
+    assert problems(destination) == []
+
+    arrow = lake.arrow(kind, topic)
+    rows = arrow.to_pylist()
+    assert [row["value"] for row in rows] == [order(i) | given | {"tags": [("n", i)]} for i in range(4)] + [None]
+    assert [row["key"] for row in rows] == [{"shop": 7}] * 5
+    assert [row["value_raw"] for row in rows] == [None] * 4 + [b"\x01"]
+    assert rows[4]["value_error"].startswith("it is not of the schema (")
+    kinds = {field.name: field.type for field in arrow.schema.field("value").type}
+    assert kinds["id"] == pa.int32()
+    assert kinds["at"] == kinds["ms"] == pa.timestamp("us", "UTC")
+    assert (kinds["local"], kinds["day"]) == (pa.timestamp("us"), pa.date32())
+    assert kinds["lines"].value_type.field("price").type == pa.decimal128(9, 2)
+    assert kinds["tags"].item_type == pa.int64()
+
+    query = "SELECT value.id, value.state, value.lines[1].price, value.tags['n'], value.day FROM arrow WHERE value.id = 1"
+    assert duckdb.sql(query).fetchall() == [(1, "PAID", Decimal("1.25"), 1, date(2024, 5, 1))]
+    table = lake.table(kind, topic)
+    frame = table.to_pandas() if kind == "delta" else table.scan().to_pandas()
+    assert sorted(one["id"] for one in frame["value"] if one is not None) == [0, 1, 2, 3]
+
+
+#: As ``NEW``, without wider numbers.
+LONGER = avro(("id", "int"), ("inner", avro(("a", "float"), ("b", ["null", "string"]), name="Inner")), ("c", "string"))
+
+
+@BOTH
+def test_a_newer_schema_widens_the_table(
+    lake: Lake, make_topic: Callable[..., str], destination: Destination, kind: TableKind
+) -> None:
+    """New fields; in Iceberg also int → long and float → double. It stays so for the older schema; the table of another
+    topic is widened by its own next export."""
+    topic, other = make_topic(), make_topic()
+    newer = NEW if kind == "iceberg" else LONGER
+    old, new = {"id": 1, "inner": {"a": 0.5}}, {"id": 1 << 20, "inner": {"a": 0.25, "b": "x"}, "c": "y"}
+    if kind == "iceberg":
+        new["id"] = 1 << 40
+    lake.more(kind, other, OLD, old)
+    for schema, value in ((OLD, old), (newer, new), (OLD, old)):
+        assert lake.more(kind, topic, schema, value) == 1
+    widened = {"id": 1, "inner": {"a": 0.5, "b": None}, "c": None}
+    assert lake.values(kind, topic) == [widened, new, widened]
+    assert lake.values(kind, other) == [old]
+    assert lake.more(kind, other, OLD, old) == 1
+    assert lake.values(kind, other) == [widened, widened]
+    found = lake.arrow(kind, topic)
+    assert duckdb.sql('SELECT value.inner.b FROM found ORDER BY "offset"').fetchall() == [(None,), ("x",), (None,)]
+    if kind == "iceberg":
+        assert {field.name: field.type for field in found.schema.field("value").type}["id"] == WIDE.field("id").type
+    assert problems(destination) == []
+
+
+@BOTH
+@pytest.mark.parametrize("point", ["record in the log", "widened"])
+def test_what_stops_while_it_widens_a_table_is_finished(
+    lake: Lake, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, kind: TableKind, point: str
+) -> None:
+    """Decided by an export with the newer schema, and finished by one with the older one: it reads nothing, and the rows
+    are there once."""
+    topic = make_topic()
+    old, new = {"id": 1, "inner": {"a": 0.5}}, {"id": 2, "inner": {"a": 0.25, "b": "x"}, "c": "y"}
+    lake.more(kind, topic, OLD, old)
+
+    def stop(passed: str = point, *_: Any, **__: Any) -> None:
+        if passed == point or not isinstance(passed, str):
+            raise ZkgroupError("on purpose")
+
+    with monkeypatch.context() as patch, pytest.raises(ZkgroupError, match="on purpose"):
+        if point == "widened":
+            patch.setattr("pyiceberg.table.update.snapshot._FastAppendFiles.append_data_file", stop)
+            patch.setattr(DeltaTable, "create_write_transaction", stop)
+        lake.more(kind, topic, LONGER, new, passed=stop)
+    points: Points = []
+    assert lake.more(kind, topic, OLD, passed=points.append) == 1
+    assert "runner started" not in points
+    assert lake.values(kind, topic) == [{"id": 1, "inner": {"a": 0.5, "b": None}, "c": None}, new]
+
+
+def test_what_a_table_cannot_hold_is_refused_before_anything_is_read(
+    lake: Lake, make_topic: Callable[..., str]
+) -> None:
+    """With the field's path: other types in both formats; in Delta also a wider number, and a time of day."""
+    points: Points = []
+    for kind in ("delta", "iceberg"):
+        topic, lake.out = make_topic(), lake.out.parent / kind
+        where = {"root": lake.out, "passed": points.append}
+        lake.more(kind, topic, OLD, {"id": 1, "inner": {"a": 0.5}}, root=lake.out)
+        before = files_in(lake.out)
+        wrong = avro(("id", "int"), ("inner", avro(("a", "string"), name="Inner")))
+        with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
+            lake.more(kind, topic, wrong, b"", **where)
+        if kind == "delta":
+            with pytest.raises(IncompatibleSchemaError, match=r"value\.id is int32 so far, and int64 in the schema"):
+                lake.more(kind, topic, NEW, **where)
+            with pytest.raises(SchemaError, match=r"value\.at\[\] is a time of day, which Delta has no type for"):
+                lake.more(kind, topic, avro(("at", {"type": "array", "items": AT_NOON})), **where)
+        assert files_in(lake.out) == before
+    assert points.count("planned") == 0
+
+
+def test_a_schema_that_another_engine_has_changed(lake: Lake, make_topic: Callable[..., str]) -> None:
+    """A field more, or a wider one, is no harm. A field less is refused, and so is one of another type that the schema
+    has by now."""
+    old, points = {"id": 1, "inner": {"a": 0.5}}, list[str]()
+    newer = avro(("id", "int"), ("inner", avro(("a", "float"), name="Inner")), ("c", "string"))
+
+    delta, lake.out = make_topic(), lake.out.parent / "delta"
+    lake.more("delta", delta, OLD, old, root=lake.out)
+    theirs = [Field("value", StructType([Field("c", PrimitiveType("long"))]))]
+    lake.table("delta", delta).alter.add_columns(theirs)
+    assert lake.more("delta", delta, OLD, old, root=lake.out) == 1
+    assert lake.values("delta", delta) == [old | {"c": None}] * 2
+    with pytest.raises(RefusedError, match=r"in column value: value\.c is int64 so far, and string in the schema"):
+        lake.more("delta", delta, newer, b"", root=lake.out, passed=points.append)
+
+    iceberg, lake.out = make_topic(), lake.out.parent / "iceberg"
+    lake.more("iceberg", iceberg, OLD, old, root=lake.out)
+    with lake.table("iceberg", iceberg).update_schema() as update:
+        update.update_column("value.id", LongType())
+        update.add_column(("value", "note"), StringType())
+    assert lake.more("iceberg", iceberg, OLD, old, root=lake.out) == 1
+    assert lake.values("iceberg", iceberg) == [old | {"note": None}] * 2
+    with lake.table("iceberg", iceberg).update_schema() as update:
+        update.rename_column("value.inner.a", "b")
+    with pytest.raises(RefusedError, match=r"has no column value\.inner\.a any more"):
+        lake.more("iceberg", iceberg, OLD, b"", root=lake.out, passed=points.append)
+    assert points.count("planned") == 0
+    assert [row["offset"] for row in rows_of(lake.table("delta", delta))] == [0, 1]
