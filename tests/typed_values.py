@@ -27,9 +27,7 @@ def encoded(schema: Any, value: Any) -> bytes:
     return out.getvalue()
 
 
-def by(
-    value: Any, form: SchemaFormat = "avro", key: Any = None, *, into: TableKind | None = None
-) -> dict[str, Any]:
+def by(value: Any, form: SchemaFormat = "avro", key: Any = None, *, into: TableKind | None = None) -> dict[str, Any]:
     """The options of an export for values of this schema, and keys by JSON Schema."""
     keys = None if key is None else FieldSchema("json-schema", json.dumps(key))
     return {

@@ -19,8 +19,8 @@ from exports import files_in, messages_in, nothing_in, published_in
 from spark_cluster import HOME, Standalone, kill_group, python_without, standalone
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.c_extensions import READER, file_name
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -144,7 +144,11 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
 
         wait_until(lambda: written() > 8, 180, "tasks write")
         if native_module() is not None:
-            wait_until(lambda: has_mapped(second.id.pid, file_name(READER).rpartition("/")[2]), 60, "a task reads with the native reader")
+            wait_until(
+                lambda: has_mapped(second.id.pid, file_name(READER).rpartition("/")[2]),
+                60,
+                "a task reads with the native reader",
+            )
         kill_group(second)
         assert driver.poll() is None
         out, _ = driver.communicate(timeout=240)

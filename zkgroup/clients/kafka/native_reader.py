@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload

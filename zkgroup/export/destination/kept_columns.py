@@ -22,8 +22,8 @@ _FIELDS = ("key", "value")
 
 
 def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchemas) -> FieldSchemas:
-    """The schemas with the columns to write. Raises ``UsageError`` where one is missing, or its values have no column in
-    the destination's format, ``IncompatibleSchemaError`` where the destination's columns do not hold its values."""
+    """The schemas with the columns to write. Raises ``UsageError`` where one is missing, or has no columns in the
+    destination's format, ``IncompatibleSchemaError`` where the destination's columns do not hold its values."""
     schemas = {name: getattr(given, name) for name in _FIELDS}
     for name, schema in schemas.items():
         kind = getattr(layout, name)

@@ -32,7 +32,9 @@ def column_type(kind: Any, form: TableKind, path: str) -> Any:
     """The type of a decoded key's or value's column: as tables have it, where ``form`` has tables. ``path``: of the
     column, for the error. Raises ``SchemaError`` where the format has no such type."""
     if form == "delta" and (inner := _time_of_day(kind, path)):
-        raise SchemaError(f"{inner} is a time of day, which Delta has no type for", "leave it out, or choose another --format")
+        raise SchemaError(
+            f"{inner} is a time of day, which Delta has no type for", "leave it out, or choose another --format"
+        )
     return kind if form == "parquet" else _table_type(kind)
 
 

@@ -103,7 +103,6 @@ class Tables:
         return {topic: self._recorded[topic] for topic in topics if topic in self._recorded}
 
 
-
 class Planner:
     """Plans what one ``request`` asks for."""
 
