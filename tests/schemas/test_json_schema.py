@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.clients.kafka.json_check import is_json
 from zkgroup.schemas.field_decoder import JsonDecoder, make_decoder
 from zkgroup.schemas.field_schema import FieldSchema, SchemaError
 
@@ -20,6 +19,11 @@ def decoder(schema: Any) -> JsonDecoder:
     found = make_decoder(FieldSchema("json-schema", json.dumps(schema)))
     assert isinstance(found, JsonDecoder)
     return found
+
+
+def binary(texts: list[str | None] | list[str]) -> Any:
+    """A column of these."""
+    return pa.array(texts, pa.string()).cast(pa.binary())
 
 
 def fields(*required: str, **properties: Any) -> dict[str, Any]:
@@ -64,7 +68,7 @@ def test_each_type_has_its_column(schema: Any, arrow: Any, text: str, read: Any)
     made = decoder(whole)
     assert made.type == pa.struct([("f", arrow), ("g", pa.list_(pa.struct([("f", arrow)]))), ("n", pa.int64())])
     values = [f'{{"f":{text},"g":[{{"f":{text}}},{{}}],"n":1}}', f'{{"n":null,\n"f":{text}}} ', None, "{}"]
-    found, errors = made.decode(pa.array(values, pa.string()))
+    found, errors = made.decode(binary(values))
     found.validate(full=True)
     assert errors == {}
     assert found.to_pylist() == [
@@ -77,7 +81,7 @@ def test_each_type_has_its_column(schema: Any, arrow: Any, text: str, read: Any)
 
 def test_a_value_need_not_be_an_object() -> None:
     """As keys often are not."""
-    found, errors = decoder(INTEGER).decode(pa.array(["1", "null", "[]"], pa.string()))
+    found, errors = decoder(INTEGER).decode(binary(["1", "null", "[]"]))
     assert found.to_pylist() == [1, None, None]
     assert errors == {1: "$ is null", 2: "$ is not an integer"}
 
@@ -112,6 +116,11 @@ SCHEMA = fields(
     l={"type": "array", "items": fields("x", x=INTEGER)},
 )  # fmt: skip
 WRONG = [
+    ("", "it is no JSON: "),
+    ('{"a":1,"l":[]', "it is no JSON: "),
+    ('{"a":1,"l":[]}{"a":1,"l":[]}', "it is no JSON: "),
+    ('{"a":1,"l":[],"s":"\\ud800"}', "it is no JSON: "),
+    ('{"a":1,"l":[],"s":"\n"}', "it is no JSON: "),
     ("[]", "$ is not an object"),
     ("null", "$ is null"),
     ("{}", "$.a is missing"),
@@ -135,7 +144,7 @@ WRONG = [
 def test_a_value_of_another_schema_is_null_with_a_reason(text: str, why: str) -> None:
     """Those around it are decoded."""
     good = '{"a":1,"l":[{"x":1}]}'
-    found, errors = decoder(SCHEMA).decode(pa.array([good, text, None, good], pa.string()))
+    found, errors = decoder(SCHEMA).decode(binary([good, text, None, good]))
     right = dict.fromkeys("nsbtd") | {"a": 1, "l": [{"x": 1}]}
     assert found.to_pylist() == [right, None, None, right]
     assert list(errors) == [1]
@@ -160,20 +169,55 @@ likely = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(st.one_of(likely, likely, likely, any_json).map(json.dumps), min_size=1, max_size=4))
-def test_both_ways_to_read_agree(texts: list[str]) -> None:
-    """Arrow's reader, where it takes a batch, has read what value by value is read."""
-    assert all(is_json(text.encode()) for text in texts)
-    made = decoder(SCHEMA)
-    found, errors = made.decode(pa.array(texts, pa.string()))
-    slow, slow_errors = made.decode_each(pa.array([text.encode() for text in texts]))
+#: What may be cut off one value, and be in the next.
+PIECES = st.sampled_from(
+    [b'{"a":', b'1,"l":[', b"]", b"{", b"}", b'"', b'"s":"', b'}{"a":1,"l":[]}', b"\n", b",", b"\xff"]
+)
+broken = st.lists(PIECES, max_size=6).map(b"".join) | st.lists(PIECES, max_size=6).map(lambda x: b"{%b}" % b"".join(x))
+whole = st.one_of(likely, likely, likely, any_json).map(lambda value: json.dumps(value).encode())
+
+
+@given(st.lists(whole | broken, min_size=1, max_size=4))
+def test_both_ways_to_read_agree(datas: list[bytes]) -> None:
+    """Arrow's reader, where it takes a batch, has read what value by value is read: also where a value is no JSON, and
+    becomes some with the next one."""
+    made, column = decoder(SCHEMA), pa.array(datas, pa.binary())
+    found, errors = made.decode(column)
+    found.validate(full=True)
+    slow, slow_errors = made.decode_each(column)
     assert (found.to_pylist(), errors) == (slow.to_pylist(), slow_errors)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ['{"a":1,"l":[],"s":"}', '{"}', "{}{}"],
+        ['{"a":1,"l":[]}{"a":1,"l":[]}', '{"a":1,"l":[{"x":1}', '{"x":2}]}'],
+        ['{"a":1,"l":[],"z":{}', '{"a":1,"l":[]}}'],
+    ],
+)
+def test_values_that_are_json_together_are_none_alone(texts: list[str]) -> None:
+    """As many objects as values, or parts of one."""
+    assert len(decoder(SCHEMA).decode(binary(texts)).errors) == len(texts)
+
+
+def test_a_batch_with_a_wrong_value_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but some hundred values around it are read by Arrow's reader; nulls keep their places."""
+    made, each = decoder(SCHEMA), list[int]()
+    slowly = made.decode_one
+    monkeypatch.setattr(made, "decode_one", lambda data: (each.append(1), slowly(data))[1])
+    texts = [None, *(f'{{"a":{number},"l":[]}}' for number in range(4000))]
+    texts[3000] = "no JSON"
+    found, errors = made.decode(binary(texts))
+    assert [row and row["a"] for row in found.to_pylist()] == [None, *range(2999), None, *range(3000, 4000)]
+    assert list(errors) == [3000]
+    assert len(each) < 500
 
 
 def test_the_common_batch_is_read_by_arrow() -> None:
     """Values as they are most often, among them some that are null, or have line breaks: at once."""
     made = decoder(SCHEMA)
     texts = ['{"a":1,"l":[{"x":2}],"t":"2024-05-01T00:00:00.123Z"}', '{\n "a": 2,\n "l": []\n}', ' {"l":[],"a":3}\n']
-    assert made._decode_all(pa.array(texts)) is not None
-    assert made._decode_all(pa.array(["x", *texts]).slice(1, 2)).to_pylist()[1]["a"] == 2
-    assert made._decode_all(pa.array([*texts, '{"a":1}'])) is None
+    assert made._decode_all(binary(texts)) is not None
+    assert made._decode_all(binary(["x", *texts]).slice(1, 2)).to_pylist()[1]["a"] == 2
+    assert made._decode_all(binary([*texts, '{"a":1}'])) is None

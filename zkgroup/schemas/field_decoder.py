@@ -1,6 +1,7 @@
 """Keys or values of a batch → a column of their schema's type. What does not decode is null there, with a reason.
 
-JSON is read by Arrow's reader, all of a batch at once; where anything of it is not as the schema says, value by value.
+JSON is read by Arrow's reader, all of a batch at once. A batch with a value that is not as the schema says is halved,
+and a small one is read value by value.
 Avro is read by the C extension where there is one, else value by value, by fastavro.
 """
 
@@ -10,6 +11,7 @@ from array import array
 from collections.abc import Callable
 from io import BytesIO
 from itertools import accumulate
+from struct import pack
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
@@ -24,7 +26,8 @@ from zkgroup.schemas.json_schema import JsonColumn, read_json_schema
 _WHY: Final = 200  # characters
 _HEAD: Final = 5  # bytes: zero, and the schema's id
 _UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
-_OBJECT: Final = r"^[ \t\n\r]*\{"
+_OBJECT: Final = r"(?s)\A[ \t\n\r]*\{.*\}[ \t\n\r]*\z"
+_FEW: Final = 250  # values that are not worth a call of Arrow's reader, if one of them may be wrong
 
 
 class Decoded(NamedTuple):
@@ -35,13 +38,12 @@ class Decoded(NamedTuple):
 
 
 class FieldDecoder(Protocol):
-    """``type``: of the columns that it makes. ``takes_json``: it takes strings that are JSON, else bytes."""
+    """``type``: of the columns that it makes."""
 
     type: Any
-    takes_json: bool
 
     def decode(self, column: Any) -> Decoded:
-        """Decode a column of strings, or bytes, and nulls."""
+        """Decode a column of bytes and nulls."""
         ...
 
 
@@ -54,8 +56,6 @@ def make_decoder(schema: FieldSchema) -> FieldDecoder:
 
 class AvroDecoder:
     """Avro's binary encoding, without a header."""
-
-    takes_json = False
 
     def __init__(self, schema: FieldSchema) -> None:
         from fastavro import schemaless_reader
@@ -100,8 +100,6 @@ class AvroDecoder:
 class JsonDecoder:
     """JSON, each value by itself."""
 
-    takes_json = True
-
     def __init__(self, schema: FieldSchema) -> None:
         self._column = read_json_schema(schema.text)
         self.type = decode_type(schema.column) if schema.column else self._column.type
@@ -112,32 +110,43 @@ class JsonDecoder:
         )
 
     def decode(self, column: Any) -> Decoded:
-        there = column.drop_null() if column.null_count else column
-        found = self._decode_all(there) if self._read is not None and len(there) else None
-        if found is None:
-            return self.decode_each(column.cast(pa.binary()))
-        if column.null_count:
-            valid = column.is_valid()
-            places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
-            found = found.take(pc.if_else(valid, places, None))
-        return Decoded(found, {})
+        if not column.null_count:
+            return self._decode(column)
+        found, errors = self._decode(column.drop_null())
+        valid = column.is_valid()
+        places = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+        if errors:
+            there = [place for place, is_there in enumerate(valid.to_pylist()) if is_there]
+            errors = {there[place]: why for place, why in errors.items()}
+        return Decoded(found.take(pc.if_else(valid, places, None)), errors)
+
+    def _decode(self, column: Any) -> Decoded:
+        """Decode a column without nulls."""
+        if self._read is not None and len(column) and (found := self._decode_all(column)) is not None:
+            return Decoded(found, {})
+        half = len(column) // 2
+        if self._read is None or half < _FEW:
+            return self.decode_each(column)
+        (one, errors), (other, more) = self._decode(column.slice(0, half)), self._decode(column.slice(half))
+        return Decoded(pa.concat_arrays([one, other]), errors | {half + place: why for place, why in more.items()})
 
     def decode_each(self, column: Any) -> Decoded:
         """Decode a column of bytes and nulls, value by value."""
         return _decode_each(column, self.decode_one, self.type)
 
-    def _decode_all(self, texts: Any) -> Any:
+    def _decode_all(self, column: Any) -> Any:
         """All of them, where all are of the schema, as most often; else None."""
-        if not pc.all(pc.match_substring_regex(texts, _OBJECT)).as_py():
-            return None
-        start, end = texts.offset, texts.offset + len(texts)
-        _, ends, data = texts.buffers()
-        first, last = memoryview(ends).cast("i")[start], memoryview(ends).cast("i")[end]
-        # Each is an object, as was checked: so one ends where the next begins.
-        source = pa.BufferReader(data.slice(first, last - first))
-        options = pj.ReadOptions(use_threads=False, block_size=last - first + 1)
         try:
-            table = pj.read_json(source, options, self._read)
+            texts = column.cast(pa.string())  # checks that it is UTF-8
+            if not _have_braces(texts):
+                return None
+            # JSON has no line break in a string, and no brace behind a closed one but where the next value begins: so
+            # no value goes on in the next, and as many objects as values are one each.
+            lists = [None, pa.py_buffer(pack("2i", 0, len(texts)))]
+            joined = pa.Array.from_buffers(pa.list_(pa.string()), 1, lists, children=[texts])
+            data = pc.binary_join(joined, _binary([b"\n"]).cast(pa.string())).buffers()[2]
+            options = pj.ReadOptions(use_threads=False, block_size=data.size + 1)
+            table = pj.read_json(pa.BufferReader(data), options, self._read)
             if table.num_rows != len(texts):
                 return None
             fields = list(self._column.read)
@@ -153,8 +162,8 @@ class JsonDecoder:
         """The value, as pyarrow takes it. Raises ``UndecodableError``."""
         try:
             value = orjson.loads(data)
-        except orjson.JSONDecodeError as error:  # of numbers beyond its range
-            raise UndecodableError(str(error)) from None
+        except orjson.JSONDecodeError as error:  # also of numbers beyond its range
+            raise UndecodableError(f"it is no JSON: {error}") from None
         if value is None:
             raise UndecodableError("$ is null")
         return self._column.convert(value)
@@ -163,8 +172,6 @@ class JsonDecoder:
 class RegisteredDecoder:
     """Values that begin with a zero byte and their schema's id, four bytes, big-endian; each by the schema of its
     id."""
-
-    takes_json = False
 
     def __init__(self, schema: FieldSchema) -> None:
         self.type = decode_type(schema.column)
@@ -189,8 +196,7 @@ class RegisteredDecoder:
             if isinstance(decoder, str):
                 errors |= dict.fromkeys(some, decoder)
                 continue
-            contents = _binary([values[place][_HEAD:] for place in some])
-            found = decoder.decode_each(contents) if isinstance(decoder, JsonDecoder) else decoder.decode(contents)
+            found = decoder.decode(_binary([values[place][_HEAD:] for place in some]))
             errors |= {some[place]: why for place, why in found.errors.items()}
             parts.append(found.column)
             for number, place in enumerate(some, size):
@@ -205,6 +211,13 @@ class RegisteredDecoder:
         number = int.from_bytes(head[1:], "big")
         why = self._left_out.get(number, f"the registry's subject has no schema of id {number}")
         return self._decoders.get(number, why[:_WHY])
+
+
+def _have_braces(texts: Any) -> bool:
+    """Whether each text begins as an object does, and ends so."""
+    if pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
+        return True
+    return bool(pc.all(pc.match_substring_regex(texts, _OBJECT)).as_py())
 
 
 def _widened(column: Any, kind: Any) -> Any:

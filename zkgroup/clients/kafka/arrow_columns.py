@@ -82,8 +82,6 @@ def _bits(truths: list[bool]) -> Any:
 # What struct calls n has 64 bits wherever pyarrow runs, as q; large numbers take it a third of the time.
 _COUNT: Final = _numbers(pa.int64(), "n", range(8192))
 
-_NO_JSON: Final = "it is no JSON"
-
 # librdkafka's timestamp types are 0 (none), 1 (set by the producer) and 2 (set by the broker).
 _TYPE_NAMES: Final = _binary([b"", b"CreateTime", b"LogAppendTime"]).cast(pa.string())
 
@@ -95,7 +93,7 @@ class FieldColumns:
         self.decoder: FieldDecoder | None = None
         if isinstance(wish, FieldSchema):
             self.decoder = make_decoder(wish)
-            wish = "json" if self.decoder.takes_json else "bytes"
+            wish = "bytes"
         self.wire: Format = wish
         raw = [] if wish == "bytes" else [pa.field(f"{name}_raw", pa.binary())]
         self.wire_fields = [pa.field(name, pa.binary() if wish == "bytes" else pa.string()), *raw]
@@ -109,21 +107,17 @@ class FieldColumns:
         return self.decode(_decoded(contents, self.wire)[0])[0]
 
     def decode(self, columns: list[Any]) -> tuple[list[Any], set[int]]:
-        """The columns for those in ``wire`` format, and the places of keys or values that cannot be decoded, apart from
-        those that are not of that format."""
+        """The columns for those in ``wire`` format, and the places of keys or values that cannot be decoded, where they
+        have a schema."""
         if self.decoder is None:
             return columns, set()
         wire, count = columns[0], len(columns[0])
         made, errors = self.decoder.decode(wire)
-        bad = set(errors)
-        raw = {place: wire[place].cast(pa.binary()).as_py() for place in errors}
-        if len(columns) > 1 and columns[1].null_count < count:
-            raw |= {place: data for place, data in enumerate(columns[1].to_pylist()) if data is not None}
-            errors = dict.fromkeys(raw, _NO_JSON) | errors
         if not errors:
-            return [made, pa.nulls(count, pa.binary()), pa.nulls(count, pa.string())], bad
+            return [made, pa.nulls(count, pa.binary()), pa.nulls(count, pa.string())], set()
+        raw = [wire[place].as_py() if place in errors else None for place in range(count)]
         why = _binary([errors[place].encode() if place in errors else None for place in range(count)])
-        return [made, _binary([raw.get(place) for place in range(count)]), why.cast(pa.string())], bad
+        return [made, _binary(raw), why.cast(pa.string())], set(errors)
 
 
 class Columns:
