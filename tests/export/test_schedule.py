@@ -6,10 +6,12 @@ import ast
 import configparser
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from cli import ZKGROUP, environment
 from exports import messages_in
 
@@ -47,6 +49,15 @@ def test_every_scheduler_runs_the_same_command() -> None:
     assert f" {task['bash_command']} >> " in line
     assert f"[ $? -eq {code} ]" in line
     assert (service.getint("Service", "SuccessExitStatus"), task["skip_on_exit_code"]) == (code, code)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="there is no jq")
+def test_a_summary_becomes_metrics(tmp_path: Path) -> None:
+    """The page's own summary, by the page's command."""
+    (tmp_path / "summary.json").write_text(blocks("json")[0])
+    made = subprocess.run(["bash", "-c", blocks("bash")[0]], cwd=tmp_path, capture_output=True, text=True, check=True)
+    labels = '{topic="orders",partition="0"}'
+    assert made.stdout == f"zkgroup_export_rows{labels} 999\nzkgroup_export_undecodable{labels} 1\n"
 
 
 def test_the_task_exports_and_an_overlapping_one_is_skipped(
