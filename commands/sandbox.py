@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -227,6 +227,9 @@ def fill(
     size: Annotated[
         int, option("--size", metavar="BYTES", min=0, max=900_000, help="The minimum size of each value.")
     ] = 0,
+    values: Annotated[
+        Path | None, option("--values", metavar="FILE", help="Add the lines of this file instead.")
+    ] = None,
     output: OutputOption = "table",
 ) -> None:
     """Create a topic in a sandbox, and add numbered messages with keys.
@@ -236,6 +239,7 @@ def fill(
     \b
     zkgroup sandbox fill orders
     zkgroup sandbox fill orders --partitions 6 --messages 10000 --size 100
+    zkgroup sandbox fill web-orders --values orders.jsonl
     """
     with nothing_begun():
         from zkgroup.clients.kafka.client import KafkaSettings
@@ -247,6 +251,12 @@ def fill(
         from zkgroup.sandbox.topic_admin import fill_topic
 
     validate_topic(topic)
+    options: dict[str, Any] = {"partitions": partitions, "size": size}
+    if values is not None:
+        try:
+            options["values"] = values.read_bytes().splitlines()
+        except OSError as error:
+            raise UsageError(f"cannot read --values {values}: {error.strerror}", "name a file") from None
     # A signal's exception in librdkafka's delivery callback would get lost.
     with StopRequest() as stop:
 
@@ -254,9 +264,9 @@ def fill(
             state = running(name)
             security = security_in(state.secure)
             if not state.connect or isinstance(security, KerberosRealm):
-                return fill_topic(KafkaSettings(state.bootstrap), topic, count, partitions=partitions, size=size)
+                return fill_topic(KafkaSettings(state.bootstrap), topic, count, **options)
             with Registry(registry_settings(state.connect, security)) as registry:
-                return fill_topic(registry, topic, count, partitions=partitions, size=size)
+                return fill_topic(registry, topic, count, **options)
 
         logs = stop.unless(work)
     columns = ("topic", "partition", "log_start", "log_end")

@@ -224,9 +224,9 @@ def test_wrong_members(running: str, arguments: list[str], words: str) -> None:
     assert wrong.stderr.count("\n") == 1
 
 
-def test_a_topic_is_filled(running: str, unique: Callable[[str], str]) -> None:
+def test_a_topic_is_filled(running: str, unique: Callable[[str], str], tmp_path: Path) -> None:
     """The topic is made with the partitions asked for; numbers go on with the next call, dealt out in turn; sizes are
-    kept; another number of partitions is refused."""
+    kept; values may be the lines of a file; another number of partitions is refused."""
     topic = unique("filled")
     fill = ("sandbox", "fill", topic, "--name", running, "--output", "json")
     first = run(*fill, "--partitions", "2", "--messages", "5")
@@ -238,6 +238,10 @@ def test_a_topic_is_filled(running: str, unique: Callable[[str], str]) -> None:
     arguments = ("consume", topic, "-c", f"sandbox:{running}", "--from-beginning", "-e", "-f", r"%k %p %s\n")
     printed = sorted(run(*arguments).stdout.splitlines())
     assert printed == [f"key-{n} {n % 2} " + f"message {n}".ljust(20 if n > 4 else 0, ".") for n in range(8)]
+    (tmp_path / "values").write_bytes(b"{}\n[8]\n")
+    assert [row["log_end"] for row in json.loads(run(*fill, "--values", str(tmp_path / "values")).stdout)] == [5, 5]
+    assert sorted(run(*arguments).stdout.splitlines())[-2:] == ["key-8 0 {}", "key-9 1 [8]"]
+    assert "cannot read --values nowhere: No such file" in run(*fill, "--values", "nowhere").stderr
     refused = run(*fill, "--partitions", "3")
     assert (refused.returncode, refused.stderr.count("\n")) == (5, 1)
     assert f"topic {topic} has 2 partitions, not 3" in refused.stderr

@@ -111,13 +111,20 @@ CHUNK = 50_000
 
 
 def fill_topic(
-    place: Registry | KafkaSettings, topic: str, messages: int, *, partitions: int | None = None, size: int = 0
+    place: Registry | KafkaSettings,
+    topic: str,
+    messages: int,
+    *,
+    partitions: int | None = None,
+    size: int = 0,
+    values: Sequence[bytes] | None = None,
 ) -> dict[TopicPartition, LogRange]:
     """Add numbered messages to ``topic``, which is made if it is missing (with three partitions); returns its logs.
     ``place``: the ZooKeeper, or the brokers where there is none.
 
     Message *n* (the count goes on where the topic ends) is ``message n``, filled up to ``size`` bytes, with the key
-    ``key-n``, in partition *n* modulo their number. Raises ``RefusedError`` where the topic has another number of
+    ``key-n``, in partition *n* modulo their number. With ``values`` it has the next of these, instead of as many
+    ``messages``. Raises ``RefusedError`` where the topic has another number of
     partitions than was asked for.
     """
     kafka = place if isinstance(place, KafkaSettings) else Brokers(place.read, {}).settings()
@@ -136,13 +143,14 @@ def fill_topic(
             create_topic(place, topic, count)
     wanted = [TopicPartition(topic, number) for number in range(count)]
     first = sum(log.end for log in _logs(kafka, wanted).values())
-    for start in range(first, first + messages, CHUNK):
-        chunk = range(start, min(start + CHUNK, first + messages))
-        produce(
-            kafka,
-            topic,
-            [Record((b"message %d" % n).ljust(size, b"."), b"key-%d" % n, n % count) for n in chunk],
-        )
+    end = first + (messages if values is None else len(values))
+    for start in range(first, end, CHUNK):
+        chunk = range(start, min(start + CHUNK, end))
+        texts = [b"message %d" % n for n in chunk] if values is None else values[start - first : chunk.stop - first]
+        records = [
+            Record(text.ljust(size, b"."), b"key-%d" % n, n % count) for n, text in zip(chunk, texts, strict=True)
+        ]
+        produce(kafka, topic, records)
     return _logs(kafka, wanted)
 
 
