@@ -32,7 +32,6 @@ from zkgroup.sandbox.topic_admin import Record, create_topic, produce
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
 
 Export = Callable[..., list[PartitionSummary]]
-WHY = "unexpected character: line 1 column 1 (char 0)"
 
 
 def test_every_reader_reads_the_columns(
@@ -60,7 +59,8 @@ def test_every_reader_reads_the_columns(
     assert [row["headers"] for row in rows[:1]] == [[{"key": "h", "value": b"1"}]]
     assert [row["value_raw"] for row in rows[4:]] == [b"\x01", None, None, None]
     assert [row["key_raw"] for row in rows[4:]] == [b"no json", None, b"{}", None]
-    assert [row["key_error"] for row in rows[4:]] == [f"it is no JSON: {WHY}", None, "$.shop is missing", None]
+    assert rows[4]["key_error"].startswith("it is no JSON: ")
+    assert [row["key_error"] for row in rows[5:]] == [None, "$.shop is missing", None]
     assert rows[4]["value_error"].startswith("it is not of the schema (")
     for row in rows[:4]:
         assert (row["value_raw"], row["value_error"], row["key_raw"], row["key_error"]) == (None,) * 4
