@@ -212,10 +212,12 @@ class DeltaTables(CommittedTables):
         return ["topic", *self._layout.by]
 
     def _schema(self, schema: Any) -> Any:
-        """A table's schema: the columns that are folders, and those of its files."""
+        """A table's schema: the columns that are folders, and those of its files. All may be null: else the table has
+        invariants, which deltalake does not declare where a timestamp without a zone makes it declare features."""
         from deltalake import Schema
 
-        return Schema.from_arrow(table_schema(schema, self._partitions))
+        columns = table_schema(schema, self._partitions)
+        return Schema.from_arrow(pa.schema([field.with_nullable(nullable=True) for field in columns]))
 
     def _path(self, topic: str) -> str:
         return f"{self._root}/{topic}"
