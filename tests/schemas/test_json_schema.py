@@ -171,7 +171,21 @@ likely = st.fixed_dictionaries(
 
 #: What may be cut off one value, and be in the next.
 PIECES = st.sampled_from(
-    [b'{"a":', b'1,"l":[', b"]", b"{", b"}", b'"', b'"s":"', b'}{"a":1,"l":[]}', b"\n", b",", b"\xff"]
+    [
+        b'{"a":',
+        b'1,"l":[',
+        b"]",
+        b"{",
+        b"}",
+        b'"',
+        b'"s":"',
+        b'}{"a":1,"l":[]}',
+        b"\n",
+        b",",
+        b"\xff",
+        b'"n":NaN',
+        b"-Inf",
+    ]
 )
 broken = st.lists(PIECES, max_size=6).map(b"".join) | st.lists(PIECES, max_size=6).map(lambda x: b"{%b}" % b"".join(x))
 whole = st.one_of(likely, likely, likely, any_json).map(lambda value: json.dumps(value).encode())
@@ -185,7 +199,16 @@ def test_both_ways_to_read_agree(datas: list[bytes]) -> None:
     found, errors = made.decode(column)
     found.validate(full=True)
     slow, slow_errors = made.decode_each(column)
-    assert (found.to_pylist(), errors) == (slow.to_pylist(), slow_errors)
+    assert (repr(found.to_pylist()), errors) == (repr(slow.to_pylist()), slow_errors)  # nan is not itself
+
+
+def test_what_only_arrow_takes_is_taken_in_any_batch() -> None:
+    """Numbers that are none, and more levels than orjson has: also next to a value that is read alone."""
+    texts = ['{"a":1,"l":[],"n":NaN}', '{"a":2,"l":[],"z":' + "[" * 2000 + "]" * 2000 + "}"]
+    alone, beside = decoder(SCHEMA).decode(binary(texts)), decoder(SCHEMA).decode(binary([*texts, "no JSON"]))
+    assert (alone.errors, list(beside.errors)) == ({}, [2])
+    assert repr(beside.column.to_pylist()[:2]) == repr(alone.column.to_pylist())
+    assert str(alone.column[0].as_py()["n"]) == "nan"
 
 
 @pytest.mark.parametrize(

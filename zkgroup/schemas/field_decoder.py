@@ -7,6 +7,7 @@ Avro is read by the C extension where there is one, else value by value, by fast
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable
 from io import BytesIO
@@ -27,6 +28,8 @@ _WHY: Final = 200  # characters
 _HEAD: Final = 5  # bytes: zero, and the schema's id
 _UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _OBJECT: Final = r"(?s)\A[ \t\n\r]*\{.*\}[ \t\n\r]*\z"
+_NO_NUMBER: Final = re.compile(rb"NaN|Inf")
+_LEVELS: Final = 1024  # at most, to orjson
 _FEW: Final = 250  # values that are not worth a call of Arrow's reader, if one of them may be wrong
 
 
@@ -163,6 +166,11 @@ class JsonDecoder:
         try:
             value = orjson.loads(data)
         except orjson.JSONDecodeError as error:  # also of numbers beyond its range
+            # What Arrow's reader takes, and orjson does not, is not to depend on the rest of a batch.
+            if self._read is not None and (len(data) > _LEVELS or _NO_NUMBER.search(data)):
+                found = self._decode_all(_binary([data]))
+                if found is not None:
+                    return found[0].as_py()
             raise UndecodableError(f"it is no JSON: {error}") from None
         if value is None:
             raise UndecodableError("$ is null")
