@@ -71,6 +71,7 @@ def masked(text: str) -> list[str]:
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     text = re.sub(r"/\S+/sandbox/default/", "FOLDER/", text)
     text = re.sub(r"/\S+/backups/\w+-", "FOLDER/", text)
+    text = re.sub(r"/\S+/(?=tables/)", "FOLDER/", text)
     text = re.sub(r"(?:at most )?\b\d+\.\d\d? s\b|(?<=registered for )\d+ s\b|\b\d+ s(?= old\b)", "N s", text)
     text = re.sub(r"≥?\b\d+ (?:d|h|min|s)(?: \d+ (?:h|min|s))?\b", "N s", text)
     text = re.sub(r"(?<=\bbehind=)\d+s|(?<=,)\d+\.\d+$", "N", text, flags=re.MULTILINE)
