@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, StructType
 from export_points import Export, Points
 from exports import files_in, problems, table_in
+from foreign_readers import RELEASES, foreign_spark
 from pyiceberg.catalog import load_catalog
 from pyiceberg.types import LongType, StringType
 from typed_values import KEY, MOMENT, NEW, OLD, ORDER, WIDE, avro, by, encoded, order
@@ -215,3 +216,32 @@ def test_a_schema_that_another_engine_has_changed(lake: Lake, make_topic: Callab
     with pytest.raises(RefusedError, match=r"has no column value\.inner\.a any more"):
         lake.more("iceberg", iceberg, OLD, b"", root=lake.out, passed=points.append)
     assert points.count("planned") == 0
+
+
+@BOTH
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("release", RELEASES)
+def test_spark_reads_the_columns(lake: Lake, make_topic: Callable[..., str], kind: TableKind, release: str) -> None:
+    """By its own connectors, of another release: before and behind a newer schema, with a timestamp without a zone."""
+    topic = make_topic()
+    fields = [(field["name"], field["type"]) for field in ORDER["fields"]]
+    local = ("local", {"type": "long", "logicalType": "local-timestamp-micros"})
+    more = [*fields, local, ("gift", ["null", avro(("to", "string"), name="Gift")])]
+    if kind == "iceberg":
+        more[0] = ("id", "long")
+    naive = {"local": MOMENT.replace(tzinfo=None)}
+    lake.more(kind, topic, avro(*fields, local), order(1) | naive, order(2) | naive)
+    lake.more(kind, topic, avro(*more), order(3) | naive | {"gift": {"to": "me"}}, b"\x01")
+    name = f"delta.`{lake.out}/{topic}`" if kind == "delta" else f"zkgroup.kafka.{table_name(topic)}"
+    select = (
+        "SELECT value.id, value.note, value.lines[1].price, value.tags['n'] n, value.day, value.at, value.local, "
+        f"value.gift.to, value_error IS NULL good FROM {name} ORDER BY offset"
+    )
+    (rows,) = foreign_spark(release, f"{lake.out}/_zkgroup/catalog.db", [select])
+    assert [list(row.values()) for row in rows] == [
+        [1, None, None, 1, "2024-05-01", "2024-05-01 12:00:00", "2024-05-01 12:00:00", None, True],
+        [2, "ü", "2.25", 2, "2024-05-01", "2024-05-01 12:00:00", "2024-05-01 12:00:00", None, True],
+        [3, None, None, 3, "2024-05-01", "2024-05-01 12:00:00", "2024-05-01 12:00:00", "me", True],
+        [*[None] * 8, False],
+    ]
