@@ -88,7 +88,8 @@ def _take_part(
     with connector:
         try:
             if not stop:
-                sink.start(_join(connector, asked.selection, streams, report_ends=limits.until_end))
+                options = {"report_ends": limits.until_end, "native": sink.reads_natively}
+                sink.start(_join(connector, asked.selection, streams, **options))
                 wait_until_time_to_leave(sink, limits, stop, missing)
             held_back = connector.statistics().held_back
             gone = sink.reader_gone
@@ -103,11 +104,11 @@ def _take_part(
 
 
 def _join(
-    connector: ConsumerConnector, selection: Selection, streams: int, *, report_ends: bool
+    connector: ConsumerConnector, selection: Selection, streams: int, *, report_ends: bool, native: bool
 ) -> list[Stream[bytes | None, bytes | None]]:
     if selection.filter is not None:
-        return connector.streams_by_filter(selection.filter, streams, report_ends=report_ends, native=True)
-    return connector.merged_streams(selection.topics, streams, report_ends=report_ends, native=True)
+        return connector.streams_by_filter(selection.filter, streams, report_ends=report_ends, native=native)
+    return connector.merged_streams(selection.topics, streams, report_ends=report_ends, native=native)
 
 
 # In ZooKeeper

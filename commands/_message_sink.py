@@ -72,6 +72,11 @@ class Sink:
         self._stop = True
 
     @property
+    def reads_natively(self) -> bool:
+        """Whether the native reader is the faster one: a filter asks it for each message, which takes 3 µs."""
+        return self.wanted is None
+
+    @property
     def reader_gone(self) -> bool:
         """Whether the reader of the output is gone."""
         return isinstance(self.error, BrokenPipeError) or reader_is_gone(self.descriptor)

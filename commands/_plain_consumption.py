@@ -54,7 +54,7 @@ def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
             key_decoder=lambda data: data,
             value_decoder=lambda data: data,
             report_ends=limits.until_end,
-            native=True,
+            native=sink.reads_natively,
         )
         feed = Feed(stream)
         feed.assign(1, starts)

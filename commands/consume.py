@@ -233,7 +233,7 @@ def consume(
     from zkgroup.clients.kafka.native_reader import reader_in_use
     from zkgroup.connector import parse_start
 
-    log.info("messages are read by the %s reader", reader_in_use())
+    log.info("messages are read by the %s reader", reader_in_use() if wanted is None else "Python")
 
     selection = _selection(topics or [], whitelist, blacklist)
     if selection.filter is not None:

@@ -211,7 +211,6 @@ def test_every_part_of_a_message(cluster: Sandbox, kafka: KafkaSettings, make_to
     assert (rows[2]["key"], rows[2]["value"]) == (None, {"base64": base64.b64encode(b"\xff\x00").decode()})
 
 
-@pytest.mark.parametrize("native", ["0", "1"])
 def test_filtered_messages_are_consumed(
     cluster: Sandbox,
     kafka: KafkaSettings,
@@ -219,10 +218,9 @@ def test_filtered_messages_are_consumed(
     unique: Unique,
     registry: Registry,
     tmp_path: Path,
-    native: str,
 ) -> None:
-    """What does not pass is not printed, and is committed and counted like the rest, by both readers, in each output;
-    a limit counts what is printed, and what comes after the last of these is left to the next member."""
+    """What does not pass is not printed, and is committed and counted like the rest, in each output; a limit
+    counts what is printed, and what comes after the last of these is left to the next member."""
     topic, group = make_topic(1), unique("group")
     records = [
         Record(b'{"total": 1}', b"order-1", 0, headers=(("type", b"paid"),)),
@@ -237,7 +235,7 @@ def test_filtered_messages_are_consumed(
 
     def consume(*options: str) -> tuple[list[str], str]:
         words = ("-z", cluster.connect, "consume", topic, "--from-beginning", "-e", *options)
-        result = run(*words, env={"ZKGROUP_NATIVE": native})
+        result = run(*words)
         assert result.returncode == 0, result
         return result.stdout.splitlines(), result.stderr
 

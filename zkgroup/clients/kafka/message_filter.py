@@ -58,10 +58,9 @@ class MessageFilter:
 
         Raises ``FilterLimitError`` where a message takes more than ``TIMEOUT``.
         """
-        given = list(messages)  # a message of a native batch is made anew whenever it is asked for
-        headers = headers_of(given) if self.headers else repeat(None, len(given))
+        headers = headers_of(messages) if self.headers else repeat(None, len(messages))
         found: list[Message] = []
-        for place, (message, own) in enumerate(zip(given, headers, strict=True)):
+        for place, (message, own) in enumerate(zip(messages, headers, strict=True)):
             if len(found) == most:
                 return found, place
             try:
@@ -73,7 +72,7 @@ class MessageFilter:
                     f"a filter takes too much work to match the message of {partition} at offset {offset_of(message)}",
                     "write it without nested repetition",
                 ) from None
-        return found, len(given)
+        return found, len(messages)
 
     def _passes(self, message: Message, headers: Headers | None) -> bool:
         return (
