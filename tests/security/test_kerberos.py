@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +137,23 @@ def test_logins_that_fail_here_or_at_the_kdc(
         config = Path(os.environ["KRB5_CONFIG"])
         config.write_text(re.sub(rf"(?<={HOST}:)\d+", str(silent.getsockname()[1]), config.read_text()))
         assert "no KDC answers: check krb5.conf" in refusal(replace(fresh, connect_timeout=2.0), 2.0)
+
+
+def test_a_kdc_that_comes_back(
+    sandbox: Sandbox, realm: KerberosRealm, keytab: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """While none answers the login is tried again, and succeeds as soon as one does."""
+    config = tmp_path / "krb5.conf"
+    right = realm.config.read_text()
+    config.write_text(re.sub(rf"(?<={HOST}:)\d+", str(free_port()), right))
+    monkeypatch.setenv("KRB5_CONFIG", str(config))
+    registry = Registry(settings(sandbox, KerberosSettings(keytab=keytab)), 60.0)
+    with ThreadPoolExecutor(1) as pool:
+        opened = pool.submit(registry.__enter__)
+        wait_until(lambda: registry._failure is not None and "no KDC answers" in registry._failure.message)
+        config.write_text(right)
+        opened.result(60)
+    registry.close()
 
 
 @contextmanager
