@@ -12,8 +12,8 @@ repository=${2:-https://github.com/confluentinc/librdkafka.git}
 version=$("${PYTHON:-python3}" -c 'import confluent_kafka; print(confluent_kafka.libversion()[0])')
 sources=$(mktemp -d)
 trap 'rm -rf "$sources"' EXIT
-git clone --quiet --depth 1 --branch "v$version" "$repository" "$sources" 2>&1 | grep -v "detached HEAD" >&2 || true
+git -c advice.detachedHead=false clone --quiet --depth 1 --branch "v$version" "$repository" "$sources"
 cd "$sources"
-./configure --prefix="$folder" --enable-gssapi >configure.log || { tail -20 configure.log >&2; exit 1; }
-make -C src -j "$(nproc)" >build.log 2>&1 && make -C src install >>build.log 2>&1 || { tail -20 build.log >&2; exit 1; }
+./configure --prefix="$folder" --enable-gssapi >output.log 2>&1 || { tail -20 output.log >&2; exit 1; }
+make -C src -j "$(nproc)" >>output.log 2>&1 && make -C src install >>output.log 2>&1 || { tail -20 output.log >&2; exit 1; }
 echo "export LD_PRELOAD=$folder/lib/librdkafka.so.1"
