@@ -298,11 +298,15 @@ def producer(settings: KafkaSettings, **overrides: Any) -> Producer:
 
 
 def has_gssapi() -> bool:
-    """Whether this librdkafka knows Kerberos, which the one that comes with confluent-kafka does not."""
+    """Whether this librdkafka knows Kerberos, which the one that comes with confluent-kafka does not. Raises
+    ``UsageError`` for one that is too old for confluent-kafka."""
     try:
         AdminClient({"builtin.features": "sasl_gssapi", "log_level": 0})
     except KafkaException:
         return False
+    except RuntimeError as error:
+        why = str(error).partition(". ")[0]
+        raise UsageError(f"the preloaded librdkafka is too old: {why}", "preload another (LD_PRELOAD)") from None
     return True
 
 
