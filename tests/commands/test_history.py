@@ -75,7 +75,7 @@ def test_the_picture_on_a_terminal_and_as_svg(history: Path, tmp_path: Path) -> 
     assert max(map(width, lines[:-2])) == 80
     assert lines[-2] == f"zkgroup: drawn: {chart}"
     root = ElementTree.parse(chart).getroot()
-    assert "Group billing: lag, rates and commits" in [text.text for text in root.iter("{*}text")]
+    assert "Group billing: lag, rates and commits" in [text.text for text in root.findall(".//{*}text")]
 
 
 def test_a_name_is_shown_and_not_obeyed(history: Path, tmp_path: Path) -> None:
