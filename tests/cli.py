@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from output_schemas import check_json
 from zygote import IN_PROCESS, Forked, Zygote
 
 _ZYGOTE = Zygote()
@@ -26,8 +27,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def run(
     *args: str, env: Mapping[str, str] | None = None, timeout: float = 60.0, input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``zkgroup`` to its end, in a process of its own, with stdout and stderr caught as text."""
-    return _ZYGOTE.run([ZKGROUP, *args], environment(env), timeout, input)
+    """Run ``zkgroup`` to its end, in a process of its own, with stdout and stderr caught as text. JSON that it prints
+    is what the documentation says."""
+    done = _ZYGOTE.run([ZKGROUP, *args], environment(env), timeout, input)
+    check_json(args, done)
+    return done
 
 
 def start(*args: str, stdout: int, stderr: int, env: Mapping[str, str] | None = None) -> Forked:
