@@ -241,7 +241,7 @@ def outputs() -> dict[str, Any]:
         "delete-group": removed,
         "delete-group --pattern": debris,
         "delete-group --undo": debris,
-        "export": [row(PartitionSummary, export.COLUMNS)],
+        "export": [row(PartitionSummary, (*export.COLUMNS, "table"), optional=("table",))],
         "export --history": [row(RunRow, _export_reports.HISTORY)],
         "export --status": [row(StatusRow, _export_reports.STATUS)],
         "export --verify": [row(VerifyRow, _export_reports.VERIFY)],
