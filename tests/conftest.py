@@ -108,7 +108,7 @@ UNITS = {
 SPREAD = ("protocol/test_simulation.py", "protocol/test_member_schedules.py")
 #: How many seconds a long unit takes: it is begun early, so that no worker is left with it in the end.
 SECONDS = {
-    **{"spark": 200, "security": 200, "export/test_random_walk.py": 80, "export/test_spark.py": 150},
+    **{"spark": 200, "security": 200, "export/test_random_walk.py": 80, "export/test_spark.py": 100},
     **{"alone": 120, "commands/test_export.py": 120, "commands/test_migrating_guide.py": 110, "test_docs.py": 110},
     **{"groups/test_findings_commands.py": 100, "test_readme.py": 100, "clients/test_reader_contract.py": 90},
     **{"export/test_objects.py": 90, "export/test_protocol.py": 80, "export/test_memory.py": 80},

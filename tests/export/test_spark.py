@@ -247,17 +247,19 @@ def submitted(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("master", ["local[1]", pytest.param("standalone", marks=pytest.mark.long)])
 def test_spark_submit_runs_it(
-    workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
-    tmp_path: Path,
+    request: pytest.FixtureRequest, env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path,
+    master: str,
 ) -> None:  # fmt: skip
     """``spark-submit submit.py export …``: on the master that spark-submit was given, with its settings."""
-    options = ["--master", workers[0].url, *SMALL, "--conf", "spark.app.name=submitted"]
+    cluster = request.getfixturevalue("workers")[0] if master == "standalone" else None
+    options = ["--master", cluster.url if cluster else master, *SMALL, "--conf", "spark.app.name=submitted"]
     done = submitted(env, options, [*export(topic, unique("group"), tmp_path / "out"), "--output", "json"])
     assert done.returncode == 0, done.stderr
     assert [row["rows"] for row in json.loads(done.stdout)] == [MESSAGES // 2] * 2
     assert is_everything(tmp_path / "out")
-    assert "submitted" in (workers[0]._log("master")).read_text()
+    assert cluster is None or "submitted" in cluster._log("master").read_text()
 
 
 def test_a_log_that_spark_submit_writes_is_not_ours_to_place(
@@ -271,6 +273,7 @@ def test_a_log_that_spark_submit_writes_is_not_ours_to_place(
     assert not log.exists()
 
 
+@pytest.mark.long
 def test_spark_submit_tells_why_spark_does_not_start(
     workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
     tmp_path: Path,
@@ -286,11 +289,12 @@ def test_spark_submit_tells_why_spark_does_not_start(
     assert line.endswith("its log: where this Spark writes it")
 
 
+@pytest.mark.parametrize("idle", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_masters_that_do_not_answer_are_reported_in_time(
-    workers: tuple[Standalone, list[Process]], env: dict[str, str], topic: str, unique: Callable[[str], str],
-    tmp_path: Path,
+    request: pytest.FixtureRequest, env: dict[str, str], topic: str, unique: Callable[[str], str], tmp_path: Path,
+    idle: bool,
 ) -> None:  # fmt: skip
-    """Nobody at the address, somebody who says nothing, workers that have not what is asked for: exit 3 within the
+    """Nobody at the address, somebody who says nothing, idle workers that have not what is asked for: exit 3 within the
     time-out, one line, and neither a folder nor a process is left."""
     arguments = [*export(topic, unique("group"), tmp_path / "out"), "--spark-timeout"]
     variables = env | {"TMPDIR": str(tmp_path)}
@@ -298,10 +302,13 @@ def test_masters_that_do_not_answer_are_reported_in_time(
         port = silent.getsockname()[1]
         mute = run(*arguments, "4", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=120)
     nobody = run(*arguments, "4", "--master", f"spark://127.0.0.1:{port}", env=variables, timeout=60)
-    # Twenty seconds: to start, too, on a machine that is busy.
-    large = ("--conf", "spark.executor.memory=64g")
-    idle = run(*arguments, "20", "--master", workers[0].url, *large, env=variables, timeout=120)
-    for done, said in ((mute, "has not started within 4 s"), (nobody, "no Spark master"), (idle, "no executor of")):
+    ended = [(mute, "has not started within 4 s"), (nobody, "no Spark master")]
+    if idle:  # twenty seconds: to start, too, on a machine that is busy
+        large = ("--conf", "spark.executor.memory=64g")
+        master = request.getfixturevalue("workers")[0].url
+        done = run(*arguments, "20", "--master", master, *large, env=variables, timeout=120)
+        ended.append((done, "no executor of"))
+    for done, said in ended:
         assert done.returncode == 3, done.stderr
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
