@@ -41,17 +41,20 @@ def damaged(registry: Registry, unique: Callable[[str], str]) -> Iterator[Callab
 
 @pytest.fixture
 def group(
-    registry: Registry, unique: Callable[[str], str], make_topic: Callable[..., str], fill: Callable[..., object]
-) -> Callable[[str], tuple[str, str]]:
-    """A group with offsets of a sound topic of ten messages, and of the damaged one: group and sound topic."""
+    registry: Registry, unique: Callable[[str], str], make_topic: Callable[..., str], fill: Callable[..., object],
+    damaged: Callable[[bytes], str],
+) -> Callable[[bytes], tuple[str, str, str]]:  # fmt: skip
+    """A group with offsets of a sound topic of ten messages, and of a damaged one: group, sound and damaged topic. The
+    sound one is made first: a controller that meets both at once makes neither."""
 
-    def make(other: str) -> tuple[str, str]:
+    def make(data: bytes) -> tuple[str, str, str]:
         name, topic = unique("group"), make_topic(1)
         fill(topic, 10, 1)
-        for each in (topic, other):
+        bad = damaged(data)
+        for each in (topic, bad):
             registry.write(Ensure(znodes.offset_topic(name, each)))
             assert registry.write(Create(znodes.offset(name, TopicPartition(each, 0)), b"5")) is None
-        return name, topic
+        return name, topic, bad
 
     return make
 
@@ -60,15 +63,13 @@ def group(
 def test_a_member_reads_on_and_its_group_is_sound(
     release: str,
     data: bytes,
-    damaged: Callable[[bytes], str],
-    group: Callable[[str], tuple[str, str]],
+    group: Callable[[bytes], tuple[str, str, str]],
     cluster: Sandbox,
     registry: Registry,
     kafka: KafkaSettings,
 ) -> None:
     """The damaged topic has its finding, and the plan is what the member has."""
-    bad = damaged(data)
-    name, topic = group(bad)
+    name, topic, bad = group(data)
     settings = {"auto.commit.interval.ms": "200", "rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
     with cluster.member(name, f"{topic},{bad}", kind="topics", release=release, name=f"{name}-a", properties=settings):
 
@@ -92,14 +93,12 @@ def test_a_member_reads_on_and_its_group_is_sound(
 @pytest.mark.parametrize("data", [*PASSED_OVER, b'{"version":1,"partitions":{"x":[1]}}'])
 def test_changes_of_the_other_topics_go_on(
     data: bytes,
-    damaged: Callable[[bytes], str],
-    group: Callable[[str], tuple[str, str]],
+    group: Callable[[bytes], tuple[str, str, str]],
     cluster: Sandbox,
     registry: Registry,
 ) -> None:
     """A reset or a migration of all topics leaves the damaged one, and says so; one that names it is refused."""
-    bad = damaged(data)
-    name, topic = group(bad)
+    name, topic, bad = group(data)
     saved = run("offsets", name, "--save", "-", "-z", cluster.connect)
     assert saved.returncode == 0, saved.stderr
     assert {f"/consumers/{name}/offsets/{each}/0:5" for each in (topic, bad)} <= set(saved.stdout.splitlines())
