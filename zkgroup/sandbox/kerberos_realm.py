@@ -183,9 +183,9 @@ class KerberosRealm:
 
 def check_release(release: Release) -> None:
     """Raise ``UsageError`` for a release without SASL."""
-    known = list(RELEASES)
-    if known.index(release.version) < known.index("0.9.0.1"):
-        raise UsageError(f"Kafka {release.version} knows no Kerberos", f"use one of {', '.join(known[1:])}")
+    if release.version == "0.8.2.2":
+        known = [name for name, one in RELEASES.items() if name != release.version and not one.kraft]
+        raise UsageError(f"Kafka {release.version} knows no Kerberos", f"use one of {', '.join(known)}")
 
 
 def _find_programs() -> list[str]:

@@ -99,10 +99,11 @@ static struct {
 static PyObject *NativeError; /* (librdkafka's code, text) */
 static PyTypeObject *BlockType, *BatchType;
 
-/* Fills ``rk`` from the library at ``path``, which is loaded already, and from those that it needs. The library is kept
- * for as long as the process lives. */
+/* Fills ``rk`` from the library at ``path``, which is loaded already, and from those that it needs; a librdkafka that was
+ * preloaded comes first, as it does for confluent-kafka. The library is kept for as long as the process lives. */
 static int load_librdkafka(const char *path) {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(NULL, RTLD_NOW);
+    if (library == NULL || dlsym(library, "rd_kafka_new") == NULL) library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         PyErr_SetString(PyExc_ImportError, dlerror());
         return -1;
