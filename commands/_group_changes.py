@@ -55,7 +55,7 @@ def show_offsets(
     columns += ["change", "note"]
     if with_time:  # before the note, which may be long; scripts read CSV by the place of its columns
         columns.insert(-1 if is_table(output) else len(columns), time_column("target_time"))
-    print_rows(rows, columns, output)
+    print_rows(rows, columns, output, spare=SPARE)
 
 
 def show_removal(plan: Plan, output: Output) -> None:

@@ -39,13 +39,13 @@ GAP = "  "
 MAX_CELL = 4000
 # Columns: a wider cell does not widen its column.
 WIDEST = 120
-# Wider names lose their middle if a table is too wide for the terminal. Member ids are shorter, and stay whole for
-# copying.
+# If a table is too wide for the terminal, names lose their middle and notes their end: as much as it takes for all rows
+# to fit, the widest first. ``NARROWEST`` columns are left, or ``WIDEST_NAME`` where even that does not fit.
+CUT = frozenset({"group", "topic", "owner", "member", "host", "current", "note"})
 WIDEST_NAME = 60
-NAMES = frozenset({"group", "topic", "owner", "member", "host"})
-# These lose as much as it takes for all rows to fit, but keep at least ``NARROWEST`` columns.
-NARROWED = ("group", "topic")
 NARROWEST = 15
+# These are cut before columns are left out. Ids of members, which are copied, are cut last.
+NARROWED = ("group", "topic")
 # Quoted in CSV, whatever separator a reader expects; a leading ' marks what would be a formula.
 _QUOTED = re.compile("[\",;\t\r\n]|\\A'")
 # What is no other value than a text, in every YAML; and what would be.
@@ -54,8 +54,8 @@ _YAML_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 #: Columns that a table leaves out if it is too wide for the terminal, the least important first.
 SPARE = (
-    "taken_at", "session_id", "registered_at", "log_start", "leader", "committed_at", "since", "pattern", "registered",
-    "host", "topics", "partitions", "behind", "log_end",
+    "target_time", "taken_at", "session_id", "registered_at", "log_start", "leader", "committed_at", "since", "pattern",
+    "registered", "host", "topics", "partitions", "behind", "log_end",
 )  # fmt: skip
 DAY = 86_400_000
 # Columns of sentences, which are not padded.
@@ -396,27 +396,28 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
 
 
 def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list[list[Any]]:
-    """The rows with names cut so that the table fits, if possible."""
-    if _table_width(rows, names) <= columns:
+    """The rows with names and notes cut so that the table fits, if possible."""
+    if not rows or _table_width(rows, names) <= columns:
         return rows
-    rows = [
-        [_cut(cell, WIDEST_NAME) if name in NAMES else cell for name, cell in zip(names, row, strict=True)]
-        for row in rows
+    rooms = [max(width(name), *(width(cell_text(row[index])) for row in rows)) for index, name in enumerate(names)]
+    gaps = len(GAP) * (len(names) - 1)
+
+    def needed(room: int) -> int:
+        return gaps + sum(min(one, room) if name in CUT else one for one, name in zip(rooms, names, strict=True))
+
+    most = next((room for room in range(columns, NARROWEST - 1, -1) if needed(room) <= columns), WIDEST_NAME)
+    return [
+        [_cut(cell, most, name) if name in CUT else cell for cell, name in zip(row, names, strict=True)] for row in rows
     ]
-    excess = _table_width(rows, names) - columns
-    for index, name in enumerate(names):
-        if excess > 0 and name in NARROWED and rows:
-            room = max(width(cell_text(row[index])) for row in rows) - excess
-            if room >= NARROWEST:
-                return [[*row[:index], _cut(row[index], room), *row[index + 1 :]] for row in rows]
-    return rows
 
 
-def _cut(value: Any, room: int) -> Any:
-    """A name without its middle: names differ at their ends."""
+def _cut(value: Any, room: int, column: str) -> Any:
+    """A note without its end, or a name without its middle: names differ at their ends."""
     text = escape(value) if isinstance(value, str) else ""
     if width(text) <= room:
         return value
+    if column == "note":
+        return fitting(text, room - 1) + "…"
     return f"{fitting(text, room // 2)}…{fitting(text[::-1], (room - 1) // 2)[::-1]}"
 
 

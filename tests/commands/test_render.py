@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.commands import offsets, owners
-from zkgroup.commands._group_overview import BOTH, HEAD, PARTITIONS, SUMMARY, SUMMARY_SPARE
+from zkgroup.commands._assignment_view import COLUMNS as ASSIGNED
+from zkgroup.commands._assignment_view import SHARE_COLUMNS as SHARES
+from zkgroup.commands._group_overview import BOTH, HEAD, MEMBERS, PARTITIONS, SUMMARY, SUMMARY_SPARE
 from zkgroup.commands._output import (
     SPARE,
     Column,
@@ -361,13 +363,47 @@ def test_what_fits_after_all_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert head.split() == ["a", "b"]
 
 
-def test_ids_of_members_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are copied, and distinguished by their middle; nothing else is cut either where that would not help."""
+LONG_MEMBER = "billing-service_app1.prod.example.com-1411294187842-0a1b2c3d"
+
+
+@pytest.mark.parametrize(
+    ("columns", "spare"),
+    [(owners.COLUMNS, ("member", *SPARE)), (ASSIGNED, ("member", *SPARE)), (SHARES, ()), (MEMBERS, SPARE)],
+)
+def test_long_ids_of_members_make_no_row_two(
+    monkeypatch: pytest.MonkeyPatch, columns: Sequence[Column | str], spare: Sequence[str]
+) -> None:
+    """They lose no more of their middle than it takes; ids that fit, and those in pipes and in ``wide``, are whole."""
     monkeypatch.setenv("COLUMNS", "80")
-    member = "billing_web1.example.com-1415824923411-deadbeef"
-    row = {"topic": "t" * 40, "partition": 0, "owner": f"{member}-0", "member": member}
-    (_, line) = on_terminal([row], list(row))
-    assert line.split() == [str(value) for value in row.values()]
+    owner = f"{LONG_MEMBER}-0"
+    texts = {"topic": "orders", "owner": owner, "member": LONG_MEMBER, "current": owner, "change": "to another stream"}
+    texts |= {"host": "app1.prod.example.com", "subscription": "orders=1,payments=1"}
+    names = [column if isinstance(column, str) else column.name for column in columns]
+    row = {name: texts.get(name, 1) for name in names}
+    lines = on_terminal([row], columns, spare)
+    cut = [word for word in lines[1].split() if "…" in word]
+    assert cut
+    assert all(LONG_MEMBER.startswith(word.partition("…")[0]) for word in cut)
+    assert all(owner.endswith(word.partition("…")[2]) or LONG_MEMBER.endswith(word.partition("…")[2]) for word in cut)
+    assert 80 - len(cut) < len(lines[1]) <= 80
+    for text in (shown([row], columns, "table"), *on_terminal([row], columns, spare, "wide")[1:]):
+        assert LONG_MEMBER in text
+        assert "…" not in text
+    short = {"topic": "orders", "owner": "a_web1-1411294187842-0a1b2c3d-0"}
+    assert short["owner"] in on_terminal([short], list(short))[1]
+
+
+def test_what_goes_from_a_plan_that_is_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time at the target, then the end of the note."""
+    monkeypatch.setenv("COLUMNS", "80")
+    note = "clamped to the log's start, which retention has moved since the group committed"
+    row = {"topic": "orders", "partition": 0, "current": 12_345_678, "target": 12_345_679, "change": 1}
+    row |= {"target_time": 1_411_294_187_842, "note": note}
+    lines = on_terminal([row], [*list(row)[:5], time_column("target_time"), "note"], SPARE)
+    assert lines[0].split() == [*list(row)[:5], "note"]
+    assert width(lines[1]) == 80
+    assert lines[1].endswith("…")
+    assert note.startswith(lines[1].split("  ")[-1][:-1])
 
 
 def test_sentences_are_not_padded() -> None:
