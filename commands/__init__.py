@@ -14,8 +14,8 @@ from ._shared_options import declare_root
 
 COMMANDS = (
     Lazy("consume", "Print messages, as a member of a group or without one."),
-    Lazy("list-groups", "List the groups in ZooKeeper and in Kafka.", aliases=("list", "groups", "ls")),
-    Lazy("inspect-group", "Diagnose a group.", aliases=("describe",)),
+    Lazy("list-groups", "List the groups in ZooKeeper and in Kafka, or watch them.", aliases=("list", "groups", "ls")),
+    Lazy("inspect-group", "Diagnose a group: now, watched, or by its history.", aliases=("describe",)),
     Lazy("owners", "Show the owner of each partition of a group."),
     Lazy("offsets", "Show a group's committed offsets and lag.", aliases=("lag",)),
     Lazy("topics", "List topics, or describe one and the groups that read it."),
@@ -28,7 +28,7 @@ COMMANDS = (
     Lazy("delete-group", "Delete a group, some of its topics, or abandoned groups."),
     Lazy("unsubscribe", "Remove a group's offsets of unsubscribed topics."),
     Lazy("release-owners", "Remove owner nodes and members without a session."),
-    Lazy("export", "Export a group's messages to Parquet, each exactly once."),
+    Lazy("export", "Export a group's messages to Parquet or tables, exactly once."),
     Lazy("config", "Show and check the settings."),
     Lazy("sandbox", "Run ZooKeeper and Kafka servers on this machine.", connects=False),
     Lazy("completions", "Print the completion script for bash, zsh or fish.", connects=False),
