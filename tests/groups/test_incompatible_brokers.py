@@ -71,6 +71,9 @@ SEEN = {
     "a large number": (registered(timestamp=1411294187842), "fails fails reads"),
     "an endpoint without a port": (registered(endpoints=["PLAINTEXT://127.0.0.1"]), "reads fails fails"),
     "no protocol": (registered(version=4, listener_security_protocol_map={}), "reads reads fails"),
+    "a host with an underscore": (registered(endpoints=["PLAINTEXT://kafka_2:9"]), "reads fails reads"),
+    "a zone": (registered(endpoints=["PLAINTEXT://[fe80::1%eth0]:9"]), "reads fails reads"),
+    "an empty host": (registered(endpoints=["PLAINTEXT://:9"]), "reads owns owns"),
     "IPv6": (registered(endpoints=["PLAINTEXT://[::1]:9"]), "reads reads reads"),
 }
 #: Two of the three outcomes; the third, of a release that differs, is a test of its own below. The others are long.
@@ -195,6 +198,8 @@ def test_which_releases_fail(case: str) -> None:
         "up to 0.8.2": RELEASES[:1],
         "up to 0.11": RELEASES[:2],
         "of 0.9 to 0.10.1": RELEASES[1:2],
+        "of 0.9 and 0.10.0": RELEASES[1:2],
+        "of 0.9": RELEASES[1:2],
         "from 0.9 on": RELEASES[1:],
         "from 0.10.2 on": RELEASES[2:],
     }[fault.releases]

@@ -157,18 +157,25 @@ def _broker_faults(parsed: dict[str, Any]) -> Iterator[BrokerFault]:
         yield BrokerFault("has no endpoints", "from 0.9 on", rebalances=False)
         return
     listeners = []
+    hosts: dict[str, str] = {}
     for entry in endpoints:
         match = _ENDPOINT.fullmatch(entry) if isinstance(entry, str) else None
         if match is None:
             yield BrokerFault(f"{excerpt(str(entry))} is no endpoint", "from 0.9 on", rebalances=False)
             return
         listeners.append(match[1])
+        hosts[match[1]] = match[2]
     protocols = parsed.get("listener_security_protocol_map")
     known = protocols if isinstance(protocols, dict) else {name: name for name in listeners}
     if missing := [name for name in listeners if known.get(name) not in _PROTOCOLS]:
         yield BrokerFault(f"has no protocol for its listener {excerpt(missing[0])}", "from 0.10.2 on", rebalances=False)
     if "PLAINTEXT" not in {known.get(name, name) for name in listeners}:
         yield BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)
+    if any(known.get(name, name) == "PLAINTEXT" and not named for name, named in hosts.items()):
+        yield BrokerFault("has a PLAINTEXT endpoint without a host", "from 0.9 on", rebalances=True)
+    for letter, releases in (("_", "of 0.9 and 0.10.0"), ("%", "of 0.9")):  # what their expression does not take
+        if strange := [name for name in hosts.values() if letter in name]:
+            yield BrokerFault(f"has a host with {letter}, {excerpt(strange[0])}", releases, rebalances=False)
     if named := [name for name in listeners if name not in _PROTOCOLS]:
         yield BrokerFault(f"has a listener {excerpt(named[0])}", "of 0.9 to 0.10.1", rebalances=False)
     if not isinstance(host, str):

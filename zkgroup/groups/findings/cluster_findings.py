@@ -96,8 +96,11 @@ def _do_fail(facts: GroupFacts, broker: FaultyBroker, members: Sequence[str]) ->
 _MEND_BROKER: Final = {
     (True, True): "give the broker a PLAINTEXT listener, which is all that the Scala consumer speaks",
     (True, False): "restart the broker, so that it registers anew; delete the node if it is no broker's",
-    (False, True): "upgrade the members, or give the broker a PLAINTEXT listener",
-    (False, False): "upgrade the members, or call the broker's listeners by their protocols",
+    (False, True): "give the broker a PLAINTEXT listener that names its host, or upgrade members of 0.8",
+    (
+        False,
+        False,
+    ): "upgrade the members, or name the broker's listeners by protocol, hosts by letters, digits, - and .",
 }
 
 
