@@ -217,6 +217,9 @@ CASES: list[tuple[str, Case]] = [
         ALONE,
         topics={"orders": topic(
             "orders", 0, error=NodeProblem("/brokers/topics/orders", "is no JSON"), passed_over=True)}))),
+    ("unreadable-node", ("critical", "/brokers/topics/orders", "fails every rebalance", replace(
+        UNREAD, topics={"orders": topic(
+            "orders", 0, error=NodeProblem("/brokers/topics/orders", "is no JSON object", is_malformed=True))}))),
     ("incomplete-snapshot", ("warning", GROUP, "broker 1 timed out", having(
         ALONE, 1, log_start=None, log_end=None, log_error="broker 1 timed out"))),
     ("incomplete-snapshot", ("warning", GROUP, "no answer", replace(ALONE, warnings=("no answer",)))),

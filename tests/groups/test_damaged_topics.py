@@ -90,6 +90,29 @@ def test_a_member_reads_on_and_its_group_is_sound(
         assert bad in planned.stderr
 
 
+@pytest.mark.long  # the short one is in test_findings
+@pytest.mark.parametrize("release", ["1.1.1", "0.9.0.1"])
+def test_a_member_that_fails_on_it_is_said_to(
+    release: str, group: Callable[[bytes], tuple[str, str, str]], cluster: Sandbox, registry: Registry
+) -> None:
+    """That the damaged topic stops the members is said first; no other finding advises a rebalance."""
+    name, topic, bad = group(b"[]")
+    settings = {"rebalance.max.retries": "2", "rebalance.backoff.ms": "200"}
+    with cluster.member(
+        name, f"{topic},{bad}", kind="topics", release=release, name=f"{name}-a", properties=settings
+    ) as member:
+        wait_until(lambda: "can't rebalance after 2 retries" in member.logged(), 60, "it gives up")
+
+        def find() -> list[tuple[str, str]]:
+            return [(f.code, f.severity) for f in judged(read_group(registry, name)) if f.severity == "critical"]
+
+        led = [("unreadable-node", "critical"), ("partition-without-owner", "critical")]
+        wait_until(lambda: find()[:2] == led, 30, "it is found")
+        findings = [f for f in judged(read_group(registry, name)) if f.severity == "critical"]
+        assert findings[0].subject == f"/brokers/topics/{bad}"
+        assert not any("assign" in command for f in findings for command in f.commands), findings
+
+
 @pytest.mark.parametrize("data", [*PASSED_OVER, b'{"version":1,"partitions":{"x":[1]}}'])
 def test_changes_of_the_other_topics_go_on(
     data: bytes,

@@ -213,6 +213,15 @@ def test_a_topic_that_cannot_be_read_is_not_called_leaderless() -> None:
     ) == {"unreadable-node"}
 
 
+def test_a_damaged_topic_goes_before_what_follows_from_it() -> None:
+    """Where members fail on a topic's node, that leads, and nothing else advises a rebalance."""
+    error = NodeProblem("/brokers/topics/orders", "is no JSON object", is_malformed=True)
+    findings = judged(replace(UNREAD, topics={"orders": topic("orders", 0, error=error)}))
+    critical = [f for f in findings if f.severity == "critical"]
+    assert [f.code for f in critical[:2]] == ["unreadable-node", "partition-without-owner"]
+    assert not any("assign" in command for f in findings for command in f.commands)
+
+
 def test_a_zombie_is_to_go_before_members_try_again() -> None:
     """Where an unregistered member owns a partition, the members that own nothing cannot help it."""
     zombie = having(having(TWO, 2, owner="g_z-0", member=None, stream=None), 3, owner=None, member=None)

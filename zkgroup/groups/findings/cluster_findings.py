@@ -8,7 +8,7 @@ from typing import Final
 
 from zkgroup.clients.kafka.responses import words_of
 from zkgroup.errors import Remedy
-from zkgroup.groups.findings.finding_kinds import Finding
+from zkgroup.groups.findings.finding_kinds import Finding, Severity
 from zkgroup.groups.findings.group_facts import (
     COMMITTED_BY_THEN,
     REST,
@@ -31,6 +31,7 @@ from zkgroup.text import counted
 _CORRECT: Final = "inspect the node with a ZooKeeper client: correct or delete it"
 _WRITE_TOPIC: Final = "write the topic's partitions and replicas into the node again, with a ZooKeeper client"
 _UNREAD: Final = ": members take the topic for one without partitions, and read the others"
+_STOPS: Final = ": a member that reads the topic fails every rebalance, after it has released its partitions"
 #: So many single problems have a finding of their own.
 MOST: Final = 20
 
@@ -188,25 +189,27 @@ def _split(facts: GroupFacts) -> Iterator[Finding]:
 
 def _problems(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
-    problems = list(dict.fromkeys(snapshot.problems))
+    problems = [p for p in dict.fromkeys(snapshot.problems) if p.path not in facts.stopping_topics]
     for name, topic in sorted(snapshot.topics.items()):
         if topic.exists and topic.error is not None and topic.error not in problems and not _is_hidden(facts, name):
             error = topic.error
-            problems.append(replace(error, why=error.why + _UNREAD) if topic.passed_over else error)
+            effect = _UNREAD if topic.passed_over else _STOPS if error.path in facts.stopping_topics else ""
+            problems.append(replace(error, why=error.why + effect))
     by_why: dict[str, list[str]] = {}
     for problem in problems:
         by_why.setdefault(problem.why, []).append(problem.path)
     for why, paths in list(by_why.items())[:MOST]:
         topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
         remedy = _WRITE_TOPIC if topics else _CORRECT
+        severity: Severity = "critical" if why.endswith(_STOPS) else "warning"
         if len(paths) > 1:
             message = f"{len(paths)} nodes, of which each {why}: {first_few(paths)}"
-            yield finding("unreadable-node", snapshot.group, message, remedy)
+            yield finding("unreadable-node", snapshot.group, message, remedy, severity)
         else:
-            yield finding("unreadable-node", paths[0], why, remedy)
+            yield finding("unreadable-node", paths[0], why, remedy, severity)
     if len(by_why) > MOST:
         more = f"and {len(by_why) - MOST} more kinds of nodes that cannot be read, or should not be there"
-        yield finding("unreadable-node", snapshot.group, more, _CORRECT)
+        yield finding("unreadable-node", snapshot.group, more, _CORRECT, "warning")
 
 
 def _is_hidden(facts: GroupFacts, topic: str) -> bool:

@@ -72,6 +72,7 @@ _CWI: Final = ("critical", "warning", "info")
 KINDS: Final[Mapping[str, Kind]] = {
     "cluster-without-broker": Kind(_C, "no broker is registered"),
     "incompatible-broker": Kind(_CI, "a broker whose registration makes members of the Scala consumer fail"),
+    "unreadable-node": Kind(_CWI, "a node that cannot be read, or should not be there"),
     "stopping-registration": Kind(_C, "a registration that stops every Scala member of the group"),
     "unreadable-filter": Kind(_CW, "a topic filter that Java, or zkgroup, cannot read"),
     "unportable-registration": Kind(_CW, "a registration that stops members of some releases"),
@@ -102,7 +103,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "owner-of-missing-partition": Kind(_W, "an owner node of a partition that does not exist"),
     "offset-of-missing-topic": Kind(_WI, "an offset of a topic that does not exist"),
     "offset-of-missing-partition": Kind(_WI, "an offset of a partition that its topic does not have"),
-    "unreadable-node": Kind(_WI, "a node that cannot be read, or should not be there"),
     "incomplete-snapshot": Kind(_W, "servers did not answer: not everything could be judged"),
     "registration-defect": Kind(_WI, "a registration that is not as it should be, but is read by everyone"),
     "rebalance-in-progress": Kind(_I, "members or owners have just changed, or members have yet to claim anew"),

@@ -142,12 +142,21 @@ class GroupFacts:
         """The members whose registration stops every rebalance: they are corrected before anything else."""
         return tuple(m.member for m in self.snapshot.members if m.error is not None and not m.hidden)
 
+    @cached_property
+    def stopping_topics(self) -> tuple[str, ...]:
+        """The paths of topics' nodes on which every rebalance fails: subscribed ones, damaged otherwise than empty."""
+        found = (self.snapshot.topics.get(name) for name in sorted(self.snapshot.subscribed))
+        damaged = (t.error for t in found if t is not None and t.exists and not t.passed_over)
+        return tuple(error.path for error in damaged if error is not None and error.is_malformed)
+
     @property
     def obstacle(self) -> str | None:
         """What must be done before any rebalance can succeed; None without an obstacle."""
         if self.stopping:
             names = first_few(self.stopping)
             return f"mend the registration of {names} first: until then no Scala member can rebalance"
+        if self.stopping_topics:
+            return f"mend {first_few(self.stopping_topics)} first: until then no member that reads it can rebalance"
         for broker in self.snapshot.faulty_brokers:
             if stops_rebalances(self.snapshot, broker):
                 return f"mend {broker.path} first: until then no member of the Scala consumer can rebalance"

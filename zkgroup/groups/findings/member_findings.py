@@ -76,6 +76,7 @@ def _readable(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
             f"the registration cannot be judged: {member.error}; what the member reads is not known, nor whether"
             " others get past its registration",
             "connect with credentials that the access list of the node admits; the member may be as healthy as any",
+            "warning",
         )
 
 

@@ -327,7 +327,11 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
         if facts.stopping:
             why = "no rebalance can finish while a registration cannot be read"
         elif facts.obstacle is not None:
-            why = "no member claims anything while no broker is registered"
+            why = (
+                "no rebalance succeeds"
+                if facts.snapshot.broker_ids
+                else "no member claims anything while no broker is registered"
+            )
         elif facts.unresponsive:
             why = f"{first_few(sorted(facts.unresponsive))} has not rebalanced, and may own a part of its share"
             remedy = Remedy(_wake_first(facts))
