@@ -227,6 +227,22 @@ def test_no_layer_takes_off_zookeepers_tls(tmp_path: Path) -> None:
     assert resolve(tmp_path, "zookeeper-tls = false", cluster=("c",)).zookeeper_tls is None
 
 
+def test_no_layer_takes_off_the_registrys_tls(tmp_path: Path, secret: str) -> None:
+    """A password goes in clear only where its user is given beside it."""
+    login = f"schema-registry-user = 'ops'\nschema-registry-password-file = '{secret}'\n"
+    profile, plain = f"{login}schema-registry = 'https://a:8081'", "http://b:8081"
+    environ = {"ZKGROUP_SCHEMA_REGISTRY": plain, "ZKGROUP_CLUSTER": "c"}
+    for variables, flags in ((environ, {}), ({}, {"cluster": ("c",), "schema_registry": (plain,)})):
+        with pytest.raises(UsageError, match=r"names a schema registry without TLS, and .* one with it"):
+            resolve(tmp_path, profile, variables, **flags)
+        lowered = resolve(tmp_path, profile, variables, schema_registry_user=("ops",), **flags)
+        assert (lowered.schema_registry, lowered.schema_registry_password) == (plain, SECRET)
+    other = resolve(tmp_path, profile, cluster=("c",), schema_registry=("https://b:8081",))
+    assert (other.schema_registry, other.schema_registry_user) == ("https://b:8081", "ops")
+    unnamed = resolve(tmp_path, "schema-registry = 'https://a:8081'", environ)
+    assert unnamed.schema_registry == plain
+
+
 def test_tls_and_a_user_for_zookeeper(tmp_path: Path, secret: str) -> None:
     """Naming a file of TLS's turns it on, unless that is denied; a user comes with a password."""
     ca = tmp_path / "ca.pem"

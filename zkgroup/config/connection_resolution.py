@@ -77,6 +77,7 @@ def resolve_connection(
         *layers.properties(flagged=True),
     ]
     _check_protocol([p for p in properties if p.key == BY_NAME["security-protocol"].key])
+    _check_registry(layers)
     exposed = _check_contradictions(layers, own)
     origins = {name: values[0].origin for name, values in layers.values.items()}
     if cluster:
@@ -134,6 +135,19 @@ def _check_protocol(named: Sequence[Property]) -> None:
         raise UsageError(
             f"{named[-1].origin} asks for {named[-1].value}, and {asking.origin} for {asking.value}",
             f"correct one of them; --security-protocol {named[-1].value} permits to go without encryption",
+        )
+
+
+def _check_registry(layers: Layers) -> None:
+    """Raise ``UsageError`` if a layer's schema registry without TLS would get the password of one with it."""
+    registries = layers.values.get("schema-registry", ())
+    asking = next((one for one in registries if one.text.startswith("https:")), None)
+    if asking is None or registries[0].text.startswith("https:") or layers.text("schema-registry-user") is None:
+        return
+    if "schema-registry-user" not in layers.flagged:
+        raise UsageError(
+            f"{registries[0].origin} names a schema registry without TLS, and {asking.origin} one with it",
+            "write https://, or give --schema-registry-user, which permits to send a password without encryption",
         )
 
 

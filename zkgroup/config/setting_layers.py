@@ -33,7 +33,8 @@ class Value(NamedTuple):
 class Layers:
     """The values of the settings by name. May hold secrets: not shown.
 
-    ``values``: the strongest first. The weaker ones are there only for choices and bools that no flag gave.
+    ``values``: the strongest first. The weaker ones are there only for choices and bools that no flag gave, and for the
+    schema registry.
     ``flagged``: the settings that a flag gave.
     """
 
@@ -90,8 +91,10 @@ def read_layers(flags: Flags, environ: Mapping[str, str], profile: Profile, *, p
         typed = None if setting.name == "zookeeper" else single_flag(flags, setting.name)
         if typed is not None:
             flagged.add(setting.name)
-            found = [_Candidate(typed, setting.option, setting.kind == "secret")]
-        if setting.kind not in ("choice", "bool"):  # files are read, and warned of, only if they count
+            weaker = found if setting.name == "schema-registry" else ()
+            found = [_Candidate(typed, setting.option, setting.kind == "secret"), *weaker]
+        # Files are read, and warned of, only if they count.
+        if setting.kind not in ("choice", "bool") and setting.name != "schema-registry":
             found = found[:1]
         if found:
             values[setting.name] = tuple(_checked(setting, one, warnings) for one in found)
