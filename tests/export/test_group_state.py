@@ -50,6 +50,8 @@ def test_topics_are_those_named_or_matched_or_with_offsets(
     assert warnings == [f"group {group.group} has offsets of topic dead, which does not exist: it is left out"]
     with pytest.raises(NotFoundError, match="no topic nowhere"):
         group.select_topics([one, "nowhere"], None)
+    with pytest.raises(NotFoundError, match=f"no topic {one}x: did you mean .*{one}"):
+        group.select_topics([f"{one}x"], None)
     with pytest.raises(
         NotFoundError, match=r"^no topic matches nothing\.\*: see the names in ZooKeeper, or name topics$"
     ):

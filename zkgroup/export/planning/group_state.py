@@ -12,7 +12,7 @@ from zkgroup.clients.kafka.log_offsets import Log, LogRange, log_offsets
 from zkgroup.clients.kafka.timestamp_search import offsets_since
 from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError, did_you_mean
 from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
@@ -47,7 +47,8 @@ class GroupState:
         if named or whitelist is not None:
             wanted = sorted({*named, *(whitelist.select(there) if whitelist is not None else ())})
             if missing := [topic for topic in named if topic not in there]:
-                raise NotFoundError(f"there is no topic {listed(missing)}", "see the names in ZooKeeper")
+                remedy = did_you_mean(missing[0], there, "see the names in ZooKeeper")
+                raise NotFoundError(f"there is no topic {listed(missing)}", remedy)
             if not wanted:
                 raise NotFoundError(
                     f"no topic matches {whitelist and whitelist.expression}",
