@@ -89,6 +89,8 @@ def test_what_the_other_group_has_is_kept(cluster: Sandbox, registry: Registry, 
     result = run(*args)
     assert (result.returncode, values(registry, other, P("t", 0), P("u", 0))) == (5, [9, None])
     assert result.stderr.endswith("t-0 in zookeeper (replaces 9): copy to another group, or give --overwrite\n")
+    misspelt = run(*args, "--topic", "us")
+    assert (misspelt.returncode, misspelt.stderr.endswith("of topic us: did you mean u?\n")) == (4, True), misspelt
     assert run(*args, "--topic", "u").returncode == 0
     assert values(registry, other, P("t", 0), P("u", 0)) == [9, 6]
     assert run(*args, "--overwrite").returncode == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from zkgroup.clients.kafka.responses import KafkaOffset
-from zkgroup.errors import NotFoundError, RefusedError
+from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, ZnodeRemoval
 from zkgroup.groups.changes.whole_group import WholeGroup
@@ -67,7 +67,7 @@ def plan_group_copy(
         known = {row.topic for row in rows}
         for topic in scope.topics:
             if topic not in known:
-                remedy = f"its topics: {listed(sorted(known)) or 'none'}"
+                remedy = did_you_mean(topic, known, f"its topics: {listed(sorted(known)) or 'none'}")
                 raise NotFoundError(f"group {source.group} has no offsets of topic {topic}", remedy)
         rows = [row for row in rows if scope.has(row.key)]
     remedy = _RENAME_OTHERWISE if is_rename else _COPY_OTHERWISE
