@@ -140,7 +140,7 @@ def _delete_debris(
 ) -> None:
     from zkgroup.config.time_arguments import parse_duration
     from zkgroup.groups.changes.inactive_groups import backup_of_inactive_groups, check_access, read_inactive_groups
-    from zkgroup.groups.changes.unregistered_committers import commits_of_tree
+    from zkgroup.groups.changes.unregistered_committers import commits_of_tree, find_committing_groups
     from zkgroup.groups.changes.znode_deletion import remove_groups
 
     age = 0 if older_than is None else parse_duration(older_than)
@@ -164,7 +164,11 @@ def _delete_debris(
         waits = [change.warn_of_found_commits(group, found) for group, found in commits.items()]
         if not change.is_wanted(len(doomed)):
             return
-        change.wait_for_commits(registry, commits, max(waits, default=0.0))
+        busy = find_committing_groups(registry, commits, max(waits, default=0.0))
+        left |= busy
+        doomed = [tree for tree in doomed if tree.group not in busy]
+        if not doomed:
+            raise error_of_many(left, len(left), DELETED)
         saved, hidden = backup_of_inactive_groups(registry, patterns, doomed, now)
         with change.backed_up(saved):
             outcome = remove_groups(registry, [tree for tree in doomed if tree.group not in hidden])

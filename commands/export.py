@@ -251,6 +251,11 @@ def export(
         require({"delta": "deltalake", "iceberg": "pyiceberg"}[table_format], extra=table_format)
     schemas = FieldSchemas(read_schema("key", key, key_schema), read_schema("value", value, value_schema))
     validate_group_id(group)
+    for prop in settings.properties:
+        if prop.key == "group.id" and prop.value != group:
+            raise UsageError(
+                f"{prop.origin}: group.id={prop.value} contradicts --group {group}", "remove one of the two"
+            )
     if whitelist is not None and not whitelist.strip():
         raise UsageError("--whitelist is empty, and matches no topic", "leave it out for all that the group has")
     request = ExportRequest(

@@ -77,6 +77,16 @@ def test_no_property_is_reported_however_much_is_asked_for(
     assert nothing_in(tmp_path / "out")
 
 
+@pytest.mark.parametrize("how", ["--property", "--consumer-config"])
+def test_a_property_names_no_other_group(how: str, tmp_path: Path) -> None:
+    """The group's name is no matter of which layer is the stronger."""
+    file = tmp_path / "consumer.properties"
+    file.write_text("group.id=other\n")
+    typed = "group.id=other" if how == "--property" else str(file)
+    to = ("--group", "g", "--from", "earliest", "--to", str(tmp_path / "out"), how, typed, "-z", "127.0.0.1:1")
+    refused("orders", *to, code=2, said="group.id=other contradicts --group g", out=tmp_path / "out")
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_not_heeded_is_refused(mode: str, tmp_path: Path) -> None:
     """Topics and options that a snapshot, or giving up, has no use for, by name: before any server is asked."""

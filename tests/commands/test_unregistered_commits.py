@@ -108,6 +108,21 @@ def test_no_change_is_made_while_it_commits(
     assert tree(registry, znodes.group(group)).keys() == before
 
 
+def test_of_many_groups_those_without_it_are_deleted(
+    live: tuple[str, str], cluster: Sandbox, registry: Registry, groups: Groups
+) -> None:
+    """The one in which it commits stays whole, and is named."""
+    group, topic = live
+    idle = groups.make(offsets={(topic, 0): 1})
+    before = tree(registry, znodes.group(group)).keys()
+    names = ("--pattern", group, "--pattern", idle)
+    done = run("delete-group", *names, "--confirm", ",".join(names[1::2]), "--execute", "-z", cluster.connect)
+    assert (done.returncode, "1 of 2 groups are not deleted" in done.stderr) == (5, True), done
+    assert f"{group}: an unregistered consumer commits: " in done.stderr
+    assert tree(registry, znodes.group(group)).keys() == before
+    assert not tree(registry, znodes.group(idle))
+
+
 def test_once_it_has_stopped_the_change_is_made(
     cluster: Sandbox, registry: Registry, groups: Groups, make_topic: Callable[..., str], fill: Callable[..., object]
 ) -> None:

@@ -95,20 +95,29 @@ def read_unregistered_commits(registry: Registry, group: str) -> UnregisteredCom
 
 
 def wait_for_commits(registry: Registry, groups: Iterable[str], seconds: float) -> None:
-    """Wait for the next commit of these groups. Raises ``RefusedError`` as soon as there is one."""
-    before = _versions(registry, groups)
+    """Wait for the next commit of these groups. Raises ``RefusedError`` if there is one."""
+    for error in find_committing_groups(registry, groups, seconds).values():
+        raise error
+
+
+def find_committing_groups(registry: Registry, groups: Iterable[str], seconds: float) -> dict[str, RefusedError]:
+    """Those of these groups whose offsets change within so many seconds, each with its error. Returns as soon as all
+    of them have changed."""
+    before = {group: _versions(registry, group) for group in groups}
+    found: dict[str, RefusedError] = {}
     deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
+    while len(found) < len(before) and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(_POLL, left))
-        now = _versions(registry, groups)
-        moved = [path for path, mzxid in now.items() if before.get(path) != mzxid]
-        if moved:
-            raise RefusedError(
-                f"an unregistered consumer commits: {listed(moved)} changed within {seconds:.0f} s",
-                "stop that consumer, then try again",
-            )
+        for group in before.keys() - found:
+            now = _versions(registry, group)
+            moved = [path for path, mzxid in now.items() if before[group].get(path) != mzxid]
+            if moved:
+                found[group] = RefusedError(
+                    f"an unregistered consumer commits: {listed(moved)} changed within {seconds:.0f} s",
+                    "stop that consumer, then try again",
+                )
+    return found
 
 
-def _versions(registry: Registry, groups: Iterable[str]) -> dict[str, int]:
-    trees = [read_tree(registry, group, [znodes.offsets(group)]) for group in groups]
-    return {node.path: node.stat.mzxid for tree in trees for node in tree.nodes}
+def _versions(registry: Registry, group: str) -> dict[str, int]:
+    return {node.path: node.stat.mzxid for node in read_tree(registry, group, [znodes.offsets(group)]).nodes}
