@@ -39,7 +39,7 @@ FILES: dict[str, tuple[bytes | Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_offset_files(cluster: Sandbox, make_group: Callable[..., str], tmp_path: Path, kind: str) -> None:
-    """Whatever a file has: exit code 2 and one line that names it and says what is wrong, within ten seconds."""
+    """Whatever a file has: exit code 2 and one line that names it and says what is wrong, within half a minute."""
     data, why = FILES[kind]
     path = tmp_path / "offsets.txt"
     path.write_bytes(data() if callable(data) else data)
@@ -51,7 +51,7 @@ def test_offset_files(cluster: Sandbox, make_group: Callable[..., str], tmp_path
     assert lines[0].isprintable()
     assert len(lines[0]) < 500
     assert re.search(why, lines[0]), lines[0]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(
