@@ -167,6 +167,39 @@ def test_what_stops_while_it_widens_a_table_is_finished(
     assert lake.values(kind, topic) == [{"id": 1, "inner": {"a": 0.5, "b": None}, "c": None}, new]
 
 
+@BOTH
+def test_a_table_that_another_engine_changes_before_a_run_is_finished(
+    lake: Lake, make_topic: Callable[..., str], kind: TableKind
+) -> None:
+    """The field is named, and what to do. Once that is done, the run is finished."""
+    topic, old, new = make_topic(), {"id": 1, "inner": {"a": 0.5}}, {"id": 2, "inner": {"a": 0.25, "b": "x"}, "c": "y"}
+    lake.more(kind, topic, OLD, old)
+    before = len(DeltaTable(str(lake.out / topic)).history()) if kind == "delta" else 0
+
+    def stop(passed: str) -> None:
+        if passed == "record in the log":
+            raise ZkgroupError("on purpose")
+
+    with pytest.raises(ZkgroupError, match="on purpose"):
+        lake.more(kind, topic, LONGER, new, passed=stop)
+    if kind == "delta":
+        field = Field("value", StructType([Field("c", PrimitiveType("long"))]))
+        lake.table(kind, topic).alter.add_columns([field])
+    else:
+        with lake.table(kind, topic).update_schema() as update:
+            update.add_column(("value", "c"), LongType())
+    with pytest.raises(RefusedError, match=r"value\.c is int64 so far, and string in the schema") as refused:
+        lake.more(kind, topic, OLD)
+    assert str(refused.value.remedy).startswith("undo that change")
+    if kind == "delta":
+        lake.table(kind, topic).restore(before - 1)
+    else:
+        with lake.table(kind, topic).update_schema() as update:
+            update.rename_column("value.c", "theirs")
+    assert lake.more(kind, topic, OLD) == 1
+    assert [value["id"] for value in lake.values(kind, topic)] == [1, 2]
+
+
 def test_what_a_table_cannot_hold_is_refused_before_anything_is_read(
     lake: Lake, make_topic: Callable[..., str]
 ) -> None:

@@ -20,6 +20,7 @@ from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OffsetRange, StoredFile
 from zkgroup.export.model.run_record import RunRecord, TopicCoverage
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.schemas.field_schema import IncompatibleSchemaError
 
 
 class TableFormat(Protocol):
@@ -203,6 +204,11 @@ class CommittedTables(ABC):
                 raise table_changed(self._name(topic))
             try:
                 self._add_files(table, record, topic, schema)
+            except IncompatibleSchemaError as error:
+                raise RefusedError(
+                    f"the table {self._name(topic)} was altered by others: {error.message}",
+                    "undo that change, or rename the column, then run the same command again",
+                ) from None
             except Exception as error:  # noqa: BLE001  # whatever it is, the commit may be there
                 self._opened.clear()
                 if not self._has(record, topic) and not (left and self._is_conflict(error)):
