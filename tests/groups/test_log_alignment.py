@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -102,60 +101,6 @@ def test_messages_that_recur_make_a_group_repeat_and_never_skip(
         assert Counter(values[one] for one in {*target, *to_come} if one >= committed) <= read
         if rest and not position.repeated:
             assert values[rest[0]] == values[committed]
-
-
-@given(pieces, pieces, st.lists(st.integers(0, 4), min_size=31, max_size=31), st.integers(1, 5), st.data())
-def test_a_part_of_the_logs_decides_the_place_that_the_whole_logs_have(
-    ranges: list[list[int]], more: list[list[int]], delays: list[int], context: int, data: st.DataObject
-) -> None:
-    """Times in disorder; a source that has each message once, or is a mirror itself and has stretches again, and any
-    copy of it. What a part of both logs decides is what the whole logs say, if no message recurs. In any case no
-    message is before the position alone that was not consumed."""
-    is_mirror = data.draw(st.booleans())
-    source = copied(ranges) if is_mirror else list(range(31))
-    target = [source[n] for start, end in more for n in range(start, min(end, len(source)))]
-    committed = data.draw(st.integers(0, len(source)))
-    far, long = data.draw(st.integers(context, 31)), data.draw(st.integers(0, 60))
-
-    def messages(numbers: Sequence[int]) -> list[ReadMessage]:
-        return [ReadMessage(10 * (n + 1), one + delays[one], printed(one, one)) for n, one in enumerate(numbers)]
-
-    def found(far: int, long: int) -> Position:
-        log, copies = messages(source), messages(target)
-        after = log[committed:]
-        read = SourceMessages(log[:committed], after[:far], to_end=far > len(after))
-        return find_position(read, TargetMessages(copies[:long], to_end=long > len(copies)), context)
-
-    part, whole = found(far, long), found(1000, 1000)
-    if part.is_decided:
-        if not is_mirror:
-            assert part == replace(whole, repeated=part.repeated)
-            assert part.repeated <= whole.repeated
-        if part.offset is not None:
-            read = {one for n, one in enumerate(target) if 10 * (n + 1) >= part.offset}
-            assert {one for one in target if one in source[committed:]} <= read | set(source[:committed])
-
-
-def test_a_part_decides_as_soon_as_all_that_follows_is_later() -> None:
-    """At both ends, as many messages as are compared; not while other messages are before the place, where times are
-    the same, or where the target's brokers give the times."""
-    log = [ReadMessage(n, 1000 + n, printed(n, n)) for n in range(100)]
-
-    def is_decided(
-        far: int, long: int, start: int = 0, times: Sequence[int] = range(1000, 1100), **options: bool
-    ) -> bool:
-        there = [one._replace(timestamp=at) for one, at in zip(log, times, strict=True)]
-        read = SourceMessages(there[40:50], there[50:far], to_end=False)
-        position = find_position(read, TargetMessages(there[start:long], to_end=False, **options), 10)
-        assert position.offset == 50
-        return position.is_decided
-
-    assert is_decided(70, 70, 40)
-    assert not is_decided(69, 70, 40)
-    assert not is_decided(70, 69, 40)
-    assert not is_decided(70, 70, 39)
-    assert not is_decided(70, 70, 40, [1000] * 100)
-    assert not is_decided(70, 70, 40, has_times=False)
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 40))

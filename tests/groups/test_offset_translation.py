@@ -13,7 +13,7 @@ from support import fresh_name, wait_until
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, producer
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import offset_translation
-from zkgroup.groups.changes.log_alignment import Position, SourceMessages, TargetMessages, find_position
+from zkgroup.groups.changes.log_alignment import Position
 from zkgroup.groups.changes.offset_translation import translate_offsets
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
@@ -205,25 +205,11 @@ def test_a_stretch_that_comes_again_later(oldest: Cluster, newest: Cluster, usua
     assert position(newest, usual, topic, to_topic, 500) == Position(500, 2080)
 
 
-def test_a_long_log_is_read_as_far_as_it_takes(
-    newest: Cluster, usual: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thousand messages of the copy where these decide; all of them where other messages are before the place."""
-    topic, to_topic, late = newest.topic(numbered(3000)), usual.topic(OTHERS), usual.topic(OTHERS)
-    mirror(newest, usual, topic, to_topic)
-    usual.send(late, [replace(one, value=b"another") for one in numbered(200, 300)])
-    mirror(newest, usual, topic, late)
-    read: list[int] = []
-
-    def find(source: SourceMessages, target: TargetMessages) -> Position:
-        read.append(len(target.messages))
-        return find_position(source, target)
-
-    monkeypatch.setattr(offset_translation, "find_position", find)
-    assert position(newest, usual, topic, to_topic, 500) == Position(500 + len(OTHERS))
-    assert read == [1000]
-    assert position(newest, usual, topic, late, 500) == Position(700 + len(OTHERS))
-    assert len(read) > 2
+def test_a_replay_far_behind_the_offset(newest: Cluster, usual: Cluster) -> None:
+    """With its old timestamps, thousands of messages on; the mirror begins at it, and lacks what was before."""
+    topic, to_topic = newest.topic([*numbered(3000), *numbered(1000), *numbered(4000)[3000:]]), usual.topic()
+    mirror(newest, usual, topic, to_topic, 3000)
+    assert position(newest, usual, topic, to_topic, 300) == Position(None, reason="ambiguous")
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.long)])

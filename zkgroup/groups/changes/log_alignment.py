@@ -6,16 +6,13 @@ far as both logs go; of several such places the earliest. Where these messages r
 place could be that of later ones. Of a compacted topic the messages count that are left at both ends.
 
 Messages are compared by key, value, headers and timestamp; by key and value alone where one end keeps no timestamps.
-
-With timestamps a part of the logs may decide. A message equals one around the offset only at the same timestamp: the
-part ends in messages that are all later. Before the place the target has only consumed messages.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import ReadMessage
@@ -29,12 +26,10 @@ CONTEXT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class SourceMessages:
-    """The messages around a committed offset: those before it, and those from it on, also beyond the context.
-    ``to_end``: the log was read to its end."""
+    """The messages around a committed offset: those before it, and those from it on, also beyond the context."""
 
     before: Sequence[ReadMessage]
     after: Sequence[ReadMessage]
-    to_end: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +46,11 @@ class TargetMessages:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the group goes on, and at most how many messages it ``repeated``; or why there is no such place.
-    ``is_decided``: the messages behind those that were read do not change the place."""
+    """Where the group goes on, and at most how many messages it ``repeated``; or why there is no such place."""
 
     offset: int | None
     repeated: int = 0
     reason: Reason | None = None
-    is_decided: bool = field(default=False, compare=False)
 
 
 def find_position(source: SourceMessages, target: TargetMessages, context: int = CONTEXT) -> Position:
@@ -70,7 +63,7 @@ def find_position(source: SourceMessages, target: TargetMessages, context: int =
     copies = list(map(key, target.messages))
     before, after, kept = consumed[-context:], unread[:context], list(range(len(copies)))
     near = {*before, *after}
-    absent = Position(None, reason=_why_absent(before, after, copies, target), is_decided=target.to_end)
+    absent = Position(None, reason=_why_absent(before, after, copies, target))
     if target.is_compacted:
         there = near.intersection(copies)
         before, after = [one for one in before if one in there], [one for one in after if one in there]
@@ -78,15 +71,14 @@ def find_position(source: SourceMessages, target: TargetMessages, context: int =
         if not (before and after) and there.isdisjoint({*consumed[-1:], *unread[:1]}):
             return absent  # more may be missing than what compaction has removed
     counts = Counter((*consumed, *unread))
-    is_unique = all(counts[one] == 1 for one in near)
-    if is_unique:  # what is there twice is of a stretch that was copied again
+    if all(counts[one] == 1 for one in near):  # what is there twice is of a stretch that was copied again
         kept = sorted({copies[n]: n for n in reversed(kept)}.values())
     log = [copies[n] for n in kept]
     places = list(_places(before, after, log, target))
     if not places:
         return absent
     if not all(any(counts[one] == 1 for one in pattern) for _, pattern in places):
-        return replace(absent, reason="ambiguous")
+        return Position(None, reason="ambiguous")
     index = places[0][0]
     at = kept[index] if index < len(log) and not (index and target.is_compacted) else kept[index - 1] + 1
     # Of stretches in another order, unconsumed messages may be before the place alone.
@@ -96,20 +88,7 @@ def find_position(source: SourceMessages, target: TargetMessages, context: int =
     end = max((n + 1 for n in range(at, len(copies)) if copies[n] in again), default=at)
     messages = target.messages
     offset = messages[start].offset if start < len(messages) else messages[-1].offset + 1
-    is_certain = is_unique and not target.is_compacted and again.issuperset(copies[:at])
-    is_decided = (source.to_end and target.to_end) or (is_certain and _is_passed(source, target, context))
-    return Position(offset, end - start, is_decided=is_decided)
-
-
-def _is_passed(source: SourceMessages, target: TargetMessages, context: int) -> bool:
-    """Whether both logs were read to their ends, or until so many messages are all later than those around the
-    offset."""
-    times = [one.timestamp for one in (*source.before[-context:], *source.after[:context])]
-    latest = max((at for at in times if at is not None), default=None)
-    if latest is None or not target.has_times:
-        return False
-    ends = [(source.after, source.to_end), (target.messages, target.to_end)]
-    return all(to_end or all((one.timestamp or 0) > latest for one in log[-context:]) for log, to_end in ends)
+    return Position(offset, end - start)
 
 
 def _places(

@@ -1,8 +1,7 @@
 """Committed offsets of one cluster → offsets in the logs of another, to which its topics are mirrored.
 
 For each partition the messages around the committed offset are read. Brokers of the target find the earliest time of
-them there, and both logs are read from that place on, ten times as far where that does not decide. ``log_alignment``
-decides.
+them there, and both logs are read from that place on. ``log_alignment`` decides.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from zkgroup.protocol.names import TopicPartition
 
 #: Where the offsets before a committed one hold no message, so many times as many are read.
 _WIDER: Final = (1, 16, 256)
-#: How many messages of a partition are read at the target, and at most; twice as many at the source.
-MIN_MESSAGES: Final = 1000
+#: How many messages of a partition are read at the target, at most; twice as many at the source. Fewer do not decide,
+#: whatever their timestamps: messages are replayed with their old ones.
 MAX_MESSAGES: Final = 100_000
 
 
@@ -177,32 +176,21 @@ class _Translation:
         if not by_time:  # messages recur, also before the offset
             first, start = [], max(around.log.start, min(first[0].offset, offset - MAX_MESSAGES // 2))
         reading = chain(first, read_fingerprints(source, key, start, around.log.end, self._timeout))
-        copies: list[ReadMessage] = []
-        messages: list[ReadMessage] = []
-        most = MIN_MESSAGES if by_time else MAX_MESSAGES
-        while True:
-            copies += islice(copying, most - len(copies))
-            try:
-                messages += islice(reading, 2 * most - len(messages))
-            except OffsetOutOfRangeError:  # retention was faster
-                return Position(None, reason="outside")
-            to_end = len(copies) < most
-            position = find_position(
-                SourceMessages(
-                    [one for one in messages if one.offset < offset],
-                    [one for one in messages if one.offset >= offset],
-                    to_end=len(messages) < 2 * most,
-                ),
-                TargetMessages(
-                    copies,
-                    from_start=by_time or begin == log.start,
-                    to_end=to_end,
-                    has_times=by_time and all(one.is_created_at for one in copies),
-                    is_compacted=key in self._compacted,
-                ),
-            )
-            # With more messages behind the place than behind the offset, some are there twice.
-            is_longer = position.offset is not None and log.end - position.offset > around.log.end - offset
-            if most >= MAX_MESSAGES or (position.is_decided and (to_end or not is_longer)):
-                return position
-            most = min(10 * most, MAX_MESSAGES)
+        copies = list(islice(copying, MAX_MESSAGES))
+        try:
+            messages = list(islice(reading, 2 * MAX_MESSAGES))
+        except OffsetOutOfRangeError:  # retention was faster
+            return Position(None, reason="outside")
+        return find_position(
+            SourceMessages(
+                [one for one in messages if one.offset < offset],
+                [one for one in messages if one.offset >= offset],
+            ),
+            TargetMessages(
+                copies,
+                from_start=by_time or begin == log.start,
+                to_end=len(copies) < MAX_MESSAGES,
+                has_times=by_time and all(one.is_created_at for one in copies),
+                is_compacted=key in self._compacted,
+            ),
+        )
