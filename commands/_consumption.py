@@ -45,14 +45,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class Subscription:
     """Which topics: by name, or by a filter."""
 
     topics: tuple[str, ...]
     filter: TopicFilter | None
 
     def among(self, known: Sequence[str], config: ConsumerConfig) -> tuple[str, ...]:
-        """The topics of this selection that exist. Raises NotFoundError for a named one that does not."""
+        """The topics of this subscription that exist. Raises NotFoundError for a named one that does not."""
         from zkgroup.protocol.names import internal_topics
 
         if self.filter is not None:
@@ -87,7 +87,7 @@ class Consumption:
 
     settings: ConnectionSettings
     config: ConsumerConfig
-    selection: Selection
+    subscription: Subscription
     start: StartAt | None
     limits: Limits
     sink: Sink

@@ -28,7 +28,7 @@ from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.owned_processes import spawn
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
-from ._demo_checks import Ranges, export_defects, judge_reading, messages, parse_printed
+from ._demo_checks import Ranges, check_reading, export_defects, messages, parse_printed
 from ._demo_parts import GROUP, LEAVE, PARTITIONS, TOPICS, DemoMember, demo_message, until, zkgroup_command
 from ._narrator import Narrator
 from ._output import format_rows
@@ -191,7 +191,7 @@ class Demo:
             for name in tuple(self._members):
                 self._leave(name)
         printed = [message for member in self._gone for message in parse_printed(member.lines())]
-        reading = judge_reading(self._ranges(), printed)
+        reading = check_reading(self._ranges(), printed)
         if reading.missing or reading.foreign:
             self._wrong(
                 f"of {reading.expected:,} messages {reading.missing:,} were not read, and {reading.foreign:,} read "

@@ -28,7 +28,7 @@ def parse_printed(lines: Iterable[bytes]) -> list[tuple[TopicPartition, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingCheck:
     """Counts of a group's messages: expected, never read, read more than once, and read but not expected."""
 
     expected: int
@@ -37,11 +37,11 @@ class Reading:
     foreign: int
 
 
-def judge_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]]) -> Reading:
+def check_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]]) -> ReadingCheck:
     """Compare the printed messages of all members with the expected ones."""
     times = Counter(printed)
     wanted = {(partition, offset) for partition, (start, end) in expected.items() for offset in range(start, end)}
-    return Reading(
+    return ReadingCheck(
         expected=len(wanted),
         missing=len(wanted - times.keys()),
         repeated=sum(1 for count in times.values() if count > 1),

@@ -13,7 +13,7 @@ from typing import Final
 from zkgroup.errors import ZkgroupError
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.owned_processes import POLL, spawn
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 GROUP: Final = "shop"
 TOPICS: Final = ("orders", "payments")
@@ -71,14 +71,14 @@ class DemoMember:
         return lines[-1] if lines else "it printed nothing"
 
 
-def demo_message(number: int) -> Record:
+def demo_message(number: int) -> ProducerRecord:
     """The message with this number: its topic is ``TOPICS[number % 2]``."""
     if number % len(TOPICS) == 0:
         value = {"order": number, "item": ITEMS[number // 2 % len(ITEMS)]}
     else:
         value = {"payment": number, "cents": 100 + number * 37 % 9900}
     partition = number // len(TOPICS) % PARTITIONS
-    return Record(json.dumps(value).encode(), b"customer-%d" % (number % 97), partition)
+    return ProducerRecord(json.dumps(value).encode(), b"customer-%d" % (number % 97), partition)
 
 
 def until(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:

@@ -19,7 +19,7 @@ from ._consumption import (
     NOTHING,
     WAITING,
     Consumption,
-    Selection,
+    Subscription,
     exit_code,
     wait_until_time_to_leave,
 )
@@ -89,7 +89,7 @@ def _take_part(
         try:
             if not stop:
                 options = {"report_ends": limits.until_end, "native": sink.reads_natively}
-                sink.start(_join(connector, asked.selection, streams, **options))
+                sink.start(_join(connector, asked.subscription, streams, **options))
                 wait_until_time_to_leave(sink, limits, stop, missing)
             held_back = connector.statistics().held_back
             gone = sink.reader_gone
@@ -104,11 +104,11 @@ def _take_part(
 
 
 def _join(
-    connector: ConsumerConnector, selection: Selection, streams: int, *, report_ends: bool, native: bool
+    connector: ConsumerConnector, subscription: Subscription, streams: int, *, report_ends: bool, native: bool
 ) -> list[Stream[bytes | None, bytes | None]]:
-    if selection.filter is not None:
-        return connector.streams_by_filter(selection.filter, streams, report_ends=report_ends, native=native)
-    return connector.merged_streams(selection.topics, streams, report_ends=report_ends, native=native)
+    if subscription.filter is not None:
+        return connector.streams_by_filter(subscription.filter, streams, report_ends=report_ends, native=native)
+    return connector.merged_streams(subscription.topics, streams, report_ends=report_ends, native=native)
 
 
 # In ZooKeeper
@@ -127,7 +127,7 @@ def _zookeeper_member(asked: Consumption, membership: Membership, checked: _Chec
 
 def _check_zookeeper(asked: Consumption) -> _Checked:
     """Do the topics exist, do the brokers answer, is the group new?"""
-    config, selection, until_end = asked.config, asked.selection, asked.limits.until_end
+    config, subscription, until_end = asked.config, asked.subscription, asked.limits.until_end
     asked.settings.require_zookeeper()
     from zkgroup.clients.kafka.client import topics
     from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
@@ -144,9 +144,9 @@ def _check_zookeeper(asked: Consumption) -> _Checked:
             [Children(znodes.topics()), Children(znodes.broker_ids()), Exists(znodes.group(config.group_id))]
         )
         is_new = group is None
-        selected = selection.among(children if isinstance(children, tuple) else (), config)
+        selected = subscription.among(children if isinstance(children, tuple) else (), config)
         if not selected:
-            log.warning("%s: %s", selection.matches_nothing, NOTHING if until_end else WAITING)
+            log.warning("%s: %s", subscription.matches_nothing, NOTHING if until_end else WAITING)
         if kafka is None and not (isinstance(brokers, tuple) and brokers):
             if until_end:
                 raise UnreachableError("no broker is registered in ZooKeeper", "check that the brokers are up")
@@ -154,13 +154,13 @@ def _check_zookeeper(asked: Consumption) -> _Checked:
         # The member itself warns of silent brokers, later.
         kafka = kafka or asked.registered_brokers(registry, silent=logging.DEBUG)
         # Damage of a topic that a filter selects is reported by the member.
-        wanted = selected if until_end or selection.filter is None else ()
+        wanted = selected if until_end or subscription.filter is None else ()
         nodes = registry.read([Get(znodes.topic(topic)) for topic in wanted])
     partitions = []
     for topic, node in zip(wanted, nodes, strict=True):
         if isinstance(node, Node):
             path = znodes.topic(topic)
-            if selection.filter is None:
+            if subscription.filter is None:
                 decode_topic(path, node.data)  # raises for damage of a topic that was named
             partitions += [TopicPartition(topic, number) for number in partitions_to_read(path, node.data)[0]]
     topics(kafka, asked.settings.timeout)
@@ -234,15 +234,15 @@ def _check_kafka(asked: Consumption) -> _Checked:
     from zkgroup.clients.kafka.group_membership import check_release
     from zkgroup.protocol.names import TopicPartition
 
-    selection = asked.selection
+    subscription = asked.subscription
     kafka = _brokers(asked)
     check_release(kafka)
     known = topics(kafka, asked.settings.timeout)
-    selected = selection.among(sorted(known), asked.config)
+    selected = subscription.among(sorted(known), asked.config)
     if not selected:
         if asked.limits.until_end:
-            raise selection.nothing_found()
-        log.warning("%s: %s", selection.matches_nothing, WAITING)
+            raise subscription.nothing_found()
+        log.warning("%s: %s", subscription.matches_nothing, WAITING)
     in_zookeeper = _topics_in_zookeeper(asked.settings, asked.config.group_id, selected)
     partitions = [TopicPartition(topic, number) for topic in selected for number in known[topic]]
     return _Checked(asked.log_ends(kafka, partitions), topics_in_zookeeper=in_zookeeper)

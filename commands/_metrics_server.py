@@ -42,7 +42,7 @@ Read: TypeAlias = Callable[[], "tuple[Sequence[Inspection], Mapping[str, GroupCh
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricsReading:
     """The metrics of one reading of the groups. ``began``: monotonic seconds; ``took``: seconds; ``error_code``: an
     exit code of zkgroup, 0 where everything was read."""
 
@@ -86,7 +86,7 @@ class MetricsReader:
         self._read = read
         self._warned: frozenset[str] = frozenset()
 
-    def read(self) -> Reading:
+    def read(self) -> MetricsReading:
         """One reading. Raises nothing."""
         from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
         from zkgroup.groups.snapshot.tables import shared_warnings
@@ -105,15 +105,15 @@ class MetricsReader:
         gc.enable()  # see keep_everything: this process goes on
         warn(self._ctx, [one for one in warnings if one not in self._warned])
         self._warned = frozenset(warnings)
-        return Reading(metrics, began, time.monotonic() - began, code)
+        return MetricsReading(metrics, began, time.monotonic() - began, code)
 
 
 class MetricsServer:
     """Answers ``GET /metrics`` with what ``read`` returns, which is called on another thread, and ``GET /healthz``."""
 
-    def __init__(self, read: Callable[[], Reading]) -> None:
+    def __init__(self, read: Callable[[], MetricsReading]) -> None:
         self._read = read
-        self._last: Reading | None = None
+        self._last: MetricsReading | None = None
         self._reading: asyncio.Future[None] | None = None
         self._requesting: dict[asyncio.StreamWriter, None] = {}  # whose requests are not in, the oldest first
         self._clients = 0
@@ -179,7 +179,7 @@ class MetricsServer:
         loop = asyncio.get_running_loop()
         reading: asyncio.Future[None] = loop.create_future()
 
-        def end(found: Reading) -> None:
+        def end(found: MetricsReading) -> None:
             self._last = found
             reading.set_result(None)
 

@@ -73,14 +73,14 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """The only columns to print, in their order (all without any), and whether tables and CSV name them first."""
 
     columns: tuple[str, ...] = ()
     has_header: bool = True
 
     @classmethod
-    def of(cls, columns: str | None, no_header: bool) -> Layout:
+    def of(cls, columns: str | None, no_header: bool) -> RowLayout:
         """The layout of the options ``--columns`` (``NAME,NAME``) and ``--no-header``."""
         return cls(tuple(name.strip() for name in columns.split(",")) if columns is not None else (), not no_header)
 
@@ -153,7 +153,7 @@ def print_rows(
     *,
     stream: TextIO | None = None,
     spare: Sequence[str] = (),
-    layout: Layout = Layout(),  # it is frozen
+    layout: RowLayout = RowLayout(),  # it is frozen
 ) -> None:
     """Print rows (dataclasses or mappings that have the columns) on stdout. ``spare``: columns that are left out, one
     after the other, until the table fits the terminal, unless ``layout`` names columns. Times are short on a

@@ -88,7 +88,7 @@ def _prepare(
     from zkgroup.protocol.names import TopicPartition
 
     assert asked.start is not None, "only a member may leave that to its group"
-    selection, limits, timeout = asked.selection, asked.limits, asked.settings.timeout
+    subscription, limits, timeout = asked.subscription, asked.limits, asked.settings.timeout
     kafka = asked.named_brokers()
     if kafka is None:
         with open_registry(asked.settings) as registry:
@@ -96,11 +96,11 @@ def _prepare(
                 _wait_for_a_broker(registry, limits.timeout)
             kafka = asked.registered_brokers(registry, silent=logging.WARNING)
     known = topics(kafka, timeout)
-    selected = selection.among(sorted(known), asked.config)
+    selected = subscription.among(sorted(known), asked.config)
     if not selected:
         if limits.until_end or numbers:
-            raise selection.nothing_found()
-        log.warning("%s: %s", selection.matches_nothing, WAITING)
+            raise subscription.nothing_found()
+        log.warning("%s: %s", subscription.matches_nothing, WAITING)
     partitions = [TopicPartition(topic, number) for topic in selected for number in numbers or known[topic]]
     for partition in partitions:
         if partition.partition not in known[partition.topic]:
@@ -155,7 +155,7 @@ def _new_partitions(
     timeout = asked.settings.timeout
     known = topics(kafka, timeout)
     missing_topics.update({partition.topic for partition in read} - known.keys())
-    selected = asked.selection.still_among(known, asked.config)
+    selected = asked.subscription.still_among(known, asked.config)
     new = [one for topic in selected for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
     found = log_offsets(kafka, new, timeout) if new else {}
     return {partition: log.start for partition, log in found.items() if isinstance(log, LogRange)}

@@ -14,7 +14,17 @@ from zkgroup.text import is_matched
 from ._context import warn
 from ._global_options import GlobalOptions
 from ._group_overview import print_title
-from ._output import Layout, Output, as_objects, has_objects, is_table, iso_utc, print_object, print_rows, time_column
+from ._output import (
+    Output,
+    RowLayout,
+    as_objects,
+    has_objects,
+    is_table,
+    iso_utc,
+    print_object,
+    print_rows,
+    time_column,
+)
 from ._rendering import render_command
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
@@ -74,7 +84,7 @@ def backups(
     rows.sort(key=lambda row: row["time"], reverse=True)
     if output == "table" and sys.stdout.isatty():  # the name alone can be copied from a narrow terminal, and is enough
         rows = [{**row, "file": Path(row["file"]).name} for row in rows]
-    print_rows(rows, COLUMNS, output, spare=_SPARE, layout=Layout.of(columns, no_header))
+    print_rows(rows, COLUMNS, output, spare=_SPARE, layout=RowLayout.of(columns, no_header))
     warn(ctx, unread)
 
 

@@ -18,7 +18,7 @@ from zkgroup.text import counted
 
 from . import _consumption
 from ._completion_values import complete_group, complete_topic
-from ._consumption import Consumption, Limits, Selection
+from ._consumption import Consumption, Limits, Subscription
 from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
@@ -235,9 +235,9 @@ def consume(
 
     log.info("messages are read by the %s reader", reader_in_use() if wanted is None else "Python")
 
-    selection = _selection(topics or [], whitelist, blacklist)
-    if selection.filter is not None:
-        warn(ctx, _filter_notices(selection.filter))
+    subscription = _subscription(topics or [], whitelist, blacklist)
+    if subscription.filter is not None:
+        warn(ctx, _filter_notices(subscription.filter))
     where = "earliest" if from_beginning else offset
     if where is None and not member:
         where = "earliest" if config.auto_offset_reset == "smallest" else "latest"
@@ -251,7 +251,7 @@ def consume(
         unread=AT_END.format(" where the group has no offset" if member else "") if at_end and _is_watched() else "",
     )
     sink = Sink(descriptor, formatter, limit=max_messages, wanted=wanted)
-    asked = Consumption(settings, config, selection, start, limits, sink)
+    asked = Consumption(settings, config, subscription, start, limits, sink)
     try:
         if member:
             from ._member_consumption import Membership, consume_as_member
@@ -290,7 +290,7 @@ def _is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | None) -> Selection:
+def _subscription(topics: Sequence[str], whitelist: str | None, blacklist: str | None) -> Subscription:
     from zkgroup.protocol.names import validate_topic
     from zkgroup.protocol.topic_filter import TopicFilter
 
@@ -304,10 +304,10 @@ def _selection(topics: Sequence[str], whitelist: str | None, blacklist: str | No
         if value is not None and not value.strip():
             raise UsageError(f"{name} is empty", "give it a regular expression")
     if whitelist is not None:
-        return Selection((), TopicFilter("white_list", whitelist))
+        return Subscription((), TopicFilter("white_list", whitelist))
     if blacklist is not None:
-        return Selection((), TopicFilter("black_list", blacklist))
-    return Selection(tuple(dict.fromkeys(map(validate_topic, topics))), None)
+        return Subscription((), TopicFilter("black_list", blacklist))
+    return Subscription(tuple(dict.fromkeys(map(validate_topic, topics))), None)
 
 
 def _filter_notices(topic_filter: TopicFilter) -> Iterator[Notice]:

@@ -42,8 +42,8 @@ from ._monitoring import (
 from ._output import (
     SPARE,
     Column,
-    Layout,
     Output,
+    RowLayout,
     as_objects,
     behind_columns,
     has_objects,
@@ -289,7 +289,7 @@ def inspect_group(
             ctx, found[0], report, read_points(ctx, found[0].snapshot.group, store, topic or (), history_file)
         )
     elif metrics != "-":
-        _show(ctx, found, section, output, Layout.of(columns, no_header), every=every)
+        _show(ctx, found, section, output, RowLayout.of(columns, no_header), every=every)
     warn(ctx, shared_warnings(one.snapshot for one in found))
     if verify:
         _verify(found)
@@ -321,7 +321,7 @@ def _show(
     found: Sequence[Inspection],
     section: Section | None,
     output: Output,
-    layout: Layout,
+    layout: RowLayout,
     *,
     every: bool,
 ) -> None:

@@ -15,7 +15,7 @@ from zkgroup.text import counted, is_matched
 from ._context import warn
 from ._group_overview import shown_lag
 from ._group_views import BehindOption, read_all_groups
-from ._output import Layout, Output, behind_columns, has_objects, is_table, print_rows, time_column
+from ._output import Output, RowLayout, behind_columns, has_objects, is_table, print_rows, time_column
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def list_groups(
     warned: list[str] = []
     snapshots = read_all_groups(ctx, ages=behind, warned=warned)
     warned += incomplete_notes(snapshots)
-    print_groups(select(snapshots, sort), sort, output, Layout.of(columns, no_header), folded=is_folded)
+    print_groups(select(snapshots, sort), sort, output, RowLayout.of(columns, no_header), folded=is_folded)
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))
     return None
 
@@ -140,7 +140,7 @@ def print_groups(
     found: Sequence[Inspection],
     sort: Sort,
     output: Output,
-    layout: Layout = Layout(),
+    layout: RowLayout = RowLayout(),
     *,
     folded: bool,
 ) -> None:

@@ -22,7 +22,7 @@ from ._group_views import (
     read_one_group,
 )
 from ._monitoring import MetricsOption, write_metrics
-from ._output import SPARE, Layout, behind_columns, print_rows, time_column
+from ._output import SPARE, RowLayout, behind_columns, print_rows, time_column
 from ._shared_options import ColumnsOption, GroupArgument, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def offsets(
     rows = _within(scope, snapshot, partition_rows(snapshot, shown))
     in_time = () if save_to is not None else behind_columns(output)
     both, spare = (BOTH, (*SPARE, "committed")) if shown == "both" else ((), SPARE)
-    layout = Layout.of(columns, no_header)
+    layout = RowLayout.of(columns, no_header)
     print_rows(rows, [*COLUMNS, *both, *in_time], output, spare=spare, layout=layout)
     warn(ctx, notes(snapshot, shown))
 

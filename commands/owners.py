@@ -12,7 +12,7 @@ from zkgroup.text import listed
 
 from ._context import connection, warn
 from ._group_views import StoreOption, brokers_of, check_topics, keep_everything, open_stores
-from ._output import SPARE, Layout, print_rows, time_column
+from ._output import SPARE, RowLayout, print_rows, time_column
 from ._shared_options import ColumnsOption, GroupArgument, NoHeaderOption, OutputOption, TopicsOption, option
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def owners(
     shown = "zookeeper" if store is None and snapshot.members else store
     rows = [row for row in owner_rows(snapshot) if shown in (None, "both", row.store)]
     shown_columns = (*COLUMNS, "store") if store == "both" else COLUMNS
-    layout = Layout.of(columns, no_header)
+    layout = RowLayout.of(columns, no_header)
     print_rows(rows, shown_columns, output, spare=("member", *SPARE, "store"), layout=layout)
     defects = ownership_defects(snapshot)
     unknown = not_judged(snapshot) if verify else []

@@ -15,7 +15,7 @@ from ._completion_values import complete_topic
 from ._context import connection, warn
 from ._group_overview import print_title, table_row
 from ._group_views import brokers_of, open_stores
-from ._output import SPARE, Layout, Output, as_objects, has_objects, is_table, print_object, print_rows
+from ._output import SPARE, Output, RowLayout, as_objects, has_objects, is_table, print_object, print_rows
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption
 from ._spinner import working
 
@@ -72,7 +72,7 @@ def topics(
         for name, its in rows.items()
     ]
     if topic is None:
-        _print_list(heads, output, Layout.of(columns, no_header))
+        _print_list(heads, output, RowLayout.of(columns, no_header))
     elif is_table(output):
         _print_topic(heads[0], rows[topic], _group_rows(topic, readers.get(topic, [])), output)
     elif has_objects(output):
@@ -113,7 +113,7 @@ def _read(
     return found, logs, configs, list(snapshots)
 
 
-def _print_list(rows: list[TopicRow], output: Output, layout: Layout) -> None:
+def _print_list(rows: list[TopicRow], output: Output, layout: RowLayout) -> None:
     if not is_table(output):
         print_rows(rows, (*HEAD, *CONFIGS, "groups"), output, layout=layout)
         return

@@ -58,8 +58,8 @@ def _default(setting: Setting) -> str:
 
 def _meaning(setting: Setting) -> str:
     status = "ignored with a warning" if setting.is_ignored else "honoured"
-    if setting.target is not None:
-        status = f"mapped to librdkafka's `{setting.target.name}`"
+    if setting.librdkafka is not None:
+        status = f"mapped to librdkafka's `{setting.librdkafka.name}`"
     doc = f"as `{setting.option}`, which wins over it" if setting.name else setting.doc
     return f"{status}: {doc}" if doc else status
 

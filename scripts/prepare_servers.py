@@ -37,7 +37,7 @@ def run_once(version: str) -> None:
     """Run a ZooKeeper, a broker and a member through what they usually do, and end each in an orderly way."""
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.sandbox.local_cluster import Sandbox  # pays for the client libraries
-    from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+    from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
     sys.stderr.write("running each server once, to make it start faster from now on\n")
     with (
@@ -47,7 +47,7 @@ def run_once(version: str) -> None:
         with sandbox.registry() as registry:
             create_topic(registry, "t", 2)
         legacy = version if version.startswith(("0.8", "0.9")) else None
-        produce(KafkaSettings(sandbox.bootstrap, legacy_release=legacy), "t", [Record(b"value")])
+        produce(KafkaSettings(sandbox.bootstrap, legacy_release=legacy), "t", [ProducerRecord(b"value")])
         with sandbox.member("g", "t", release=version) as member:
             member.wait_for(1)
         sandbox.broker().stop(60.0)

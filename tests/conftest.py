@@ -34,7 +34,7 @@ from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, G
 from zkgroup.sandbox.kafka_releases import kafka_jars
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -289,10 +289,10 @@ def in_kafka(kafka: KafkaSettings) -> Iterator[Callable[..., GroupOffsets]]:
 
 
 @pytest.fixture
-def fill(kafka: KafkaSettings) -> Callable[..., list[Record]]:
+def fill(kafka: KafkaSettings) -> Callable[..., list[ProducerRecord]]:
     """``fill(topic, n, partitions=1)`` produces ``n`` numbered messages in turn, and returns them."""
 
-    def send(topic: str, n: int, partitions: int = 1, *, settings: KafkaSettings | None = None) -> list[Record]:
+    def send(topic: str, n: int, partitions: int = 1, *, settings: KafkaSettings | None = None) -> list[ProducerRecord]:
         records = numbered(n, partitions)
         produce(settings or kafka, topic, records)
         return records

@@ -54,7 +54,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Delete, Ensure, Exists, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 PARTITIONS: Final = 2
 POINTS: Final = (
@@ -212,11 +212,11 @@ class Walk:
 
     def produce(self) -> None:
         """Messages, each with its log, partition and offset as its value."""
-        records: list[Record] = []
+        records: list[ProducerRecord] = []
         for partition in range(PARTITIONS):
             for _ in range(self.random.randrange(12)):
                 text = f"{self.log.number}/{partition}/{self.log.sizes[partition]}"
-                records.append(Record(text.encode(), None, partition))
+                records.append(ProducerRecord(text.encode(), None, partition))
                 self.log.sizes[partition] += 1
         produce(self.kafka, self.topic, records)
 

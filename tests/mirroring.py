@@ -17,7 +17,7 @@ from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Cluster:
     def keeps_headers(self) -> bool:
         return not self.release.startswith(("0.8", "0.9", "0.10"))
 
-    def topic(self, records: Sequence[Record] = (), partitions: int = 1) -> str:
+    def topic(self, records: Sequence[ProducerRecord] = (), partitions: int = 1) -> str:
         """A topic with these messages."""
         name = fresh_name("topic")
         create_topic(self.registry, name, partitions)
         self.send(name, records)
         return name
 
-    def send(self, topic: str, records: Sequence[Record]) -> None:
+    def send(self, topic: str, records: Sequence[ProducerRecord]) -> None:
         """Produce these messages, with what this release keeps of them."""
         if records:
             kept = records if self.keeps_headers else [replace(one, headers=()) for one in records]
@@ -53,7 +53,7 @@ class Cluster:
 
     def messages(
         self, topic: str, partition: int = 0, start: int = 0, end: int | None = None, *, isolation: str = ""
-    ) -> list[tuple[int, Record]]:
+    ) -> list[tuple[int, ProducerRecord]]:
         """The messages of a range, each with its offset."""
         level = {"isolation.level": isolation} if isolation else {}
         consumer = range_consumer(replace(self.kafka, properties={**self.kafka.properties, **level}))
@@ -68,7 +68,7 @@ class Cluster:
                     kind, at = message.timestamp()
                     moment = None if kind == TIMESTAMP_NOT_AVAILABLE or at <= 0 else at
                     value, key = _bytes(message.value()), _bytes(message.key())
-                    record = Record(value, key, partition, moment, tuple(headers or ()))
+                    record = ProducerRecord(value, key, partition, moment, tuple(headers or ()))
                     found.append((offset_of(message), record))
         finally:
             consumer.close()

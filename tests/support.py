@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 T = TypeVar("T")
 _numbers = itertools.count(1)
@@ -39,11 +39,11 @@ def scaled(most: int) -> int:
     return most * settings.default.max_examples // 100
 
 
-def values(records: list[Record]) -> set[bytes]:
+def values(records: list[ProducerRecord]) -> set[bytes]:
     """All values that there are."""
     return {record.value for record in records if record.value is not None}
 
 
-def numbered(n: int, partitions: int = 1, start: int = 0) -> list[Record]:
+def numbered(n: int, partitions: int = 1, start: int = 0) -> list[ProducerRecord]:
     """``n`` messages ``m000000``, ``m000001``, …, dealt out to ``partitions`` in turn."""
-    return [Record(b"m%06d" % i, b"k%d" % i, i % partitions) for i in range(start, start + n)]
+    return [ProducerRecord(b"m%06d" % i, b"k%d" % i, i % partitions) for i in range(start, start + n)]

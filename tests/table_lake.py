@@ -13,7 +13,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import TableKind
 from zkgroup.export.stores.store import FolderStore
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 
 class TableLake:
@@ -32,7 +32,7 @@ class TableLake:
 
     def send(self) -> None:
         """Ten messages."""
-        records = [Record(b"%d" % i, None, 0) for i in range(self._sent, self._sent + 10)]
+        records = [ProducerRecord(b"%d" % i, None, 0) for i in range(self._sent, self._sent + 10)]
         produce(self._kafka, self.topic, records)
         self._sent += 10
 

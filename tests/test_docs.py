@@ -25,7 +25,7 @@ from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MESSAGES = 3000
@@ -149,7 +149,7 @@ def test_the_how_to_pages(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         registry, living, former = (sessions.enter_context(sandbox.registry()) for _ in range(3))
         monkeypatch.setenv("ZOOKEEPER", sandbox.connect)
         create_topic(registry, TOPIC, PARTITIONS)
-        messages = [Record(b"order %d" % number, None, number % PARTITIONS) for number in range(MESSAGES)]
+        messages = [ProducerRecord(b"order %d" % number, None, number % PARTITIONS) for number in range(MESSAGES)]
         produce(KafkaSettings(sandbox.bootstrap), TOPIC, messages)
         Scenes(registry, living, former).all()
         assert run_examples(DOCS / "how-to" / "recipes.md", work) > 15

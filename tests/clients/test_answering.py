@@ -27,7 +27,7 @@ from zkgroup.protocol.broker_znodes import Endpoint
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node, Op, Result, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 
 def endpoint(port: int, host: str = "127.0.0.1") -> Endpoint:
@@ -160,7 +160,7 @@ def test_a_silent_old_broker_keeps_nobody_from_the_others(
     living: Endpoint,
     silent: list[Endpoint],
     make_topic: Callable[..., str],
-    fill: Callable[..., list[Record]],
+    fill: Callable[..., list[ProducerRecord]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Whatever the release of the living one (a silent registration of version 1 says nothing about it), the brokers
@@ -185,7 +185,10 @@ def test_a_silent_old_broker_keeps_nobody_from_the_others(
 
 
 def test_old_brokers_are_asked_as_librdkafka_would_ask_them(
-    living: Endpoint, make_topic: Callable[..., str], fill: Callable[..., list[Record]], unique: Callable[[str], str]
+    living: Endpoint,
+    make_topic: Callable[..., str],
+    fill: Callable[..., list[ProducerRecord]],
+    unique: Callable[[str], str],
 ) -> None:
     """Topics, log offsets, unknown partitions and first offsets at a time are the same, whoever asks."""
     known, missing = make_topic(3), unique("missing")

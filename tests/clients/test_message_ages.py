@@ -9,7 +9,7 @@ from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.message_ages import message_ages, message_times
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 NOW = 1_700_000_000_000
 
@@ -19,8 +19,12 @@ def test_ages_of_many_positions(kafka: KafkaSettings, make_topic: Callable[..., 
     a time that is yet to come is no age, and a batch that is larger than what is fetched comes whole."""
     topic, count = make_topic(40), 50
     keys = [TopicPartition(topic, number) for number in range(40)]
-    records = [Record(b"v", None, key.partition, NOW - n * 60_000) for key in keys[:39] for n in range(count)]
-    produce(kafka, topic, [*records, Record(b"x" * 900_000, None, 39, NOW - 5000), Record(b"y", None, 39, NOW + 5000)])
+    records = [ProducerRecord(b"v", None, key.partition, NOW - n * 60_000) for key in keys[:39] for n in range(count)]
+    produce(
+        kafka,
+        topic,
+        [*records, ProducerRecord(b"x" * 900_000, None, 39, NOW - 5000), ProducerRecord(b"y", None, 39, NOW + 5000)],
+    )
     positions = {key: [0, 7, 7, count - 1] if key.partition % 2 else [3] for key in keys[:39]} | {keys[39]: [0, 1]}
     found = message_ages(kafka, positions, NOW, 20)
     assert found.failures == {}
@@ -53,7 +57,7 @@ def test_a_partition_that_cannot_be_read_is_named_and_keeps_no_other_waiting(
 ) -> None:
     """An offset outside the log has a reason and no age; the others are not waited for longer than they take."""
     topic = make_topic(2)
-    produce(kafka, topic, [Record(b"v", None, p, NOW - 3000) for p in (0, 1)])
+    produce(kafka, topic, [ProducerRecord(b"v", None, p, NOW - 3000) for p in (0, 1)])
     good, bad = (TopicPartition(topic, number) for number in (0, 1))
     began = time.monotonic()
     found = message_ages(kafka, {good: [0], bad: [50]}, NOW, 30)

@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.clients.kafka.range_reader import Hole, RangeReader, range_consumer, range_source
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 Reader = Callable[..., list[tuple[int, bytes | None]]]
 
@@ -46,7 +46,7 @@ def read(kafka: KafkaSettings, open_source: Callable[[KafkaSettings], Any]) -> I
 
 @pytest.mark.parametrize(("start", "end"), [(0, 2000), (0, 1), (1999, 2000), (700, 701), (3, 1999), (5, 5)])
 def test_a_range_has_its_first_offset_and_not_its_end(
-    make_topic: Callable[..., str], fill: Callable[..., list[Record]], read: Reader, start: int, end: int
+    make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]], read: Reader, start: int, end: int
 ) -> None:
     """Exactly the offsets of ``[start, end)`` come, in order, within a log that goes on behind."""
     topic = make_topic()
@@ -55,7 +55,7 @@ def test_a_range_has_its_first_offset_and_not_its_end(
 
 
 def test_one_consumer_reads_ranges_one_after_the_other(
-    make_topic: Callable[..., str], fill: Callable[..., list[Record]], read: Reader
+    make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]], read: Reader
 ) -> None:
     """Nothing of a range that was read before, or was fetched ahead of, shows up in the next."""
     topic = make_topic()
@@ -82,7 +82,7 @@ class Counted:
 
 def test_a_topic_that_is_new_to_the_consumer_is_not_waited_for(
     make_topic: Callable[..., str],
-    fill: Callable[..., list[Record]],
+    fill: Callable[..., list[ProducerRecord]],
     kafka: KafkaSettings,
     open_source: Callable[[KafkaSettings], Any],
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_compacted_log_is_read_around_its_gaps(
     config = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
     create_topic(kafka, topic, config)
     for number in range(3):
-        produce(kafka, topic, [Record(b"%d-%d" % (number, i), b"key%d" % (i % 5), 0) for i in range(50)])
+        produce(kafka, topic, [ProducerRecord(b"%d-%d" % (number, i), b"key%d" % (i % 5), 0) for i in range(50)])
         time.sleep(0.2)  # twice segment.ms: the next message begins a segment, and this one can be compacted
 
     def settled() -> tuple[list[tuple[int, bytes | None]], list[tuple[int, bytes | None]]] | None:
@@ -167,7 +167,7 @@ def create_topic(kafka: KafkaSettings, topic: str, config: dict[str, str]) -> No
 
 
 def test_a_range_that_was_deleted_is_an_error_that_says_what_is_lost(
-    kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., list[Record]], read: Reader
+    kafka: KafkaSettings, make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]], read: Reader
 ) -> None:
     """A start below the log's is no reason to begin somewhere else."""
     topic = make_topic()
@@ -181,7 +181,7 @@ def test_a_range_that_was_deleted_is_an_error_that_says_what_is_lost(
 
 
 def test_a_log_that_is_shorter_than_the_range_is_an_error(
-    make_topic: Callable[..., str], fill: Callable[..., list[Record]], read: Reader
+    make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]], read: Reader
 ) -> None:
     """A range beyond the log's end fails: from behind the end at once, else when nothing more comes."""
     topic = make_topic()
@@ -210,7 +210,7 @@ def test_unreachable_brokers_are_reported_after_the_patience(open_source: Callab
 
 def test_a_reader_that_is_kept_waiting_does_not_take_that_for_silence(
     make_topic: Callable[..., str],
-    fill: Callable[..., list[Record]],
+    fill: Callable[..., list[ProducerRecord]],
     kafka: KafkaSettings,
     open_source: Callable[[KafkaSettings], Any],
 ) -> None:
@@ -234,7 +234,7 @@ def test_batches_follow_the_size_of_messages(
 ) -> None:
     """Batches of large messages stay small: what a task has is bounded in bytes."""
     topic = make_topic()
-    produce(kafka, topic, [Record(bytes(900_000), None, 0) for _ in range(60)])
+    produce(kafka, topic, [ProducerRecord(bytes(900_000), None, 0) for _ in range(60)])
     source = open_source(kafka)
     try:
         sizes = [

@@ -27,7 +27,7 @@ from zkgroup.export.planning.group_state import _resolve
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 DAY = 86_400_000
 #: When the messages of these tests were made: brokers take files for younger.
@@ -47,7 +47,7 @@ def emptied(zookeeper: Sandbox) -> Iterator[Sandbox]:
             make(registry, name, SEGMENTS)
             for first in range(0, len(at), 50):  # a batch is to fit in a segment
                 chunk = range(first, first + 50)
-                produce(kafka, name, [Record(b"x" * 1000, b"k%d" % (n % 5), 0, at[n]) for n in chunk])
+                produce(kafka, name, [ProducerRecord(b"x" * 1000, b"k%d" % (n % 5), 0, at[n]) for n in chunk])
             # Compacted at one go: a second one would merge what the first one has emptied.
             configure(kafka, name, SEGMENTS | {"cleanup.policy": "compact"})
             key = TopicPartition(name, 0)
@@ -152,7 +152,7 @@ def test_the_end_of_an_idle_log_costs_no_reading(
         [THEN] * 3000,
     ]
     for key, shape in zip(keys, shapes, strict=True):
-        produce(kafka, key.topic, [Record(b"v", None, 0, at) for at in shape])
+        produce(kafka, key.topic, [ProducerRecord(b"v", None, 0, at) for at in shape])
     monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", 7000)
     logs = {key: bounds(kafka, key) for key in keys}
     found = first_since(kafka, logs, THEN + 9 * DAY, 10)
@@ -184,7 +184,7 @@ def test_messages_without_a_time_are_not_skipped(
     """Messages in the format of 0.9 are of no time for brokers, which say "none" for any: the start, and why."""
     key = TopicPartition(unique("timeless"), 0)
     make(registry, key.topic, {"message.format.version": "0.9.0"})
-    produce(kafka, key.topic, [Record(b"v", None, 0) for _ in range(5)])
+    produce(kafka, key.topic, [ProducerRecord(b"v", None, 0) for _ in range(5)])
     for at in (0, THEN):  # as long as the topic is kept so, brokers do not even look
         found = first_since(kafka, {key: (0, 5)}, at, 10)
         assert (found.offsets, found.doubts) == ({key: 0}, {key: TIMELESS})

@@ -30,10 +30,10 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
@@ -100,7 +100,7 @@ def test_ends_where_nothing_can_be_read(
     transaction(kafka, topic, 0, 3, end="commit")
     transaction(kafka, topic, 1, 3, end="abort")
     transaction(kafka, topic, 2, 2, end="open")
-    produce(kafka, topic, [Record(b"plain", None, 3)])
+    produce(kafka, topic, [ProducerRecord(b"plain", None, 3)])
     printed = ["commit0", "commit1", "commit2", "plain"]
     arguments = ["-z", cluster.connect, "consume", topic, "--from-beginning", "-e"]
     assert values(run(*arguments)) == printed
@@ -121,7 +121,7 @@ def test_the_end_of_a_compacted_log(cluster: Sandbox, kafka: KafkaSettings, uniq
 
     def compacted() -> list[str] | None:
         nonlocal written
-        produce(kafka, topic, [Record(b"%d" % written, b"same key", 0)])  # each begins a segment, in the end
+        produce(kafka, topic, [ProducerRecord(b"%d" % written, b"same key", 0)])  # each begins a segment, in the end
         written += 1
         offsets = run(*arguments).stdout.splitlines()
         assert offsets[-1] == str(written - 1)
@@ -225,7 +225,7 @@ def test_slow_readers_get_everything(
 ) -> None:
     """While something waits to be taken, neither the end is reached nor a message missing, however long that takes."""
     topic, count = make_topic(1), 80
-    produce(kafka, topic, [Record(b"%04d" % number * 250, None, 0) for number in range(count)])
+    produce(kafka, topic, [ProducerRecord(b"%04d" % number * 250, None, 0) for number in range(count)])
     member = ["-g", unique("group"), "-X", "zkgroup.quiesce.timeout.ms=100"] if group else []
     arguments = ["-z", cluster.connect, "consume", topic, "--from-beginning", *limit, *member]
     with into_a_full_pipe(*arguments) as (process, pipe):

@@ -25,10 +25,10 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.topic_admin import Record, create_topic, fill_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, fill_topic, produce
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
@@ -279,7 +279,7 @@ def test_a_second_signal_is_obeyed_at_once(
     """While it waits for a reader that does not read, a second signal ends it, with its own code and nothing left."""
     topic, group = make_topic(1), unique("group")
     # A pipe is full when the first of the large ones is half written, and not before.
-    produce(kafka, topic, [*numbered(100), *[Record(b"x" * 100_000, None, 0)] * 5])
+    produce(kafka, topic, [*numbered(100), *[ProducerRecord(b"x" * 100_000, None, 0)] * 5])
     options = ["-g", group, "--from-beginning", "-X", "zkgroup.quiesce.timeout.ms=60000"]
     with into_a_full_pipe("-z", cluster.connect, "consume", topic, *options) as (process, pipe):
         process.send_signal(first)

@@ -13,10 +13,10 @@ from topics import add_partitions, delete_topic
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
@@ -48,7 +48,7 @@ def test_new_partitions_are_read_from_their_beginning(
     with consuming(tmp_path, cluster.connect, topic, "--from-beginning", "-f", r"%p %o\n") as process:
         process.wait_for_lines(10)
         add_partitions(registry, topic, 4)
-        produce(kafka, topic, [Record(b"new", None, partition) for partition in range(4)])
+        produce(kafka, topic, [ProducerRecord(b"new", None, partition) for partition in range(4)])
         printed = process.wait_for_lines(14)
     assert sorted(printed) == sorted([f"{p} {o}" for p in range(2) for o in range(6)] + ["2 0", "3 0"])
     assert process.said == ""

@@ -18,13 +18,13 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure, Exists
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 MESSAGES = 3000
 NEVER = ["-X", "auto.commit.interval.ms=60000"]
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 

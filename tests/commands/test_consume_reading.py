@@ -27,10 +27,10 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
@@ -183,9 +183,9 @@ def test_every_part_of_a_message(cluster: Sandbox, kafka: KafkaSettings, make_to
     """Tombstones, headers, bytes that are no text and missing keys, as values, as kcat's tokens and as JSON."""
     topic = make_topic(1)
     records = [
-        Record(b"v", b"k", 0, 1_700_000_000_123, (("h", b"1"), ("n", None))),
-        Record(None, b"gone", 0, 1_700_000_000_124),
-        Record(b"\xff\x00", None, 0, 1_700_000_000_125),
+        ProducerRecord(b"v", b"k", 0, 1_700_000_000_123, (("h", b"1"), ("n", None))),
+        ProducerRecord(None, b"gone", 0, 1_700_000_000_124),
+        ProducerRecord(b"\xff\x00", None, 0, 1_700_000_000_125),
     ]
     for record in records:
         produce(kafka, topic, [record])
@@ -223,12 +223,12 @@ def test_filtered_messages_are_consumed(
     counts what is printed, and what comes after the last of these is left to the next member."""
     topic, group = make_topic(1), unique("group")
     records = [
-        Record(b'{"total": 1}', b"order-1", 0, headers=(("type", b"paid"),)),
-        Record(b'{"total": 2}', b"other", 0, headers=(("type", b"open"), ("type", b"paid"))),
-        Record(None, b"order-3", 0),
-        Record(b"\xfe\xff", b"\xff-4", 0),
-        Record(b'{"total": 5}', b"order-5", 0),
-        Record(b"last", None, 0),
+        ProducerRecord(b'{"total": 1}', b"order-1", 0, headers=(("type", b"paid"),)),
+        ProducerRecord(b'{"total": 2}', b"other", 0, headers=(("type", b"open"), ("type", b"paid"))),
+        ProducerRecord(None, b"order-3", 0),
+        ProducerRecord(b"\xfe\xff", b"\xff-4", 0),
+        ProducerRecord(b'{"total": 5}', b"order-5", 0),
+        ProducerRecord(b"last", None, 0),
     ]
     for record in records:
         produce(kafka, topic, [record])
@@ -262,7 +262,7 @@ def test_what_a_message_does_to_a_terminal(
     """Nothing: it shows what it would have obeyed, of values, keys and headers, for readers and members of both kinds.
     ``--raw`` hands it on, and so do pipes and files."""
     topic, value = make_topic(1), b"\x1b]52;c;cm0=\x07\xe2\x80\xaeabc\x9b1m"
-    produce(kafka, topic, [Record(value, b"k\x1b[2J", 0, 1_700_000_000_123, (("h", b"\x07"),))])
+    produce(kafka, topic, [ProducerRecord(value, b"k\x1b[2J", 0, 1_700_000_000_123, (("h", b"\x07"),))])
     read = ["-z", cluster.connect, "consume", topic, "--from-beginning", "-e"]
     shown = r"\x1b]52;c;cm0=\x07\u202eabc\x9b1m"
     format = ["-f", r"%k %s %h\n"]
@@ -286,7 +286,7 @@ def test_what_a_message_does_to_a_terminal(
 def test_times_that_no_calendar_has(cluster: Sandbox, kafka: KafkaSettings, make_topic: MakeTopic) -> None:
     """JSON shows none for −1, which is Kafka's own word for it, and a number next to null for all others."""
     topic = make_topic(1)
-    produce(kafka, topic, [Record(b"v", None, 0, stamp) for stamp in (-1, 2**62, 1_700_000_000_123)])
+    produce(kafka, topic, [ProducerRecord(b"v", None, 0, stamp) for stamp in (-1, 2**62, 1_700_000_000_123)])
     read = run("-z", cluster.connect, "consume", topic, "--from-beginning", "-e", "--output", "json")
     assert [
         {key: found for key, found in json.loads(line).items() if key.startswith("timestamp")}
@@ -349,7 +349,7 @@ def test_large_messages_take_bounded_memory(cluster: Sandbox, kafka: KafkaSettin
     produce(kafka, topic, numbered(20_000, 2))
     large = KafkaSettings(kafka.bootstrap, {"message.max.bytes": "20000000"})
     for number in range(20):
-        produce(large, topic, [Record(big, None, number % 2)])
+        produce(large, topic, [ProducerRecord(big, None, number % 2)])
     command = ["-z", cluster.connect, "consume", topic, "-g", unique("group"), "--from-beginning", "--output", "json"]
     count = 0
     with subprocess.Popen([ZKGROUP, *command], stdout=subprocess.PIPE, env=environment()) as process:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import wait_until
 
-from zkgroup.commands._demo_checks import Reading, export_defects, judge_reading, messages, parse_printed
+from zkgroup.commands._demo_checks import ReadingCheck, check_reading, export_defects, messages, parse_printed
 from zkgroup.commands._narrator import Narrator, continued
 from zkgroup.protocol.names import TopicPartition
 
@@ -44,7 +44,7 @@ EXACT = {ONE: Counts(5, 5, 0, 4), TWO: Counts(2, 2, 2, 3)}
 @given(st.lists(st.sampled_from([*ALL, (ONE, 5), (TWO, 0), (TopicPartition("x", 0), 0)]), max_size=20))
 def test_reading_is_judged_message_by_message(printed: list[tuple[TopicPartition, int]]) -> None:
     """Missing, repeated and unheard of messages are counted as reading each message would."""
-    assert judge_reading(RANGES, printed) == Reading(
+    assert check_reading(RANGES, printed) == ReadingCheck(
         expected=messages(RANGES),
         missing=sum(1 for one in ALL if one not in printed),
         repeated=sum(1 for one in set(printed) if printed.count(one) > 1),

@@ -14,7 +14,7 @@ from support import fresh_name
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.topic_configs import has_no_zookeeper
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic_at_brokers
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic_at_brokers
 
 RELEASE = "4.1.0"
 
@@ -55,9 +55,9 @@ def test_a_group_in_kraft_mode(kraft: Sandbox) -> None:
 def test_from_the_oldest_release_to_kraft(oldest: Cluster, kraft: Sandbox) -> None:
     """A group leaves 0.8.2.2 and its ZooKeeper for brokers without one, and goes on at the same messages."""
     target = Cluster(RELEASE, "", oldest.registry, KafkaSettings(kraft.bootstrap))
-    topic = oldest.topic([Record(b"value %d" % n, None, n % 2) for n in range(40)], 2)
+    topic = oldest.topic([ProducerRecord(b"value %d" % n, None, n % 2) for n in range(40)], 2)
     create_topic_at_brokers(target.kafka, topic, 2)
-    target.send(topic, [Record(b"another", None, n) for n in range(2)])
+    target.send(topic, [ProducerRecord(b"another", None, n) for n in range(2)])
     mirror(oldest, target, topic, topic, partitions=2)
     with groups_on(oldest.registry, fresh_name) as groups:
         group = groups.make({}, {}, {(topic, 0): 7, (topic, 1): 20})
@@ -74,7 +74,7 @@ def test_twenty_groups_leave(oldest: Cluster, kraft: Sandbox) -> None:
     and so many messages more, at most, as the plan says for a mirror that was started again."""
     target = Cluster(RELEASE, "", oldest.registry, KafkaSettings(kraft.bootstrap))
     stem, partitions = fresh_name("leaving"), 2
-    records = [Record(b"value %d" % n, None, n % partitions) for n in range(200)]
+    records = [ProducerRecord(b"value %d" % n, None, n % partitions) for n in range(200)]
     topics = [oldest.topic(records, partitions) for _ in range(4)]
     for topic in topics:
         create_topic_at_brokers(target.kafka, topic, partitions)

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tcp_proxy import TcpProxy
 
 from zkgroup.commands import _metrics_server
-from zkgroup.commands._metrics_server import MetricsServer, Reading
+from zkgroup.commands._metrics_server import MetricsReading, MetricsServer
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
 
@@ -189,12 +189,12 @@ def test_one_reading_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that come during a reading get its metrics; where it takes too long, those of the last one with their
     age, or an error before there is one. None of them begins another."""
     begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
-    readings: list[Reading] = []
+    readings: list[MetricsReading] = []
 
-    def read() -> Reading:
+    def read() -> MetricsReading:
         begun.release()
         may_end.acquire()
-        readings.append(Reading(f"metric {len(readings)}\n", time.monotonic() - 100.0, 1.5, 0))
+        readings.append(MetricsReading(f"metric {len(readings)}\n", time.monotonic() - 100.0, 1.5, 0))
         return readings[-1]
 
     async def get(address: str) -> str:

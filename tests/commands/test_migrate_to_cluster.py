@@ -28,7 +28,7 @@ from zkgroup.errors import RefusedError, Remedy
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Stat
-from zkgroup.sandbox.topic_admin import Record, create_topic
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic
 
 THEN = 1_700_000_000_000
 #: Partition → committed offset at the source, whose partitions have ten messages each.
@@ -41,9 +41,9 @@ class Departure:
     def __init__(self, source: Cluster, target: Cluster, folder: Path) -> None:
         self.source = source
         self.target = target
-        records = [Record(b"value %d" % n, b"key %d" % n, n % 3, THEN + n) for n in range(30)]
+        records = [ProducerRecord(b"value %d" % n, b"key %d" % n, n % 3, THEN + n) for n in range(30)]
         self.topic = source.topic(records, 3)
-        self.copy = target.topic([Record(b"another", None, n, THEN - 1000) for n in range(3)], 3)
+        self.copy = target.topic([ProducerRecord(b"another", None, n, THEN - 1000) for n in range(3)], 3)
         self.config = folder / "config.toml"
         self.config.write_text(
             f'[clusters.old]\nzookeeper = "{source.connect}"\n[clusters.new]\nzookeeper = "{target.connect}"\n'

@@ -21,14 +21,14 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Ensure, Exists, Failure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic
 
 MakeTopic = Callable[..., str]
 P = TopicPartition
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic, fill: Callable[..., list[Record]]) -> str:
+def topic(make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]]) -> str:
     """A topic of three partitions with 10 messages each."""
     name = make_topic(3)
     fill(name, 30, 3)

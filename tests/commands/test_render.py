@@ -27,8 +27,8 @@ from zkgroup.commands._group_overview import BOTH, HEAD, MEMBERS, PARTITIONS, SU
 from zkgroup.commands._output import (
     SPARE,
     Column,
-    Layout,
     Output,
+    RowLayout,
     format_rows,
     iso_utc,
     print_object,
@@ -479,14 +479,14 @@ def test_columns_are_chosen(output: Output) -> None:
     stream = io.StringIO()
     rows = [{"topic": "a", "lag": 5, "owner": None}]
     print_rows(
-        rows, ["topic", "lag", "owner"], output, stream=stream, layout=Layout(("owner", "lag"), has_header=False)
+        rows, ["topic", "lag", "owner"], output, stream=stream, layout=RowLayout(("owner", "lag"), has_header=False)
     )
     assert stream.getvalue() == {
         "table": "    -    5\n", "wide": "    -    5\n", "csv": ",5\n",
         "json": '[\n{"owner":null,"lag":5}\n]\n', "yaml": "- owner: null\n  lag: 5\n",
     }[output]  # fmt: skip
     with pytest.raises(UsageError, match="no column 'lagg': did you mean lag"):
-        print_rows(rows, ["topic", "lag", "owner"], output, stream=stream, layout=Layout(("lagg",)))
+        print_rows(rows, ["topic", "lag", "owner"], output, stream=stream, layout=RowLayout(("lagg",)))
 
 
 def test_a_wide_table_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

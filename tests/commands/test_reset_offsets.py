@@ -25,10 +25,10 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 P = TopicPartition
 NOON = 1_600_000_000_000  # 2020-09-13T12:26:40Z
 
@@ -40,7 +40,7 @@ def topic(registry: Registry, kafka: KafkaSettings) -> str:
 
     name = fresh_name("reset")
     create_topic(registry, name, 3)
-    produce(kafka, name, [Record(b"x", None, i % 3, timestamp_ms=NOON + i // 3 * 1000) for i in range(300)])
+    produce(kafka, name, [ProducerRecord(b"x", None, i % 3, timestamp_ms=NOON + i // 3 * 1000) for i in range(300)])
     return name
 
 

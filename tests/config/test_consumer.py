@@ -232,12 +232,12 @@ def test_librdkafka_gets_what_was_set_and_nothing_else() -> None:
 def test_librdkafka_takes_every_mapped_value(value: str) -> None:
     """The ranges in the table are librdkafka's own: a client starts with the outermost legal values."""
     for key in BY_KEY.values():
-        if key.target is None or key.kind != "int" or key.key in ("fetch.wait.max.ms", "queued.max.message.chunks"):
+        if key.librdkafka is None or key.kind != "int" or key.key in ("fetch.wait.max.ms", "queued.max.message.chunks"):
             continue
         number = max(key.lowest, 0) if value == "lowest" else 2**31 - 1
         extra = "fetch.wait.max.ms=0\n" if key.key == "socket.timeout.ms" else ""
         config = load(f"{extra}{key.key}={number}", "g").config
-        properties: dict[str, Any] = dict(librdkafka_properties(config, key.target.client))
+        properties: dict[str, Any] = dict(librdkafka_properties(config, key.librdkafka.client))
         Consumer({"group.id": "g", **properties}).close()
 
 

@@ -30,10 +30,10 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 Make = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
@@ -207,7 +207,7 @@ def test_batches_are_tables_with_both_readers(
     topic = make_topic(2)
     headers = (("h", b"x"), ("h", None))
     sent = [
-        Record(b"v%d" % i if i % 3 else None, b"" if i % 2 else None, i % 2, 1000 + i, headers * (i % 2))
+        ProducerRecord(b"v%d" % i if i % 3 else None, b"" if i % 2 else None, i % 2, 1000 + i, headers * (i % 2))
         for i in range(100)
     ]
     produce(kafka, topic, sent)

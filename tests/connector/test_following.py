@@ -17,10 +17,10 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Get, Node
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 Make = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
@@ -35,7 +35,7 @@ def test_a_white_list_follows_topics_that_come_and_go(
         create_topic(registry, first, 2)
         member.wait_for(values(fill(first, 10, 2)))
         create_topic(registry, second, 1)
-        produce(KafkaSettings(cluster.bootstrap), second, [Record(b"second", None, 0)])
+        produce(KafkaSettings(cluster.bootstrap), second, [ProducerRecord(b"second", None, 0)])
         member.wait_for({b"second"})
         delete_topic(registry, second)
         wait_for_rest(registry, group, 1)
@@ -92,7 +92,7 @@ def test_a_topic_made_again_is_out_of_range_and_reset(
         delete_topic(registry, topic)
         wait_until(lambda: member.owned == (), 10, "given up")
         create_topic(registry, topic, 1)
-        produce(KafkaSettings(cluster.bootstrap), topic, [Record(b"new %d" % n, None, 0) for n in range(5)])
+        produce(KafkaSettings(cluster.bootstrap), topic, [ProducerRecord(b"new %d" % n, None, 0) for n in range(5)])
         member.wait_for({b"new %d" % n for n in range(5)})
         assert sum(stream.resets for stream in member.connector.statistics().streams) >= 1
     assert committed(registry, group, topic, 1) == [5]
@@ -153,7 +153,7 @@ def test_a_member_waits_for_the_first_broker(
             bare.registry.write(Create(f"{znodes.ids(group)}/x", b'{"version":1,"subscription":{},"pattern":"static"}'))
             wait_until(lambda: "is registered any more: waiting" in caplog.text, 10, "the member looks for brokers")
             assert owners(bare.registry, group) == plan(bare.registry, group)
-            produce(KafkaSettings(cluster.bootstrap), topic, [Record(b"while away", None, 0)])
+            produce(KafkaSettings(cluster.bootstrap), topic, [ProducerRecord(b"while away", None, 0)])
             member.wait_for({b"while away"})
             bare.copy(znodes.broker(1))
             wait_until(lambda: member.connector.statistics().counters.rebalances == 2, 10, "rebalanced when it is back")
@@ -164,7 +164,7 @@ def test_a_partition_that_the_brokers_do_not_know_holds_up_nothing_else(
 ) -> None:
     """It is owned, named as held back, and read as soon as it can be; the others are read meanwhile."""
     topic, group = make_topic(1), unique("group")
-    produce(kafka, topic, [Record(b"zero", None, 0)])
+    produce(kafka, topic, [ProducerRecord(b"zero", None, 0)])
     with BareCluster(zookeeper, cluster, registry, unique("bare")) as bare:
         bare.copy(znodes.broker(1))
         bare.registry.write(Create(znodes.topic(topic), b'{"version":1,"partitions":{"0":[1],"1":[1]}}'))
@@ -175,7 +175,7 @@ def test_a_partition_that_the_brokers_do_not_know_holds_up_nothing_else(
             assert list(statistics.held_back) == [TopicPartition(topic, 1)]
             wait_until(lambda: committed(bare.registry, group, topic, 2) == [1, None], 10, "what was read is committed")
             add_partitions(registry, topic, 2)
-            produce(kafka, topic, [Record(b"one", None, 1), Record(b"zero again", None, 0)])
+            produce(kafka, topic, [ProducerRecord(b"one", None, 1), ProducerRecord(b"zero again", None, 0)])
             member.wait_for({b"zero", b"one", b"zero again"})
             statistics = member.connector.statistics()
             assert statistics.held_back == {}

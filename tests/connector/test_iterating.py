@@ -16,10 +16,10 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import DecodingError
 from zkgroup.errors import SessionLostError, UsageError
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 Make = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 
@@ -27,7 +27,7 @@ def test_records_are_decoded(cluster: Sandbox, make_topic: Make, unique: Unique,
     """Keys and values go through the decoders, tombstones as None; time stamps and headers come along."""
     topic = make_topic(1)
     headers = (("h", b"1"), ("h", None))
-    produce(kafka, topic, [Record(b"7", b"k", 0, 1_700_000_000_123, headers), Record(None, None, 0, 5)])
+    produce(kafka, topic, [ProducerRecord(b"7", b"k", 0, 1_700_000_000_123, headers), ProducerRecord(None, None, 0, 5)])
     with connector(cluster.connect, unique("group")) as member:
         (stream,) = member.streams(
             {topic: 1},

@@ -17,10 +17,10 @@ from zkgroup.connector import Connector
 from zkgroup.errors import UsageError
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 Make = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 Unique = Callable[[str], str]
 
 

@@ -19,10 +19,10 @@ from zkgroup.connector.stream import Feed
 from zkgroup.connector.stream_reader import StreamReader
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 Make = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 
 
 class Owner:

@@ -29,7 +29,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, Node, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 if TYPE_CHECKING:
     from table_lake import TableLake
@@ -267,7 +267,7 @@ def compacted(registry: Registry, kafka: KafkaSettings) -> str:
     def shrunk() -> bool:
         # A record now and then rolls the segment, and what is behind it may be compacted.
         nonlocal written
-        produce(kafka, name, [Record(b"%d" % i, b"key", 0) for i in range(20)])
+        produce(kafka, name, [ProducerRecord(b"%d" % i, b"key", 0) for i in range(20)])
         written += 20
         with closing(range_consumer(kafka)) as source:
             return sum(map(len, RangeReader(source).batches(TopicPartition(name, 0), 0, written))) < written

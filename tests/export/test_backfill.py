@@ -30,7 +30,7 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Make = Callable[..., str]
@@ -173,7 +173,7 @@ def test_a_lost_file_of_an_hour_is_written_again_without_what_other_folders_hold
     """Offsets of folders of times interleave: of what is read only the messages of the lost file are written."""
     topic, group = make_topic(), unique("group")
     times = [NOON + HOUR * (number % 3) + number for number in range(30)]
-    produce(kafka, topic, [Record(b"%d" % moment, None, 0, moment) for moment in times])
+    produce(kafka, topic, [ProducerRecord(b"%d" % moment, None, 0, moment) for moment in times])
     in_process(group, topic, layout=LayoutWish(by=("date", "hour")))
     whole, files = verify(destination), published_in(root_of(destination))
     assert len(files) == 3

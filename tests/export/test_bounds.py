@@ -15,7 +15,7 @@ from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.export.planning.bounds import EARLIEST, Bound, notes_on, parse_bound
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]
@@ -35,7 +35,7 @@ def test_times_and_offsets_bound_an_export(
     """From the first message of a time to the first of another; an offset file and offsets by name; a partition that is
     not named is left where it is."""
     topic = make_topic(2)
-    produce(kafka, topic, [Record(b"%d" % i, None, i % 2, NOON + i * 1000) for i in range(40)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i, None, i % 2, NOON + i * 1000) for i in range(40)])
     at_ten, at_thirty = (Bound("time", NOON + second * 1000) for second in (10, 30))
     group = unique("times")
     rows = export(group, topic, begin=at_ten, until=at_thirty)

@@ -33,7 +33,7 @@ from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore, open_store
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 
 @pytest.fixture
@@ -164,7 +164,11 @@ def test_every_reader_finds_the_columns(
     topic = make_topic(2)
     for day in range(3):
         stamp = 1_714_521_600_000 + day * 86_400_000
-        produce(kafka, topic, [Record(b"%d" % i, b"k", p, timestamp_ms=stamp + i) for p in range(2) for i in range(10)])
+        produce(
+            kafka,
+            topic,
+            [ProducerRecord(b"%d" % i, b"k", p, timestamp_ms=stamp + i) for p in range(2) for i in range(10)],
+        )
         table_export(topic, topic, layout=LayoutWish(by=by, format="delta"))
     table = table_in(tmp_path / "out", topic)
     arrow = table.to_pyarrow_table()
@@ -203,7 +207,7 @@ def test_messages_without_time_have_null_statistics(
 ) -> None:
     """A column of nothing but nulls: its statistics say so, and readers of others skip the file."""
     topic = make_topic()
-    produce(kafka, topic, [Record(b"x", None, 0, timestamp_ms=1 << 60)])
+    produce(kafka, topic, [ProducerRecord(b"x", None, 0, timestamp_ms=1 << 60)])
     table_export(unique("group"), topic)
     (row,) = pa.table(table_in(tmp_path / "out", topic).get_add_actions(flatten=True)).to_pylist()
     assert (row["null_count.timestamp"], row.get("min.timestamp"), row["min.offset"]) == (1, None, 0)

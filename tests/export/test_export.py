@@ -32,7 +32,7 @@ from zkgroup.export.tasks.export_task import run_task
 from zkgroup.export.tasks.task_data import DoneAnswer, FailedAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas
 
 Export = Callable[..., list[PartitionSummary]]
@@ -52,7 +52,7 @@ def test_every_message_is_there_once_across_two_exports(
 ) -> None:  # fmt: skip
     """The first export takes what there is, the second what is new, the third nothing: no message twice or missing."""
     topic, group = make_topic(3), unique("group")
-    sent = [Record(b"value-%d" % i, b"key-%d" % i, i % 3) for i in range(3000)]
+    sent = [ProducerRecord(b"value-%d" % i, b"key-%d" % i, i % 3) for i in range(3000)]
     produce(kafka, topic, sent[:2000])
     first = export(group, topic, range_messages=300)
     assert [(row.partition, row.start, row.end, row.rows, row.files) for row in first] == [
@@ -124,7 +124,7 @@ def test_a_file_that_grows_is_followed_by_another(
 ) -> None:  # fmt: skip
     """Files are cut at the size asked for, between messages, and their names still tell every offset once."""
     topic = make_topic()
-    produce(kafka, topic, [Record(b"%d" % i * 20_000, None, 0) for i in range(1000)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i * 20_000, None, 0) for i in range(1000)])
     (summary,) = export(unique("group"), topic, target_bytes=2 << 20, compression="none")
     folder = tmp_path / "out" / f"topic={topic}" / "partition=0"
     edges = sorted(tuple(map(int, path.stem.split("-"))) for path in folder.iterdir())
@@ -137,7 +137,7 @@ def test_a_file_that_grows_is_followed_by_another(
 
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
 def test_every_compression_is_read_by_spark(
-    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]], unique: Callable[[str], str],
     spark: SparkSession, tmp_path: Path, compression: str,
 ) -> None:  # fmt: skip
     """All that can be asked for can be read elsewhere."""
@@ -148,7 +148,7 @@ def test_every_compression_is_read_by_spark(
 
 
 def test_a_group_needs_a_start(
-    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]], unique: Callable[[str], str],
     committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
     """Without an offset: refused; from latest: committed at once, so that the next export takes what is new."""
@@ -164,7 +164,7 @@ def test_a_group_needs_a_start(
 
 
 def test_what_is_exported_already_is_not_doubled(
-    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]], unique: Callable[[str], str],
     commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
     """The group was set back below what the folder has already: refused, with both positions."""
@@ -178,7 +178,7 @@ def test_what_is_exported_already_is_not_doubled(
 
 
 def test_a_task_that_fails_fails_the_export_with_its_own_words(
-    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]], unique: Callable[[str], str],
     committed: Committed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """What a task meets arrives as the error it was, not as a traceback of Spark's; nothing is left or committed."""
@@ -199,7 +199,7 @@ def test_a_task_that_fails_fails_the_export_with_its_own_words(
 
 
 def test_a_folder_that_tasks_cannot_write_to_is_named(
-    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]], unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """Found out before anything is read, with the folder's name."""
@@ -290,7 +290,7 @@ sys.stdout.buffer.write(pickle.dumps(answers))
 
 @pytest.mark.parametrize("reader", ["native", "Python", "foreign"])
 def test_tasks_run_on_the_code_that_travels_with_them(
-    make_topic: MakeTopic, fill: Callable[..., list[Record]], cluster: Sandbox, tmp_path: Path, reader: str,
+    make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]], cluster: Sandbox, tmp_path: Path, reader: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """What is shipped to a cluster is enough: a task works with that alone, and imports nothing of ours besides. The

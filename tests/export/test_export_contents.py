@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import PartitionSummary
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]
 MakeTopic = Callable[..., str]
@@ -29,11 +29,11 @@ def test_messages_come_as_they_are(
     """Tombstones, null and empty keys and values, bytes that are no text, headers without a value, times."""
     topic = make_topic()
     records = [
-        Record(None, b"tombstone", 0, NOON),
-        Record(b"no key", None, 0, NOON + 1),
-        Record(b"", b"", 0, NOON + 2),
-        Record(bytes(range(256)), b"\xff\x00", 0, NOON + 3),
-        Record(b"h", b"k", 0, NOON + 4, (("a", b"1"), ("b", None), ("a", b""), ("ü", b"\xff"))),
+        ProducerRecord(None, b"tombstone", 0, NOON),
+        ProducerRecord(b"no key", None, 0, NOON + 1),
+        ProducerRecord(b"", b"", 0, NOON + 2),
+        ProducerRecord(bytes(range(256)), b"\xff\x00", 0, NOON + 3),
+        ProducerRecord(b"h", b"k", 0, NOON + 4, (("a", b"1"), ("b", None), ("a", b""), ("ü", b"\xff"))),
     ]
     produce(kafka, topic, records)
     (summary,) = export(unique("group"), topic)
@@ -54,7 +54,7 @@ def test_messages_come_as_they_are(
 
 
 def test_the_schema_is_the_documented_one(
-    export: Export, make_topic: MakeTopic, fill: Callable[..., list[Record]], unique: Callable[[str], str],
+    export: Export, make_topic: MakeTopic, fill: Callable[..., list[ProducerRecord]], unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
     """Names, order and types of the columns, statistics that let readers skip, and where a file says it comes from."""
@@ -102,7 +102,7 @@ def test_every_reader_sees_all_columns(
     names = ["".join(filter(str.isdigit, unique("n"))), f"_{unique('hidden')}"]
     for name in names:
         create_topic(registry, name)
-        produce(kafka, name, [Record(b"v%d" % i, b"k", 0, NOON, (("h", b"x"),)) for i in range(5)])
+        produce(kafka, name, [ProducerRecord(b"v%d" % i, b"k", 0, NOON, (("h", b"x"),)) for i in range(5)])
     export(unique("group"), *names)
     out = tmp_path / "out"
     expected = {(name, 0, i, b"v%d" % i) for name in names for i in range(5)}
@@ -133,7 +133,7 @@ def test_a_folder_of_numbers_is_read_as_documented(
     """Where every topic is a number, readers guess one, and the ways that ``output`` names keep it a string."""
     name = "00" + "".join(filter(str.isdigit, unique("n")))
     create_topic(registry, name)
-    produce(kafka, name, [Record(b"v", None, 0)])
+    produce(kafka, name, [ProducerRecord(b"v", None, 0)])
     export(unique("group"), name)
     out = tmp_path / "out"
     assert pq.read_table(out)["topic"].to_pylist() == [int(name)]  # the guess: not an error, but not the name

@@ -34,7 +34,7 @@ from zkgroup.export.model.layout import Layout, LayoutWish, TableKind, table_nam
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore, open_store
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 
 @pytest.fixture
@@ -267,7 +267,11 @@ def test_every_reader_finds_the_columns(
     topic = make_topic(2)
     for day in range(3):
         stamp = 1_714_521_600_000 + day * 86_400_000
-        produce(kafka, topic, [Record(b"%d" % i, b"k", p, timestamp_ms=stamp + i) for p in range(2) for i in range(10)])
+        produce(
+            kafka,
+            topic,
+            [ProducerRecord(b"%d" % i, b"k", p, timestamp_ms=stamp + i) for p in range(2) for i in range(10)],
+        )
         table_export(topic, topic, layout=LayoutWish(by=by, format="iceberg"))
     table = table_of(tmp_path / "out", topic)
     arrow = table.scan().to_arrow()
@@ -302,7 +306,7 @@ def test_messages_without_a_time(
 ) -> None:
     """Their partition is null, as Iceberg has it."""
     topic = make_topic()
-    produce(kafka, topic, [Record(b"x", None, 0, timestamp_ms=1 << 60)])
+    produce(kafka, topic, [ProducerRecord(b"x", None, 0, timestamp_ms=1 << 60)])
     table_export(unique("group"), topic, layout=LayoutWish(by=("date",), format="iceberg"))
     table = table_of(tmp_path / "out", topic)
     (task,) = table.scan().plan_files()

@@ -31,7 +31,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Delete, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 Committed = Callable[..., int | None]
 EACH = MESSAGES // PARTITIONS
@@ -58,8 +58,8 @@ def exported(out: Path) -> dict[int, list[int]]:
 
 
 def test_with_another_active_member_every_message_is_read_once(
-    brief: Export, make_topic: Callable[..., str], fill: Callable[..., list[Record]], unique: Callable[[str], str],
-    cluster: Sandbox, committed: Committed, tmp_path: Path,
+    brief: Export, make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]],
+    unique: Callable[[str], str], cluster: Sandbox, committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
     """A member reads slowly while an export joins, takes its share and leaves: what the one was given and what the
     other wrote is everything, and nothing twice."""
@@ -81,8 +81,8 @@ def test_with_another_active_member_every_message_is_read_once(
 
 
 def test_what_a_member_has_read_and_not_committed_yet_is_no_missing_offset(
-    brief: Export, make_topic: Callable[..., str], fill: Callable[..., list[Record]], unique: Callable[[str], str],
-    cluster: Sandbox, tmp_path: Path,
+    brief: Export, make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]],
+    unique: Callable[[str], str], cluster: Sandbox, tmp_path: Path,
 ) -> None:  # fmt: skip
     """In the first minute of a group's life: its members commit as they give a partition up, and there it goes on."""
     topic, group = make_topic(2), unique("group")
@@ -170,7 +170,7 @@ def test_a_decision_depends_on_the_owner_nodes(
 
 
 def test_a_decision_depends_on_the_offsets(
-    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]],
+    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[ProducerRecord]],
     commit: Callable[..., None], committed: Committed, tmp_path: Path,
 ) -> None:  # fmt: skip
     """An offset that exists already is moved after the last read of it: the transaction fails, and the decision is made
@@ -266,7 +266,7 @@ def test_what_is_committed_is_finished_with_other_members(
 
 
 def test_what_others_read_meanwhile_is_a_recorded_gap(
-    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]],
+    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[ProducerRecord]],
     commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
     """Between two joined exports another member reads on: the second one begins at the group's offset, and says so."""
@@ -280,8 +280,8 @@ def test_what_others_read_meanwhile_is_a_recorded_gap(
 
 
 def test_a_group_ahead_of_a_joined_export_is_as_it_should_be(
-    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[Record]], registry: Registry,
-    commit: Callable[..., None], tmp_path: Path,
+    brief: Export, filled: str, unique: Callable[[str], str], fill: Callable[..., list[ProducerRecord]],
+    registry: Registry, commit: Callable[..., None], tmp_path: Path,
 ) -> None:  # fmt: skip
     """What other members read behind a joined export is noted and no problem, also behind a backfill; a group that is
     behind it, or has lost its offset, is one; and so is one ahead of an export that was not joined."""

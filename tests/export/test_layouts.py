@@ -32,7 +32,7 @@ from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]
 BERLIN = "Europe/Berlin"
@@ -111,7 +111,7 @@ def test_times_that_no_calendar_has_are_verified(
     """Behind the year 9999: in the folder of no day, with messages without a time; and wrong in any other."""
     topic, out = make_topic(), tmp_path / "out"
     times = [253_402_300_800_999, 1_700_000_000_000, (1 << 62)]
-    produce(kafka, topic, [Record(b"", None, 0, moment) for moment in times])
+    produce(kafka, topic, [ProducerRecord(b"", None, 0, moment) for moment in times])
     in_process(unique("group"), topic, layout=LayoutWish(("date",)))
     assert problems(out) == []
     never, day = sorted(out.glob("topic=*/date=*/*.parquet"))
@@ -131,7 +131,7 @@ def test_messages_lie_in_the_folders_of_their_hours(
     twice = [at(2024, 10, 27, 2, 30), at(2024, 10, 27, 2, 30, fold=1)]
     assert twice[1] - twice[0] == 3_600_000
     times = [at(2024, 10, 26, 23, 59, 59), *twice, at(2024, 10, 27, 3), at(2024, 10, 26, 12), at(9999, 12, 31, 23)]
-    produce(kafka, topic, [Record(b"v%d" % i, None, 0, time) for i, time in enumerate(times)])
+    produce(kafka, topic, [ProducerRecord(b"v%d" % i, None, 0, time) for i, time in enumerate(times)])
     (summary,) = in_process(group, topic, layout=HOURS)
     assert (summary.rows, summary.files, summary.late) == (6, 5, 1)
     folder = f"topic={topic}"
@@ -145,7 +145,7 @@ def test_messages_lie_in_the_folders_of_their_hours(
         ]
     )
     assert [row["offset"] for row in rows(out) if row["date"] == "2024-10-27" and row["hour"] == 2] == [1, 2]
-    produce(kafka, topic, [Record(b"late", None, 0, at(2024, 10, 27, 2, 45)), Record(b"now", None, 0)])
+    produce(kafka, topic, [ProducerRecord(b"late", None, 0, at(2024, 10, 27, 2, 45)), ProducerRecord(b"now", None, 0)])
     (summary,) = in_process(group, topic)
     assert (summary.rows, summary.files, summary.late) == (2, 2, 1)
     assert problems(out) == []
@@ -216,7 +216,7 @@ def test_what_cannot_be_decoded_is_counted_in_the_record(
     """``rows + undecodable`` messages are in the file: the wrong ones by their bytes, in a column of their own."""
     topic, out = make_topic(), tmp_path / "out"
     values = [b'{"a": 1}', b"{", None, b"\xff", b"[]"]
-    produce(kafka, topic, [Record(value, b"k", 0) for value in values])
+    produce(kafka, topic, [ProducerRecord(value, b"k", 0) for value in values])
     (summary,) = in_process(unique("group"), topic, layout=LayoutWish(key="text", value="json"), compression="zstd:9")
     assert (summary.rows, summary.undecodable) == (3, 2)
     found = rows(out)
@@ -234,7 +234,7 @@ def test_files_are_cut_at_their_size_in_each_layout(
     topic, out = make_topic(2), tmp_path / "out"
     generator = random.Random(5)
     start = at(2024, 5, 1, 10)
-    records = [Record(generator.randbytes(5000), None, i % 2, start + i * 12_000) for i in range(900)]
+    records = [ProducerRecord(generator.randbytes(5000), None, i % 2, start + i * 12_000) for i in range(900)]
     produce(kafka, topic, records)
     rows_of = in_process(unique("group"), topic, layout=HOURS, target_bytes=500_000)
     assert [row.rows for row in rows_of] == [450, 450]
@@ -255,8 +255,8 @@ def readable(
     produce(
         kafka,
         topic,
-        [Record(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
-        + [Record(b"no json", b"k", 0, at(2024, 10, 28, 1))],
+        [ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
+        + [ProducerRecord(b"no json", b"k", 0, at(2024, 10, 28, 1))],
     )
     in_process(unique("group"), topic, layout=LayoutWish(("date", "hour"), BERLIN, "text", "json"))
     return tmp_path / "out", topic
@@ -315,8 +315,8 @@ def test_the_examples_of_the_page_are_right(
     """What ``docs/reference/export-files.md`` shows of DuckDB, pandas, pyarrow and Spark is what they say."""
     topic = "shop-orders"
     create_topic(registry, topic, 2)
-    orders = [Record(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
-    produce(kafka, topic, [*orders, Record(b"no json", b"k", 0, at(2024, 10, 28, 1))])
+    orders = [ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
+    produce(kafka, topic, [*orders, ProducerRecord(b"no json", b"k", 0, at(2024, 10, 28, 1))])
     layout = LayoutWish(("date", "hour"), BERLIN, None, "json")
     in_process("archive", topic, root=tmp_path / "lake", layout=layout)
     in_process("tables", topic, root=tmp_path / "tables", layout=replace(layout, format="delta"))

@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.spark.spark_properties import default_properties
 from zkgroup.export.tasks.task_data import FileOptions, TaskSettings
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00Z
 MESSAGES, SIZE = 18, 10_000_000
@@ -61,7 +61,7 @@ def peak_of(kafka: KafkaSettings, topic: str, end: int, folder: Path, layout: La
     return rows, files, peak
 
 
-def make_topic_of(kafka: KafkaSettings, codec: str, records: list[Record]) -> str:
+def make_topic_of(kafka: KafkaSettings, codec: str, records: list[ProducerRecord]) -> str:
     """A topic of one partition that takes large messages, with these, compressed by the producer."""
     topic = fresh_name("memory")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -77,7 +77,7 @@ def large(kafka: KafkaSettings, request: pytest.FixtureRequest) -> str:
     """A topic with some messages of 10 MB of JSON, each of another hour, in no order; gzip makes 10 KB of each."""
     value = b'"' + bytes(SIZE - 2).replace(b"\0", b"x") + b'"'
     hours = [NOON + i * 7 % MESSAGES * 3_600_000 for i in range(MESSAGES)]
-    return make_topic_of(kafka, request.param, [Record(value, b"k", 0, hour) for hour in hours])
+    return make_topic_of(kafka, request.param, [ProducerRecord(value, b"k", 0, hour) for hour in hours])
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_a_task_with_messages_of_ten_megabytes_stays_small(
 @pytest.mark.parametrize(
     "large",
     [
-        pytest.param(Record(b"x" * SIZE, None, 0), id="value"),
-        pytest.param(Record(b"", b"x" * SIZE, 0), id="key", marks=pytest.mark.long),
-        pytest.param(Record(b"", None, 0, headers=(("h", b"x" * SIZE),)), id="header", marks=pytest.mark.long),
+        pytest.param(ProducerRecord(b"x" * SIZE, None, 0), id="value"),
+        pytest.param(ProducerRecord(b"", b"x" * SIZE, 0), id="key", marks=pytest.mark.long),
+        pytest.param(ProducerRecord(b"", None, 0, headers=(("h", b"x" * SIZE),)), id="header", marks=pytest.mark.long),
     ],
 )
-def test_large_messages_after_many_small_ones(kafka: KafkaSettings, tmp_path: Path, large: Record) -> None:
+def test_large_messages_after_many_small_ones(kafka: KafkaSettings, tmp_path: Path, large: ProducerRecord) -> None:
     """Hundreds are asked for at a time when the first of them come."""
-    small = Record(b"small", None, 0)
+    small = ProducerRecord(b"small", None, 0)
     topic = make_topic_of(kafka, "gzip", [small] * 5000 + [large] * MESSAGES)
     rows, _, peak = peak_of(kafka, topic, 5000 + MESSAGES, tmp_path, Layout())
     assert rows == 5000 + MESSAGES
@@ -122,13 +122,13 @@ def test_many_messages_that_were_compressed_well_stay_small(
     kafka: KafkaSettings, tmp_path: Path, value: bytes, count: int
 ) -> None:
     """A fetched megabyte would be a hundred, and a million messages, once it is unpacked."""
-    topic = make_topic_of(kafka, "gzip", [Record(value, None, 0)] * count)
+    topic = make_topic_of(kafka, "gzip", [ProducerRecord(value, None, 0)] * count)
     rows, _, peak = peak_of(kafka, topic, count, tmp_path, Layout())
     assert rows == count
     assert peak < LIMIT, f"{peak >> 10} MB"
 
 
-def _mixture() -> list[Record]:
+def _mixture() -> list[ProducerRecord]:
     """Mostly small values, some of kilobytes, and one in a hundred of one to three megabytes, as some keys; no two of
     the same size, and each in one of ten hours."""
     dice = random.Random(16)
@@ -138,11 +138,11 @@ def _mixture() -> list[Record]:
         size = dice.randrange(1 << 20, 3 << 20)
         return b'{"a":"' + b"y" * size + b'"}' if dice.random() < 0.7 else stock[:size]
 
-    def one() -> Record:
+    def one() -> ProducerRecord:
         lot = dice.random()
         value = large() if lot < 0.01 else stock[: dice.randrange(100, 20_000)] if lot < 0.1 else b"hello " * 40
         key = large() if dice.random() < 0.0005 else b"k"
-        return Record(value, key, 0, NOON + dice.randrange(10) * 3_600_000)
+        return ProducerRecord(value, key, 0, NOON + dice.randrange(10) * 3_600_000)
 
     return [one() for _ in range(20_000)]
 
@@ -170,15 +170,15 @@ def test_megabytes_among_small_messages_leave_no_holes(
     assert peak < 200 << 10, f"{peak >> 10} MB"
 
 
-def _tombstones() -> list[Record]:
+def _tombstones() -> list[ProducerRecord]:
     keys = [random.Random(seed).randbytes(7500) * 200 for seed in range(4)]
-    return [Record(None, keys[i % 4], 0) for i in range(200)]
+    return [ProducerRecord(None, keys[i % 4], 0) for i in range(200)]
 
 
-def _with_headers(count: int, every: int, *headers: tuple[str, bytes | None]) -> list[Record]:
+def _with_headers(count: int, every: int, *headers: tuple[str, bytes | None]) -> list[ProducerRecord]:
     """Small messages, some of which have these headers; never the last."""
-    some = Record(b"x", None, 0, headers=headers)
-    return [some if i % every == 0 else Record(b"x", b"k", 0) for i in range(count)]
+    some = ProducerRecord(b"x", None, 0, headers=headers)
+    return [some if i % every == 0 else ProducerRecord(b"x", b"k", 0) for i in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,14 @@ def _with_headers(count: int, every: int, *headers: tuple[str, bytes | None]) ->
         ),
         pytest.param(
             "zstd",
-            lambda: [Record(b"x", b"x" * 60_000 if i % 4 == 0 else b"k", 0) for i in range(20_001)],
+            lambda: [ProducerRecord(b"x", b"x" * 60_000 if i % 4 == 0 else b"k", 0) for i in range(20_001)],
             id="some-keys",
         ),
         pytest.param("zstd", lambda: _with_headers(2000, 1, ("n" * 100_000, None)), id="names", marks=pytest.mark.long),
     ],
 )
 def test_large_keys_and_headers_are_counted(
-    kafka: KafkaSettings, tmp_path: Path, codec: str, records: Callable[[], list[Record]]
+    kafka: KafkaSettings, tmp_path: Path, codec: str, records: Callable[[], list[ProducerRecord]]
 ) -> None:
     """librdkafka bounds what it fetches ahead by the bytes of values alone; and one message does not tell of the next.
     Whatever keys, headers and their names hold stays within the bound, and the reader that takes over loses nothing."""

@@ -28,7 +28,7 @@ from zkgroup.export.run.export_run import PlannedRun
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_grow_leaves_nothing(
 ) -> None:  # fmt: skip
     """A disk that is full for a task's file, or even for the plan: exit 1 with the name, no trace; then it works."""
     topic, group = make_topic(), unique("group")
-    produce(kafka, topic, [Record(random.Random(i).randbytes(20_000), None, 0) for i in range(10)])
+    produce(kafka, topic, [ProducerRecord(random.Random(i).randbytes(20_000), None, 0) for i in range(10)])
     wish = {"group": group, "topics": [topic], "out": tmp_path / "out"}
     code, lines = driven(short, kafka, fsize=fsize, **wish)
     assert code == 1

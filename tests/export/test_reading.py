@@ -27,7 +27,7 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.range_tasks import describe_overtaken
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 Export = Callable[..., list[PartitionSummary]]
 Committed = Callable[..., int | None]
@@ -151,7 +151,7 @@ def test_retention_that_overtakes_the_plan_is_refused_or_recorded(
     """Messages deleted between plan and reading: the range that is gone is named; with an answer to that the next one
     takes what is left, of what it was to read and of what it reads itself, and the record has both gaps."""
     topic, group = make_topic(), unique("group")
-    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(100)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i, None, 0) for i in range(100)])
 
     commit(group, {TopicPartition(topic, 0): 0})
 
@@ -186,7 +186,7 @@ def test_all_that_retention_took_of_the_plan_is_reported(
     """Not only of the first range that a task has read, and of every partition: who decides whether to go on without
     is reported with its size."""
     topic, group = make_topic(4), unique("group")
-    produce(kafka, topic, [Record(b"%d" % i, None, i % 4) for i in range(400)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i, None, i % 4) for i in range(400)])
 
     def overtake(point: str) -> None:
         if point == "planned":
@@ -223,7 +223,7 @@ def test_retention_that_overtook_the_group_is_refused_or_recorded(
 ) -> None:  # fmt: skip
     """Before the plan: refused by name, or with an answer passed over, named on stderr and in the record."""
     topic, group, warnings = make_topic(), unique("group"), list[str]()
-    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(50)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i, None, 0) for i in range(50)])
     commit(group, {TopicPartition(topic, 0): 10})
     delete_records(kafka, topic, 20)
     with pytest.raises(RefusedError, match=r"-0 \(group 10, destination none, log 20 to 50\): messages that come next"):
@@ -240,7 +240,7 @@ def test_limits_of_messages_and_bytes_take_several_runs(
 ) -> None:  # fmt: skip
     """Each run takes a share of each partition and commits it, the next one goes on there; then all is there once."""
     topic, group = make_topic(2), unique("group")
-    sent = [Record(random.Random(i).randbytes(100), b"k" * 10, i % 2) for i in range(300)]
+    sent = [ProducerRecord(random.Random(i).randbytes(100), b"k" * 10, i % 2) for i in range(300)]
     produce(kafka, topic, sent)
     assert [(r.start, r.end) for r in export(group, topic, max_messages=61)] == [(0, 30), (0, 31)]
     ends = [(row.end, row.rows) for row in export(group, topic, max_bytes=2 * 110 * 20 - 10)]

@@ -22,7 +22,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, IncompatibleSchemaError, SchemaError, SchemaFormat
 
 Export = Callable[..., list[PartitionSummary]]
@@ -71,7 +71,7 @@ def test_each_message_is_decoded_by_the_schema_of_its_id(
         None,
         encoded(12, SECOND, {"id": 2}) + b"\0",
     ]
-    produce(kafka, topic, [Record(value, None, 0) for value in values])
+    produce(kafka, topic, [ProducerRecord(value, None, 0) for value in values])
     with registry_of({f"{topic}-value": [version(11, FIRST), version(12, SECOND), version(300, THIRD)]}) as (
         url,
         asked,
@@ -102,7 +102,11 @@ def test_json_and_keys(
     """The subjects TOPIC-key and TOPIC-value; a schema of another type than was asked for is refused."""
     topic = make_topic()
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
-    produce(kafka, topic, [Record(framed(1, b'{"n": 5}'), framed(2, b"7"), 0), Record(framed(1, b"{"), None, 0)])
+    produce(
+        kafka,
+        topic,
+        [ProducerRecord(framed(1, b'{"n": 5}'), framed(2, b"7"), 0), ProducerRecord(framed(1, b"{"), None, 0)],
+    )
     subjects = {
         f"{topic}-value": [version(1, schema, schemaType="JSON")],
         f"{topic}-key": [version(2, {"type": "integer"}, schemaType="JSON")],
@@ -122,10 +126,10 @@ def test_a_newest_schema_that_does_not_fit_is_refused(
 ) -> None:  # fmt: skip
     """Before anything is read; so is one that refers to other subjects."""
     topic, group = make_topic(), unique("group")
-    produce(kafka, topic, [Record(encoded(12, SECOND, {"id": 1}), None, 0)])
+    produce(kafka, topic, [ProducerRecord(encoded(12, SECOND, {"id": 1}), None, 0)])
     with registry_of({f"{topic}-value": [version(12, SECOND)]}) as (url, _):
         in_process(group, topic, **by(url))
-    produce(kafka, topic, [Record(encoded(11, FIRST, {"id": "a"}), None, 0)])
+    produce(kafka, topic, [ProducerRecord(encoded(11, FIRST, {"id": "a"}), None, 0)])
     before = files_in(tmp_path / "out")
     for one, error, why in (
         (version(11, FIRST), IncompatibleSchemaError, r"value\.id is int32 so far, and string in the schema"),
@@ -159,7 +163,7 @@ def test_consume_reads_a_registry_with_a_user(
 ) -> None:
     """URL and user out of options or variables, the password out of a file; without one, a line says so."""
     topic = make_topic()
-    produce(kafka, topic, [Record(encoded(12, SECOND, {"id": 1}), None, 0)])
+    produce(kafka, topic, [ProducerRecord(encoded(12, SECOND, {"id": 1}), None, 0)])
     password = tmp_path / "password"
     password.write_text("secret\n")
     password.chmod(0o600)

@@ -28,7 +28,7 @@ from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
 
 Export = Callable[..., list[PartitionSummary]]
@@ -41,12 +41,12 @@ def test_every_reader_reads_the_columns(
     """Structs, lists, maps, decimals, times, enums and nulls, with the message's own columns. What does not decode is
     in the raw column with its reason, and counts once; a tombstone is null in all three."""
     topic, out = make_topic(), tmp_path / "out"
-    good = [Record(encoded(ORDER, order(i)), b'{"shop": %d}' % i, 0, headers=(("h", b"1"),)) for i in range(4)]
+    good = [ProducerRecord(encoded(ORDER, order(i)), b'{"shop": %d}' % i, 0, headers=(("h", b"1"),)) for i in range(4)]
     bad = [
-        Record(b"\x01", b"no json", 0),
-        Record(None, b'{"shop": 7}', 0),
-        Record(None, b"{}", 0),
-        Record(None, None, 0),
+        ProducerRecord(b"\x01", b"no json", 0),
+        ProducerRecord(None, b'{"shop": 7}', 0),
+        ProducerRecord(None, b"{}", 0),
+        ProducerRecord(None, None, 0),
     ]
     produce(kafka, topic, [*good, *bad])
     (summary,) = in_process(unique("group"), topic, **by(ORDER, key=KEY))
@@ -93,7 +93,7 @@ def test_a_newer_schema_widens_the_columns(
     topic, group, out = make_topic(), unique("group"), tmp_path / "out"
     old, new = {"id": 1, "inner": {"a": 0.5}}, {"id": 1 << 40, "inner": {"a": 0.1, "b": "x"}, "c": "y"}
     for schema, value in ((OLD, old), (NEW, new), (OLD, old)):
-        produce(kafka, topic, [Record(encoded(schema, value), None, 0)])
+        produce(kafka, topic, [ProducerRecord(encoded(schema, value), None, 0)])
         assert in_process(group, topic, **by(schema))[0].rows == 1
     first, second, third = (pq.read_schema(out / name).field("value").type for name in published_in(out))
     assert (first.field("id").type, second, third) == (pa.int32(), WIDE, WIDE)
@@ -117,9 +117,9 @@ def test_an_incompatible_schema_is_refused_before_anything_is_read(
     """For any group and topic of the destination, with the field's path; and so is no schema, where there is one."""
     topic, other, group, out = make_topic(), make_topic(), unique("group"), tmp_path / "out"
     for name in (topic, other):
-        produce(kafka, name, [Record(encoded(OLD, {"id": 1, "inner": {"a": 0.5}}), None, 0)])
+        produce(kafka, name, [ProducerRecord(encoded(OLD, {"id": 1, "inner": {"a": 0.5}}), None, 0)])
     in_process(group, topic, **by(OLD))
-    produce(kafka, topic, [Record(b"", None, 0)])
+    produce(kafka, topic, [ProducerRecord(b"", None, 0)])
     before = files_in(out)
     points: list[str] = []
     wrong = avro(("id", "int"), ("inner", avro(("a", "string"), name="Inner")))
@@ -143,7 +143,7 @@ def test_of_two_first_exports_with_incompatible_schemas_one_is_refused(
     schemas = [OLD, avro(("id", "string"))]
     values = [{"id": 1, "inner": {"a": 0.5}}, {"id": "x"}]
     for topic, schema, value in zip(topics, schemas, values, strict=True):
-        produce(kafka, topic, [Record(encoded(schema, value), None, 0)])
+        produce(kafka, topic, [ProducerRecord(encoded(schema, value), None, 0)])
     inner: list[str] = []
 
     def second(passed: str) -> None:
@@ -168,7 +168,11 @@ def test_consume_prints_what_an_export_writes(
 ) -> None:  # fmt: skip
     """The same columns as JSON lines: decimals with all digits, times in UTC, maps as objects; and the same reasons."""
     topic, out = make_topic(), tmp_path / "out"
-    records = [Record(encoded(ORDER, order(1)), b'{"shop": 1}', 0), Record(b"\xff", b"[]", 0), Record(None, None, 0)]
+    records = [
+        ProducerRecord(encoded(ORDER, order(1)), b'{"shop": 1}', 0),
+        ProducerRecord(b"\xff", b"[]", 0),
+        ProducerRecord(None, None, 0),
+    ]
     produce(kafka, topic, records)
     value, key = tmp_path / "order.avsc", tmp_path / "key.json"
     value.write_text(json.dumps(ORDER))
@@ -232,7 +236,7 @@ def test_the_example_of_the_page(
         '{"id": 3, "at": "2024-05-01T12:00:02+02:00", "note": "gift", "lines": []}',
     ]
     at = round(MOMENT.timestamp() * 1000)
-    produce(kafka, "web-orders", [Record(value.encode(), b"k", 0, at + i) for i, value in enumerate(values)])
+    produce(kafka, "web-orders", [ProducerRecord(value.encode(), b"k", 0, at + i) for i, value in enumerate(values)])
     assert run_examples(page, tmp_path) == 2
     monkeypatch.chdir(tmp_path)
     test = doctest.DocTestParser().get_doctest(page.read_text("utf-8"), {}, page.name, str(page), 0)

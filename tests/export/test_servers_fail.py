@@ -23,7 +23,7 @@ from zkgroup.protocol.broker_znodes import decode_partition_state
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Get, Node
 from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 # More than librdkafka fetches ahead: what is left must come from whoever leads the partition then.
 EACH, SIZE = 6000, 4000
@@ -49,7 +49,9 @@ def topic(three: Sandbox, registry: Registry, unique: Callable[[str], str], requ
     name = unique("topic")
     create_topic(registry, name, 2, replication=request.param)
     produce(
-        KafkaSettings(three.bootstrap), name, [Record(b"%06d" % i * (SIZE // 6), None, i % 2) for i in range(2 * EACH)]
+        KafkaSettings(three.bootstrap),
+        name,
+        [ProducerRecord(b"%06d" % i * (SIZE // 6), None, i % 2) for i in range(2 * EACH)],
     )
     return name
 

@@ -37,7 +37,7 @@ from zkgroup.export.model.layout import TableKind, table_name
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 KINDS: tuple[TableKind, ...] = ("delta", "iceberg")
 COMMITS: dict[TableKind, tuple[Any, str]] = {
@@ -459,7 +459,7 @@ def test_a_run_without_rows(
     table = walked_table(kind, tmp_path / "out", topic)
     assert (table.rows(), table.run_of(group)) == ([], 1)
     assert problems(Destination(FolderStore(tmp_path / "out"))) == []
-    produce(kafka, topic, [Record(b"x", None, 0)])
+    produce(kafka, topic, [ProducerRecord(b"x", None, 0)])
     assert read(table_export(group, topic)) == [(4, 5)]
     assert [row["offset"] for row in table.rows()] == [4]
 
@@ -467,7 +467,7 @@ def test_a_run_without_rows(
 def test_a_topic_that_was_recreated(lake: TableLake, registry: Registry, kafka: KafkaSettings) -> None:
     """Its offsets begin anew, in the same table, once that is answered."""
     recreate_topic(registry, lake.topic)
-    produce(kafka, lake.topic, [Record(b"%d" % i, None, 0) for i in range(5)])
+    produce(kafka, lake.topic, [ProducerRecord(b"%d" % i, None, 0) for i in range(5)])
     with pytest.raises(MismatchError, match="was deleted and created again"):
         lake.export(lake.group, lake.topic)
     assert read(lake.export(lake.group, lake.topic, on_mismatch="lake")) == [(0, 5)]
@@ -483,12 +483,12 @@ def test_a_backfill_and_a_take_over(
     """A backfill commits rows, and no offsets; a second one finds nothing. Another group takes over, and goes on. A
     table that is rolled back to before that is refused."""
     topic, first, second = make_topic(), unique("first"), unique("second")
-    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(30)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i, None, 0) for i in range(30)])
     assert read(table_export(first, topic, begin=offset_of(topic, 20))) == [(20, 30)]
     assert read(table_export(first, topic, backfill=True)) == [(0, 20)]
     assert read(table_export(first, topic, backfill=True)) == []
     assert committed(first, topic) == 30
-    produce(kafka, topic, [Record(b"%d" % i, None, 0) for i in range(30, 40)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i, None, 0) for i in range(30, 40)])
     with pytest.raises(RefusedError, match=f"belongs to group {first}"):
         table_export(second, topic)
     assert read(table_export(second, topic, take_over=first)) == [(30, 40)]

@@ -24,7 +24,7 @@ from zkgroup.export.tasks.export_task import run_task
 from zkgroup.export.tasks.task_data import FileAnswer, FileOptions, RangeAnswer, TaskSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 NOON, HOUR = 1_714_564_800_000, 3_600_000
 MESSAGES = 6000
@@ -44,7 +44,7 @@ def topic(kafka: KafkaSettings, make_topic: Callable[..., str]) -> str:
     return name
 
 
-def records(*, headers: bool = True, times: bool = True) -> list[Record]:
+def records(*, headers: bool = True, times: bool = True) -> list[ProducerRecord]:
     """Hours one after the other, then in no order, then times that are none."""
     made, dice = [], random.Random(1)
     for number in range(MESSAGES):
@@ -55,7 +55,7 @@ def records(*, headers: bool = True, times: bool = True) -> list[Record]:
             time = dice.choice([2**60, 253_402_128_000_000])
         pairs = (("h", dice.choice(CONTENTS)),) if dice.random() < 0.3 else ()
         key, value = dice.choice(CONTENTS), dice.choice(CONTENTS)
-        made.append(Record(key, value, 0, time if times else None, pairs if headers else ()))
+        made.append(ProducerRecord(key, value, 0, time if times else None, pairs if headers else ()))
     return made
 
 

@@ -25,7 +25,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import TableKind, table_name
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
 
 BOTH = pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -41,7 +41,7 @@ class Lake:
     def more(self, kind: TableKind, topic: str, schema: Any, *values: Any, key: Any = None, **options: Any) -> int:
         """Export values (bytes as they are), and return how many rows of them decode."""
         datas = [one if isinstance(one, bytes) else encoded(schema, one) for one in values]
-        produce(self._kafka, topic, [Record(data, b'{"shop": 7}' if key else None, 0) for data in datas])
+        produce(self._kafka, topic, [ProducerRecord(data, b'{"shop": 7}' if key else None, 0) for data in datas])
         rows = self._export(self._group, topic, **by(schema, key=key, into=kind), **options)
         return sum(row.rows for row in rows)
 

@@ -19,7 +19,7 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutWish
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 Export = Callable[..., list[PartitionSummary]]
 NOON = 1_714_564_800_000  # 2024-05-01T12:00Z
@@ -33,7 +33,7 @@ def export_times(
     in_process: Export, kafka: KafkaSettings, topic: str, group: str, out: Path, times: list[int], by: tuple[str, ...]
 ) -> None:
     """Export a message of each time, its place as its value."""
-    produce(kafka, topic, [Record(b"%d" % i, b"k", 0, time) for i, time in enumerate(times)])
+    produce(kafka, topic, [ProducerRecord(b"%d" % i, b"k", 0, time) for i, time in enumerate(times)])
     in_process(group, topic, root=out, layout=LayoutWish(by, None, "text", "text"))  # type: ignore[arg-type]
 
 

@@ -22,10 +22,10 @@ from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure, Exists, Op
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 P = TopicPartition
 
 
@@ -283,7 +283,9 @@ def test_by_time(kept: Kept, make_topic: MakeTopic) -> None:
     """The brokers find the first message that is not older; after the last one it is the end, before the first the
     start, and an empty partition stays at its end."""
     topic = make_topic(2)
-    produce(kept.kafka, topic, [Record(b"x", None, 0, timestamp_ms=1_600_000_000_000 + i * 1000) for i in range(50)])
+    produce(
+        kept.kafka, topic, [ProducerRecord(b"x", None, 0, timestamp_ms=1_600_000_000_000 + i * 1000) for i in range(50)]
+    )
     kept.put({P(topic, 0): 5})
     resetter = kept.resetter()
     for millis, expected in ((0, 0), (1_600_000_020_000, 20), (1_600_000_020_001, 21), (1_700_000_000_000, 50)):

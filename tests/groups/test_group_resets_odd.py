@@ -20,10 +20,10 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Get, Node, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 MakeTopic = Callable[..., str]
-Fill = Callable[..., list[Record]]
+Fill = Callable[..., list[ProducerRecord]]
 P = TopicPartition
 
 
@@ -178,7 +178,7 @@ def test_releases_without_a_time_index(make_sandbox: Callable[..., Sandbox], rel
     with sandbox.registry(30.0) as registry:
         create_topic(registry, "orders", 4)  # librdkafka 2.16 cannot read what 0.8 reports one short topic
         kafka = Brokers(registry.read, {}).settings()
-        produce(kafka, "orders", [Record(b"x", None, 0) for _ in range(10)])
+        produce(kafka, "orders", [ProducerRecord(b"x", None, 0) for _ in range(10)])
         for store in STORES:
             kept = Kept(registry, kafka, f"g-{store}", store)
             kept.put({P("orders", 0): 5})

@@ -19,13 +19,13 @@ from zkgroup.groups.changes.change_reports import WriteFailedError, WriteRefused
 from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 P = TopicPartition
 
 
 @pytest.fixture
-def topic(make_topic: Callable[..., str], fill: Callable[..., list[Record]]) -> str:
+def topic(make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]]) -> str:
     """A topic of three partitions with 100 messages each."""
     name = make_topic(3)
     fill(name, 300, 3)

@@ -20,7 +20,7 @@ from zkgroup.protocol.operations import Ensure
 from zkgroup.sandbox.class_data_sharing import jvm
 from zkgroup.sandbox.kafka_releases import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record
+from zkgroup.sandbox.topic_admin import ProducerRecord
 
 CHECKER, DESCRIBE = "kafka.tools.ConsumerOffsetChecker", "kafka.admin.ConsumerGroupCommand"
 
@@ -34,7 +34,7 @@ def tool(release: str, *words: str) -> str:
 
 
 @pytest.fixture
-def topic(make_topic: Callable[..., str], fill: Callable[..., list[Record]]) -> str:
+def topic(make_topic: Callable[..., str], fill: Callable[..., list[ProducerRecord]]) -> str:
     """A topic of three partitions with 10 messages each."""
     name = make_topic(3)
     fill(name, 30, 3)

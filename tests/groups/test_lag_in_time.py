@@ -17,7 +17,7 @@ from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffs
 from zkgroup.groups.snapshot import group_reader
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.tables import group_row, partition_rows
-from zkgroup.sandbox.topic_admin import Record, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 
 def minutes(snapshot: GroupSnapshot) -> list[int | None]:
@@ -33,7 +33,7 @@ def test_the_next_message_is_read(
     committed, or the offset is beyond the log's end."""
     topic = make_topic(5)
     now = round(time.time() * 1000)
-    produce(kafka, topic, [Record(b"v", None, p, now - (60 - n) * 60_000) for p in range(5) for n in range(10)])
+    produce(kafka, topic, [ProducerRecord(b"v", None, p, now - (60 - n) * 60_000) for p in range(5) for n in range(10)])
     admin = admin_client(kafka, 20)
     (future,) = admin.delete_records([KafkaTopicPartition(topic, 1, 5)]).values()
     future.result(20)

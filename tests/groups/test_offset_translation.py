@@ -18,11 +18,11 @@ from zkgroup.groups.changes.offset_translation import translate_offsets
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic
 
 THEN = 1_700_000_000_000
 #: Messages of a topic that was there before the mirror began.
-OTHERS = [Record(b"other %d" % n, None, 0, THEN - 1_000_000 + n) for n in range(7)]
+OTHERS = [ProducerRecord(b"other %d" % n, None, 0, THEN - 1_000_000 + n) for n in range(7)]
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def usual(cluster: Sandbox, registry: Registry, kafka: KafkaSettings) -> Cluster
     return Cluster("1.1.1", cluster.connect, registry, kafka)
 
 
-def numbered(count: int, start: int = 0) -> list[Record]:
+def numbered(count: int, start: int = 0) -> list[ProducerRecord]:
     """Messages with all that a message can have, ten to a second."""
     return [
-        Record(b"value %d" % n, b"key %d" % (n % 5), 0, THEN + n * 100, (("n", b"%d" % n),))
+        ProducerRecord(b"value %d" % n, b"key %d" % (n % 5), 0, THEN + n * 100, (("n", b"%d" % n),))
         for n in range(start, start + count)
     ]
 
@@ -142,7 +142,7 @@ def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> Non
     """A run of equal messages among others is placed by its neighbours. One that is longer than what is compared is
     not."""
     source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
-    ping = Record(b"ping", None, 0, THEN + 10_000)
+    ping = ProducerRecord(b"ping", None, 0, THEN + 10_000)
     records = [*numbered(50), *[ping] * 20, *numbered(50, 50)]
     topic, to_topic = source.topic(records), target.topic()
     mirror(source, target, topic, to_topic)
@@ -155,7 +155,7 @@ def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> Non
 
 def test_equal_values_at_other_times(newest: Cluster, usual: Cluster) -> None:
     """The timestamps tell them apart."""
-    topic = newest.topic([Record(b"ping", None, 0, THEN + n) for n in range(1000)])
+    topic = newest.topic([ProducerRecord(b"ping", None, 0, THEN + n) for n in range(1000)])
     to_topic = usual.topic(OTHERS)
     mirror(newest, usual, topic, to_topic, 100)
     for offset in (100, 500, 1000):
@@ -166,7 +166,7 @@ def test_equal_values_at_other_times(newest: Cluster, usual: Cluster) -> None:
 def test_times_of_the_target(newest: Cluster, usual: Cluster) -> None:
     """Keys and values find the messages where the target's brokers give the times; times that the mirror gave are no
     copy's."""
-    records = [Record(b"value %d" % n, b"key %d" % n, 0, THEN + n) for n in range(300)]
+    records = [ProducerRecord(b"value %d" % n, b"key %d" % n, 0, THEN + n) for n in range(300)]
     topic, to_topic = newest.topic(records), fresh_name("append")
     create_with(usual, to_topic, {"message.timestamp.type": "LogAppendTime"})
     usual.send(to_topic, OTHERS)
@@ -181,7 +181,7 @@ def test_messages_that_recur_and_a_mirror_that_lacks_some(oldest: Cluster, newes
     """A heartbeat between the messages, or two states in turn: a mirror that began late or has dropped a stretch has
     like messages, and not those of the offset."""
     beats = [replace(one, value=b"beat", key=None) if n % 10 == 0 else one for n, one in enumerate(numbered(1000))]
-    states = [Record(b"up" if n % 2 else b"down", b"host", 0, THEN + n) for n in range(1000)]
+    states = [ProducerRecord(b"up" if n % 2 else b"down", b"host", 0, THEN + n) for n in range(1000)]
     for records in (beats, states):
         for source in (oldest, newest):
             topic, late, dropped = source.topic(records), usual.topic(), usual.topic()
@@ -247,7 +247,7 @@ def test_compacted_logs(newest: Cluster, usual: Cluster) -> None:
     to_topic = fresh_name("compacted")
     settings = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
     create_with(newest, to_topic, settings)
-    records = [Record(b"%d " % n + b"x" * 500, b"key %d" % (n % 37), 0, THEN + n) for n in range(400)]
+    records = [ProducerRecord(b"%d " % n + b"x" * 500, b"key %d" % (n % 37), 0, THEN + n) for n in range(400)]
     topic = usual.topic(records)
     for start in range(0, 400, 20):  # a batch is to fit into a segment
         mirror(usual, newest, topic, to_topic, start, start + 20)

@@ -132,7 +132,7 @@ def test_a_rebalance_reads_one_registration_for_one_that_came() -> None:
 
     shop.server.tell = message
 
-    def gets() -> tuple[int, do.Registry]:
+    def gets() -> tuple[int, do.RebalanceInput]:
         count = 0
         options: dict[str, Any] = {"exclude_internal": True, "internal": INTERNAL_TOPICS, "cache": known}
         procedure = do.read_registry("g", "me", MINE, "range", shop.me, **options)

@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.kafka_releases import RELEASES
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import Record, create_topic, create_topic_at_brokers, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, create_topic_at_brokers, produce
 
 ALWAYS = ("0.8.2.2", "3.9.1")
 PARTITIONS = 4
@@ -71,7 +71,7 @@ class Broker:
         """Messages one a minute, in turn."""
         records = numbered(messages, PARTITIONS, start)
         times = [LONG_AGO + (start + i) * 60_000 for i in range(messages)]
-        stamped = [Record(r.value, r.key, r.partition, at) for r, at in zip(records, times, strict=True)]
+        stamped = [ProducerRecord(r.value, r.key, r.partition, at) for r, at in zip(records, times, strict=True)]
         produce(self.kafka, topic, numbered(messages, PARTITIONS, start) if self.release in WITHOUT_TIMES else stamped)
 
     def age(self, topic: str, millis: int) -> None:

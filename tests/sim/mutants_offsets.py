@@ -11,7 +11,7 @@ from zkgroup.protocol.member import Phase, member_machine, offset_loading, owned
 from zkgroup.protocol.member.acquisition import Acquisition
 from zkgroup.protocol.member.commits import Commits, _Commit
 from zkgroup.protocol.member.offset_loading import OffsetLoading
-from zkgroup.protocol.member.release import Release
+from zkgroup.protocol.member.ownership_release import OwnershipRelease
 from zkgroup.protocol.offset_versions import LoadedOffsets, OffsetVersions
 from zkgroup.protocol.operations import SetData
 
@@ -86,7 +86,7 @@ def commits_one_too_few(patch: Patch) -> None:
 def commits_after_the_release(patch: Patch) -> None:
     """Gives up its share first, without a commit."""
 
-    def paused(self: Release, event: ev.Paused) -> None:
+    def paused(self: OwnershipRelease, event: ev.Paused) -> None:
         ctx = self._context
         if ctx.phase is Phase.PAUSING and event.generation == ctx.generation:
             ctx.timers.cancel("quiet")
@@ -94,7 +94,7 @@ def commits_after_the_release(patch: Patch) -> None:
             ctx.enter(Phase.COMMITTING)
             self._committed(None)
 
-    patch.setattr(Release, "paused", paused)
+    patch.setattr(OwnershipRelease, "paused", paused)
 
 
 @mutant

@@ -8,7 +8,7 @@ from typing import Any
 from sim.mutant import Patch, mutant
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import lease, procedures, session_requests, znodes
-from zkgroup.protocol.member import Member, Phase, acquisition, member_machine, registration, release
+from zkgroup.protocol.member import Member, Phase, acquisition, member_machine, ownership_release, registration
 from zkgroup.protocol.member.acquisition import Acquisition
 from zkgroup.protocol.member.commits import _Commit
 from zkgroup.protocol.member.owned_share import OwnedShare
@@ -187,7 +187,7 @@ def leaves_without_releasing(patch: Patch) -> None:
         self._finish(self.error)
 
     patch.setattr(Member, "_unregister", gone)
-    patch.setattr(release, "release_all", _release_nothing)
+    patch.setattr(ownership_release, "release_all", _release_nothing)
 
 
 def _release_nothing(context: Any) -> Iterator[Any]:

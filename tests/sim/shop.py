@@ -65,7 +65,7 @@ class Shop:
     def register(self) -> Any:
         return self.run(do.register("g", "me", znodes.encode_registration(MINE), self.me))
 
-    def read(self, mine: Registration = MINE, strategy: str = "range", **options: Any) -> do.Registry:
+    def read(self, mine: Registration = MINE, strategy: str = "range", **options: Any) -> do.RebalanceInput:
         options = {"exclude_internal": True, "internal": INTERNAL_TOPICS} | options
         return self.run(do.read_registry("g", "me", mine, strategy, self.me, **options))
 

@@ -129,7 +129,7 @@ class ConsumerConfig:
         unknown = sorted(self.explicit - BY_KEY.keys())
         if unknown:
             raise UsageError(f"explicit names {unknown[0]!r}, which is no key", "name keys as in consumer.properties")
-        numbers = [key for key in BY_KEY.values() if key.target is not None and key.kind == "int"]
+        numbers = [key for key in BY_KEY.values() if key.librdkafka is not None and key.kind == "int"]
         return self.explicit | {key.key for key in numbers if getattr(self, key.field) != DEFAULTS[key.field]}
 
     def _check_kafka(self) -> None:
@@ -164,7 +164,7 @@ def load_consumer_config(
 
     Raises ``UsageError``, with file, line, key and remedy, for values that cannot be read or contradict one another.
     """
-    reader = _Reader(properties, MEMBERSHIP if coordinated else ())
+    reader = _PropertyReader(properties, MEMBERSHIP if coordinated else ())
     if group is not None:
         reader.set_group(group)
     if coordinated:
@@ -174,7 +174,7 @@ def load_consumer_config(
     return LoadedConfig(config, tuple(reader.warnings), reader.membership)
 
 
-class _Reader:
+class _PropertyReader:
     """Reads properties one by one, then checks them together."""
 
     def __init__(self, properties: Iterable[Property], membership: Collection[str]) -> None:
@@ -285,11 +285,11 @@ class _Reader:
         if 0 <= config.consumer_timeout_ms < config.fetch_wait_max_ms:
             self._warn("consumer.timeout.ms", f"is shorter than fetch.wait.max.ms ({config.fetch_wait_max_ms})")
         for name in self.given:
-            key_target = BY_KEY[name].target
-            if key_target is not None and BY_KEY[name].kind == "int":
+            prop = BY_KEY[name].librdkafka
+            if prop is not None and BY_KEY[name].kind == "int":
                 taken = _for_librdkafka(BY_KEY[name], config)
                 if taken != _wanted(BY_KEY[name], config):
-                    self._warn(name, f"becomes {key_target.name}={taken}, the nearest librdkafka takes")
+                    self._warn(name, f"becomes {prop.name}={taken}, the nearest librdkafka takes")
 
     def _warn(self, name: str, text: str) -> None:
         prop = self.given.get(name)
@@ -346,13 +346,15 @@ def librdkafka_properties(config: ConsumerConfig, client: Literal["fetch", "offs
 def _mapped(keys: Iterable[str], client: str = "fetch") -> dict[str, Setting]:
     """The settings of the keys that set a property of this librdkafka client, by the property."""
     settings = [BY_KEY[key] for key in keys]
-    return {one.target.name: one for one in settings if one.target is not None and one.target.client == client}
+    return {
+        one.librdkafka.name: one for one in settings if one.librdkafka is not None and one.librdkafka.client == client
+    }
 
 
 def _for_librdkafka(key: Setting, config: ConsumerConfig) -> int:
     """The value, or the nearest that librdkafka takes."""
-    assert key.target is not None
-    return min(max(_wanted(key, config), key.target.low), key.target.high)
+    assert key.librdkafka is not None
+    return min(max(_wanted(key, config), key.librdkafka.low), key.librdkafka.high)
 
 
 def _wanted(key: Setting, config: ConsumerConfig) -> int:

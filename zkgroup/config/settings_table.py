@@ -36,7 +36,7 @@ OWN_PREFIX: Final = "zkgroup."
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LibrdkafkaProperty:
     """The librdkafka property that a key sets, its legal range, and the client that gets it."""
 
     name: str
@@ -59,7 +59,7 @@ class Setting:
     shown_default: str = ""
     choices: tuple[str, ...] = ()
     lowest: int = 0
-    target: Target | None = None
+    librdkafka: LibrdkafkaProperty | None = None
     #: The texts of a bool's property.
     true: str = "true"
     false: str = "false"
@@ -270,7 +270,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         shown_default="generated",
         zookeeper_only=True,
     ),
-    _member("client.id", "name", "", shown_default="= group.id", target=Target("client.id")),
+    _member("client.id", "name", "", shown_default="= group.id", librdkafka=LibrdkafkaProperty("client.id")),
     _member(
         "zookeeper.session.timeout.ms",
         "int",
@@ -325,14 +325,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "int",
         1000,
         "for the connection that commits to Kafka",
-        target=Target("retry.backoff.ms", 1, 300_000, "offsets"),
+        librdkafka=LibrdkafkaProperty("retry.backoff.ms", 1, 300_000, "offsets"),
     ),
     _member(
         "offsets.channel.socket.timeout.ms",
         "int",
         10000,
         "for the connection that commits to Kafka",
-        target=Target("socket.timeout.ms", 10, 300_000, "offsets"),
+        librdkafka=LibrdkafkaProperty("socket.timeout.ms", 10, 300_000, "offsets"),
         lowest=1,
     ),
     _member("partition.assignment.strategy", "choice", "range", "`range` or `roundrobin`", choices=STRATEGIES),
@@ -348,14 +348,17 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     _member("consumer.timeout.ms", "int", -1, "−1: wait for ever", lowest=-1),
     _member("exclude.internal.topics", "bool", True, "for topic filters"),
     _member(
-        "refresh.leader.backoff.ms", "int", 200, target=Target("topic.metadata.refresh.fast.interval.ms", 1, 60_000)
+        "refresh.leader.backoff.ms",
+        "int",
+        200,
+        librdkafka=LibrdkafkaProperty("topic.metadata.refresh.fast.interval.ms", 1, 60_000),
     ),
     _member(
         "queued.max.message.chunks",
         "int",
         2,
         "as chunks × `fetch.message.max.bytes`, in KiB",
-        target=Target("queued.max.messages.kbytes", 1, 2_097_151),
+        librdkafka=LibrdkafkaProperty("queued.max.messages.kbytes", 1, 2_097_151),
         lowest=1,
     ),
     _member(
@@ -363,24 +366,26 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "int",
         1048576,
         "a larger message is fetched all the same; Kafka's own consumer fails",
-        target=Target("fetch.message.max.bytes", 1, 1_000_000_000),
+        librdkafka=LibrdkafkaProperty("fetch.message.max.bytes", 1, 1_000_000_000),
         lowest=1,
     ),
-    _member("fetch.min.bytes", "int", 1, target=Target("fetch.min.bytes", 1, 100_000_000)),
+    _member("fetch.min.bytes", "int", 1, librdkafka=LibrdkafkaProperty("fetch.min.bytes", 1, 100_000_000)),
     _member(
         "fetch.wait.max.ms",
         "int",
         100,
         "more than `socket.timeout.ms` is an error, as in Kafka's own consumer",
-        target=Target("fetch.wait.max.ms", 0, 300_000),
+        librdkafka=LibrdkafkaProperty("fetch.wait.max.ms", 0, 300_000),
     ),
-    _member("socket.timeout.ms", "int", 30000, target=Target("socket.timeout.ms", 10, 300_000), lowest=1),
+    _member(
+        "socket.timeout.ms", "int", 30000, librdkafka=LibrdkafkaProperty("socket.timeout.ms", 10, 300_000), lowest=1
+    ),
     _member(
         "socket.receive.buffer.bytes",
         "int",
         65536,
         "unless set, the system sizes the buffer",
-        target=Target("socket.receive.buffer.bytes", 0, 100_000_000),
+        librdkafka=LibrdkafkaProperty("socket.receive.buffer.bytes", 0, 100_000_000),
     ),
     _member("num.consumer.fetchers", "int", 1, "librdkafka keeps one connection to each broker", is_ignored=True),
     _member(

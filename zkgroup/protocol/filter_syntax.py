@@ -49,12 +49,12 @@ def compile_java(expression: str) -> regex.Pattern[str]:
     if len(expression) > MAX_LENGTH:
         raise PatternError(f"it has more than {MAX_LENGTH:,} characters", 0, "write it shorter")
     ignore_case = expression.startswith("(?i)")
-    reader = _Reader(expression, 4 if ignore_case else 0)
+    reader = _PatternReader(expression, 4 if ignore_case else 0)
     flags = regex.V0 | regex.ASCII | (regex.IGNORECASE if ignore_case else 0)
     return regex.compile(reader.whole(), flags, cache_pattern=False)
 
 
-class _Reader:
+class _PatternReader:
     def __init__(self, text: str, start: int) -> None:
         self._text = text
         self._at = start

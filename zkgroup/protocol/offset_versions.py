@@ -46,7 +46,7 @@ class CommitError(ZkgroupError):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CommitEntry:
     version: int | None  # None: there is no node
     value: int | None
     sent: int | None = None  # a write of this value whose outcome is not known yet
@@ -74,7 +74,7 @@ class OffsetVersions:
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self._entries: dict[TopicPartition, _Entry] = {}
+        self._entries: dict[TopicPartition, _CommitEntry] = {}
 
     def __contains__(self, partition: TopicPartition) -> bool:
         """Whether the partition's offset was loaded, and the partition was not found to be lost since."""
@@ -103,7 +103,7 @@ class OffsetVersions:
             except MalformedZnodeError as error:
                 loaded.malformed[partition] = error
                 continue
-            self._entries[partition] = _Entry(node.stat.version if node else None, value)
+            self._entries[partition] = _CommitEntry(node.stat.version if node else None, value)
             loaded.offsets[partition] = value
         return loaded
 

@@ -59,7 +59,7 @@ class RegistryRefusedError(ZkgroupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class RebalanceInput:
     """The input of a rebalance: members → {topic: streams}, and topics → partitions in numeric order.
 
     Two equal registries give equal plans. ``refused``: members whose filter Java refuses; they read nothing.
@@ -130,7 +130,7 @@ def read_registry(
     exclude_internal: bool,
     internal: Collection[str],
     cache: RegistryCache | None = None,
-) -> Procedure[Registry]:
+) -> Procedure[RebalanceInput]:
     """Read members, subscriptions and partitions, watching what makes us rebalance.
 
     Watched are the list of members and each of their nodes, the data of the topics we subscribe to, and the list of
@@ -178,7 +178,7 @@ def read_registry(
         members = {m: {t: n for t, n in topics.items() if t in own_topics} for m, topics in members.items()}
     wanted = sorted({topic for topics in members.values() for topic in topics})
     partitions, damaged = yield from _read_partitions(wanted, own_topics, cache)
-    return Registry({m: topics for m, topics in members.items() if topics}, partitions, tuple(refused), damaged)
+    return RebalanceInput({m: topics for m, topics in members.items() if topics}, partitions, tuple(refused), damaged)
 
 
 def _read_partitions(

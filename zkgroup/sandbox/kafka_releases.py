@@ -31,7 +31,7 @@ DOWNLOAD_TIMEOUT = 600.0  # seconds, for one release
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class KafkaRelease:
     """A Kafka release that the sandbox can run.
 
     ``member``: whether its jars have the consumer that keeps its group in ZooKeeper (Kafka 2.0 dropped it).
@@ -60,23 +60,23 @@ _LOG4J = ("org.slf4j", "slf4j-log4j12", "1.7.30")
 _RELOAD4J = ("org.slf4j", "slf4j-reload4j", "1.7.36")
 _LOG4J2 = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
 
-RELEASES: dict[str, Release] = {
+RELEASES: dict[str, KafkaRelease] = {
     release.version: release
     for release in (
-        Release("0.8.2.2", "2.10", (_LOG4J,), member=True, listeners=False, tells_brokers=False),
-        Release("0.9.0.1", "2.10", (_LOG4J,), member=True, listeners=False),
-        Release("0.10.1.1", "2.10", (_LOG4J, _JAXB), member=True, listeners=True),
-        Release("0.10.2.2", "2.11", (_LOG4J, _JAXB), member=True, listeners=True),
-        Release("0.11.0.3", "2.11", (_LOG4J, _JAXB), member=True, listeners=True),
-        Release("1.1.1", "2.12", (_LOG4J,), member=True, listeners=True),
-        Release("2.8.2", "2.13", (_LOG4J,), member=False, listeners=True),
-        Release("3.9.1", "2.13", (_RELOAD4J,), member=False, listeners=True),
-        Release("4.1.0", "2.13", (_LOG4J2,), member=False, listeners=True, kraft=True),
+        KafkaRelease("0.8.2.2", "2.10", (_LOG4J,), member=True, listeners=False, tells_brokers=False),
+        KafkaRelease("0.9.0.1", "2.10", (_LOG4J,), member=True, listeners=False),
+        KafkaRelease("0.10.1.1", "2.10", (_LOG4J, _JAXB), member=True, listeners=True),
+        KafkaRelease("0.10.2.2", "2.11", (_LOG4J, _JAXB), member=True, listeners=True),
+        KafkaRelease("0.11.0.3", "2.11", (_LOG4J, _JAXB), member=True, listeners=True),
+        KafkaRelease("1.1.1", "2.12", (_LOG4J,), member=True, listeners=True),
+        KafkaRelease("2.8.2", "2.13", (_LOG4J,), member=False, listeners=True),
+        KafkaRelease("3.9.1", "2.13", (_RELOAD4J,), member=False, listeners=True),
+        KafkaRelease("4.1.0", "2.13", (_LOG4J2,), member=False, listeners=True, kraft=True),
     )
 }
 
 
-def release(version: str) -> Release:
+def release(version: str) -> KafkaRelease:
     """The release called ``version``. Raises ``UsageError`` that names those there are."""
     try:
         return RELEASES[version]
@@ -160,7 +160,7 @@ def _download_lock(parent: Path, version: str) -> Iterator[None]:
         yield
 
 
-def _download(wanted: Release, folder: Path) -> None:
+def _download(wanted: KafkaRelease, folder: Path) -> None:
     for left_over in folder.parent.glob("tmp-*"):  # of a process that died: this one has the lock
         shutil.rmtree(left_over, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder.parent))
@@ -249,7 +249,7 @@ def _proxy_options(environment: os._Environ[str] | dict[str, str]) -> list[str]:
     return options
 
 
-def _failed(wanted: Release, why: str) -> ZkgroupError:
+def _failed(wanted: KafkaRelease, why: str) -> ZkgroupError:
     return ZkgroupError(
         f"cannot download Kafka {wanted.version} (org.apache.kafka:{wanted.artifact}): {why}",
         f"check the network and the proxy, or name a mirror in an Ivy settings file with {IVY_SETTINGS_VARIABLE};"

@@ -20,7 +20,7 @@ from zkgroup.child_watchdog import Watchdog
 from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.sandbox.certificates import write_private
-from zkgroup.sandbox.kafka_releases import RELEASES, Release
+from zkgroup.sandbox.kafka_releases import RELEASES, KafkaRelease
 from zkgroup.sandbox.server_probe import HOST
 from zkgroup.sandbox.server_process import Server, telling_line
 
@@ -181,7 +181,7 @@ class KerberosRealm:
         write_private(self.profile, f"[clusters.kerberos]\n{text}")
 
 
-def check_release(release: Release) -> None:
+def check_release(release: KafkaRelease) -> None:
     """Raise ``UsageError`` for a release without SASL."""
     if release.version == "0.8.2.2":
         known = [name for name, one in RELEASES.items() if name != release.version and not one.kraft]

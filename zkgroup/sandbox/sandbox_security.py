@@ -19,7 +19,7 @@ from typing import Final
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority, write_private
-from zkgroup.sandbox.kafka_releases import RELEASES, Release
+from zkgroup.sandbox.kafka_releases import RELEASES, KafkaRelease
 from zkgroup.sandbox.kerberos_realm import KerberosRealm
 from zkgroup.sandbox.server_probe import HOST
 
@@ -186,7 +186,7 @@ def security_in(folder: str | None) -> Security | KerberosRealm | None:
     return realm if realm.config.exists() else Security(Path(folder))
 
 
-def check_release(release: Release) -> None:
+def check_release(release: KafkaRelease) -> None:
     """Raise ``UsageError`` for a release that knows neither SCRAM nor names for listeners."""
     known = list(RELEASES)
     if known.index(release.version) < known.index("0.10.2.2"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zkgroup.sandbox.class_data_sharing import jvm
-from zkgroup.sandbox.kafka_releases import Release
+from zkgroup.sandbox.kafka_releases import KafkaRelease
 from zkgroup.sandbox.server_probe import HOST
 
 # ZooKeeper 3.9 and Kafka 4 log through log4j 2, Kafka to 2.8 through log4j 1, 3.9 through its successor reload4j.
@@ -78,7 +78,7 @@ def zookeeper_command(
 
 
 def broker_properties(
-    release: Release, broker_id: int, port: int, logs: Path, connect: str, brokers: int
+    release: KafkaRelease, broker_id: int, port: int, logs: Path, connect: str, brokers: int
 ) -> dict[str, object]:
     """A broker for tests: little memory, one copy of everything, nothing deleted by age."""
     properties: dict[str, object] = {

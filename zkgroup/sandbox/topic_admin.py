@@ -148,7 +148,8 @@ def fill_topic(
         chunk = range(start, min(start + CHUNK, end))
         texts = [b"message %d" % n for n in chunk] if values is None else values[start - first : chunk.stop - first]
         records = [
-            Record(text.ljust(size, b"."), b"key-%d" % n, n % count) for n, text in zip(chunk, texts, strict=True)
+            ProducerRecord(text.ljust(size, b"."), b"key-%d" % n, n % count)
+            for n, text in zip(chunk, texts, strict=True)
         ]
         produce(kafka, topic, records)
     return _logs(kafka, wanted)
@@ -164,7 +165,7 @@ def _logs(kafka: KafkaSettings, partitions: Sequence[TopicPartition]) -> dict[To
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProducerRecord:
     """A message to produce. ``partition`` None: librdkafka chooses; ``timestamp_ms`` None: now."""
 
     value: bytes | None
@@ -174,7 +175,7 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def produce(settings: KafkaSettings, topic: str, records: Sequence[Record], *, timeout: float = 60.0) -> None:
+def produce(settings: KafkaSettings, topic: str, records: Sequence[ProducerRecord], *, timeout: float = 60.0) -> None:
     """Send ``records`` and wait until the brokers have them all. Raises ``ZkgroupError`` if one was not taken."""
     refused: list[KafkaError] = []
 

@@ -27,24 +27,24 @@ _MAX_NODES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AvroNode:
     """A node of a schema. ``low``, ``high``: of a number's range (0, 0: any); ``low``: a fixed's size, the place of
     null in a union; ``high``: a decimal's digits. ``symbols``: of an enum."""
 
     kind: int
     low: int = 0
     high: int = 0
-    inner: tuple[Node, ...] = ()
+    inner: tuple[AvroNode, ...] = ()
     symbols: tuple[str, ...] = ()
 
 
 class BufferDecoder:
     """Decodes binary columns to columns of a type, by a program."""
 
-    def __init__(self, module: ModuleType, root: Node, kind: Any) -> None:
+    def __init__(self, module: ModuleType, root: AvroNode, kind: Any) -> None:
         self._module: Any = module
         self._kind = kind
-        self._nodes: list[Node] = []
+        self._nodes: list[AvroNode] = []
         self._next: list[int] = []
         self._flatten(root)
         words = (
@@ -54,7 +54,7 @@ class BufferDecoder:
         )
         self._program = struct.pack(f"{4 * len(self._nodes)}q", *words)
 
-    def _flatten(self, node: Node) -> None:
+    def _flatten(self, node: AvroNode) -> None:
         place = len(self._nodes)
         self._nodes.append(node)
         self._next.append(0)
@@ -114,13 +114,13 @@ class BufferDecoder:
         return make(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(values)], missing)
 
 
-def make_buffer_decoder(root: Node, kind: Any) -> BufferDecoder | None:
+def make_buffer_decoder(root: AvroNode, kind: Any) -> BufferDecoder | None:
     """A decoder by the extension; None without one, and for a schema that it does not take."""
     module = None if root.kind == NULLABLE or _size(root) > _MAX_NODES else avro_module()
     return None if module is None else BufferDecoder(module, root, kind)
 
 
-def _size(node: Node) -> int:
+def _size(node: AvroNode) -> int:
     total = 1
     for one in node.inner:
         total += _size(one)

@@ -30,7 +30,7 @@ import fastavro
 import pyarrow as pa
 
 from zkgroup.schemas import avro_buffers
-from zkgroup.schemas.avro_buffers import Node
+from zkgroup.schemas.avro_buffers import AvroNode
 from zkgroup.schemas.column_types import struct_of
 from zkgroup.schemas.field_schema import SchemaError, UndecodableError
 
@@ -70,7 +70,7 @@ class AvroColumn(NamedTuple):
 
     type: Any
     convert: Convert | None
-    node: Node
+    node: AvroNode
 
 
 def read_avro_schema(text: str) -> tuple[AvroColumn, Any]:
@@ -86,7 +86,7 @@ def read_avro_schema(text: str) -> tuple[AvroColumn, Any]:
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         why = " ".join(str(error).split())[:200]
         raise SchemaError(f"this is no Avro schema ({why})", "name a file with one, as JSON") from None
-    return _Walk().column(parsed, "$"), plain
+    return _AvroWalk().column(parsed, "$"), plain
 
 
 def _without_logical_types(schema: Any) -> Any:
@@ -95,7 +95,7 @@ def _without_logical_types(schema: Any) -> Any:
     return [_without_logical_types(one) for one in schema] if isinstance(schema, list) else schema
 
 
-class _Walk:
+class _AvroWalk:
     """Goes through a schema as fastavro has parsed it, with full names."""
 
     def __init__(self) -> None:
@@ -126,27 +126,27 @@ class _Walk:
                 return self._record(schema, path)
             case "enum":
                 symbols = tuple(schema["symbols"])
-                return AvroColumn(pa.string(), None, Node(avro_buffers.ENUM, 0, len(symbols), (), symbols))
+                return AvroColumn(pa.string(), None, AvroNode(avro_buffers.ENUM, 0, len(symbols), (), symbols))
             case "array":
                 item = self.column(schema["items"], f"{path}[]")
-                node = Node(avro_buffers.ARRAY, inner=(item.node,))
+                node = AvroNode(avro_buffers.ARRAY, inner=(item.node,))
                 return AvroColumn(pa.list_(item.type), None if item.convert is None else _each(item.convert), node)
             case "map":
                 value = self.column(schema["values"], f"{path}{{}}")
-                node = Node(avro_buffers.MAP, inner=(Node(avro_buffers.STRING), value.node))
+                node = AvroNode(avro_buffers.MAP, inner=(AvroNode(avro_buffers.STRING), value.node))
                 return AvroColumn(pa.map_(pa.string(), value.type), _pairs(value.convert), node)
         logical = schema.get("logicalType")
         if (logical, kind) in _TIMES:
             type_, low, high = _TIMES[logical, kind]
-            node = Node(avro_buffers.INT if kind == "int" else avro_buffers.LONG, low, high)
+            node = AvroNode(avro_buffers.INT if kind == "int" else avro_buffers.LONG, low, high)
             return AvroColumn(type_, _within(low, high, path), node)
         if logical == "decimal" and kind in ("bytes", "fixed"):
             return _decimal(schema, path)
         if kind == "fixed" and schema["size"] > 0:
-            return AvroColumn(pa.binary(), None, Node(avro_buffers.FIXED, schema["size"]))
+            return AvroColumn(pa.binary(), None, AvroNode(avro_buffers.FIXED, schema["size"]))
         if kind not in _TYPES:
             raise _no_type(path, f"the type {kind}")
-        return AvroColumn(_TYPES[kind], None, Node(*avro_buffers.PRIMITIVES[kind]))
+        return AvroColumn(_TYPES[kind], None, AvroNode(*avro_buffers.PRIMITIVES[kind]))
 
     def _record(self, schema: Any, path: str) -> AvroColumn:
         fields = {field["name"]: self.column(field["type"], f"{path}.{field['name']}") for field in schema["fields"]}
@@ -158,7 +158,7 @@ class _Walk:
             return value
 
         made = struct_of(((name, one.type) for name, one in fields.items()), path)
-        node = Node(avro_buffers.RECORD, inner=tuple(one.node for one in fields.values()))
+        node = AvroNode(avro_buffers.RECORD, inner=tuple(one.node for one in fields.values()))
         return AvroColumn(made, convert if converts else None, node)
 
     def _union(self, branches: list[Any], path: str) -> AvroColumn:
@@ -167,7 +167,7 @@ class _Walk:
             raise _no_type(path, f"a union of {len(others)} types besides null")
         found = self.column(others[0], path)
         kind = avro_buffers.SINGLE if len(branches) == 1 else avro_buffers.NULLABLE
-        node = Node(kind, int(branches[0] is others[0]), inner=(found.node,))
+        node = AvroNode(kind, int(branches[0] is others[0]), inner=(found.node,))
         inner = found.convert
         if inner is None or len(branches) == 1:
             return AvroColumn(found.type, inner, node)
@@ -210,4 +210,4 @@ def _decimal(schema: Any, path: str) -> AvroColumn:
             raise UndecodableError(f"{path}: a decimal of more than {precision} digits")
         return Decimal(number).scaleb(-scale, _EXACT)
 
-    return AvroColumn(pa.decimal128(precision, scale), convert, Node(avro_buffers.DECIMAL, size, precision))
+    return AvroColumn(pa.decimal128(precision, scale), convert, AvroNode(avro_buffers.DECIMAL, size, precision))

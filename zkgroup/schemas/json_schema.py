@@ -62,13 +62,13 @@ def read_json_schema(text: str) -> JsonColumn:
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"this is no JSON Schema ({str(error)[:200]})", "name a file with one") from None
     try:
-        column, _ = _Walk(schema).column(schema, "$")
+        column, _ = _JsonSchemaWalk(schema).column(schema, "$")
     except (TypeError, AttributeError, RecursionError) as error:
         raise SchemaError(f"this is no JSON Schema ({str(error)[:200]})", "name a file with one") from None
     return column
 
 
-class _Walk:
+class _JsonSchemaWalk:
     def __init__(self, document: Any) -> None:
         self._document = document
         self._open: list[Any] = []  # the schemas that this one is within

@@ -25,7 +25,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.server_probe import free_port
-from zkgroup.sandbox.topic_admin import Record, create_topic, produce
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 LINE = re.compile(r"ZKGROUP (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]*)(?: \| ([^|\n]*))?\n")
 DATUM = re.compile(r"(?:'((?:[^'=]|'')+)'|([^'= ]+))=(-?[0-9.]+|U)(s)?;([0-9]*);([0-9]*);0")
@@ -84,7 +84,7 @@ def test_a_check_by_the_age_of_the_next_message(
     topic = make_topic(2)
     ages = {0: 7200, 1: 600}
     now = round(time.time() * 1000)
-    produce(kafka, topic, [Record(b"v", None, p, now - age * 1000) for p, age in ages.items()])
+    produce(kafka, topic, [ProducerRecord(b"v", None, p, now - age * 1000) for p, age in ages.items()])
     group = groups.make({}, {}, {(topic, 0): 0, (topic, 1): 0})
     code, state, said, data = check(group, "--warn-behind", "1h30m", "--crit-behind", "1d")
     assert (code, state) == (1, "WARNING")
@@ -108,7 +108,7 @@ def timeless_topic(registry: Registry, kafka: KafkaSettings, name: str) -> str:
     config = json.dumps({"version": 1, "config": {"message.format.version": "0.9.0"}}).encode()
     assert registry.write(Create(f"/config/topics/{name}", config)) is None
     create_topic(registry, name, 1)
-    produce(kafka, name, [Record(b"v", None, 0)])
+    produce(kafka, name, [ProducerRecord(b"v", None, 0)])
     return name
 
 

@@ -116,7 +116,7 @@ class MemorySize(NamedTuple):
     headers: bool
 
 
-class Batch(list[Message]):
+class SizedBatch(list[Message]):
     """Messages, and the memory that they take."""
 
     __slots__ = ("memory",)
@@ -127,7 +127,7 @@ class Batch(list[Message]):
 
 
 #: The batches of ``RangeReader``.
-Messages: TypeAlias = Batch | NativeMessages
+Messages: TypeAlias = SizedBatch | NativeMessages
 
 
 def range_consumer(settings: KafkaSettings, *, large: bool = False) -> Consumer:
@@ -386,17 +386,17 @@ def _keys_and_headers(messages: Sequence[Message]) -> MemorySize:
     return MemorySize(sum(map(len, some)) + memory, are_there, bool(headers))
 
 
-def _pieces(batch: list[Message], memory: MemorySize) -> Iterator[Batch]:
+def _pieces(batch: list[Message], memory: MemorySize) -> Iterator[SizedBatch]:
     """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
     follow small ones."""
     if memory.size <= 2 * _BATCH_BYTES:
-        whole = Batch(batch, memory)
+        whole = SizedBatch(batch, memory)
         batch.clear()
         yield whole
         return
     batch.reverse()
     while batch:
-        piece, size = Batch((), memory), 0
+        piece, size = SizedBatch((), memory), 0
         while batch and size < _BATCH_BYTES:
             piece.append(batch.pop())
             size += memory_size(piece[-1:]).size

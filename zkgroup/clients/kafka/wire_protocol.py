@@ -85,7 +85,7 @@ class Metadata:
     topics: Mapping[str, tuple[int, Mapping[int, PartitionLeader]]]
 
 
-class _Reader:
+class _ResponseReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
@@ -106,7 +106,7 @@ class _Reader:
 
 def read_metadata(answer: bytes) -> Metadata:
     """Decode a Metadata response. Raises struct.error for other bytes."""
-    reader = _Reader(answer)
+    reader = _ResponseReader(answer)
     brokers = {}
     for _ in reader.count():
         (number,) = reader.take("i")
@@ -129,7 +129,7 @@ def read_metadata(answer: bytes) -> Metadata:
 def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
     """Decode a ListOffsets response: for each partition its error code and offset (−1: none). Raises struct.error as
     above."""
-    reader = _Reader(answer)
+    reader = _ResponseReader(answer)
     found = {}
     for _ in reader.count():
         topic = reader.text()

@@ -72,7 +72,7 @@ def _seldom_collecting() -> Iterator[None]:
 
 def _export(settings: TaskSettings, piece: OffsetRange, source: _Source, files: TaskFiles) -> RangeAnswer:
     (topic, partition), start, end = piece
-    reading = _Reading(settings, piece, source)
+    reading = _RangeReading(settings, piece, source)
     files.begin(piece)
     for batch in reading.batches():
         files.add(batch)
@@ -122,7 +122,7 @@ class _Source:
             consumer.close()
 
 
-class _Reading:
+class _RangeReading:
     """Reads a range, and counts the offsets without a message."""
 
     def __init__(self, settings: TaskSettings, piece: OffsetRange, source: _Source) -> None:

@@ -27,7 +27,7 @@ from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
 from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages
-from zkgroup.clients.kafka.range_reader import Batch, bounds, memory_size
+from zkgroup.clients.kafka.range_reader import SizedBatch, bounds, memory_size
 from zkgroup.export.model.layout import Layout, Period
 from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, Slice
 from zkgroup.export.tasks.late_messages import LateCounter
@@ -100,7 +100,7 @@ class TaskFiles:
         descriptors = (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128) // self._staging.descriptors
         self._most_open = min(_OPEN_FILES, max(16, descriptors))
         self._load = _Load()
-        self._files: dict[_Folder, _File] = {}  # the one that was used last, at the end
+        self._files: dict[_Folder, _OpenFile] = {}  # the one that was used last, at the end
         self._finished: list[FileAnswer] = []
         self._taken: list[FileAnswer] = []
         self._piece: OffsetRange | None = None
@@ -181,7 +181,7 @@ class TaskFiles:
         known = self._files.get(folder)
         if known is not None and known.is_full(self._stretch):
             self._close(folder)
-        file = self._files.pop(folder, None) or _File(self._options, self._columns, self._staging, self._load)
+        file = self._files.pop(folder, None) or _OpenFile(self._options, self._columns, self._staging, self._load)
         self._files[folder] = file
         first, last = bounds(messages)
         start = first if self._layout.timed else self._tile
@@ -257,7 +257,7 @@ def column_statistics(metadata: Any) -> tuple[ColumnStatistics, ...]:
     return tuple(found.values())
 
 
-class _File:
+class _OpenFile:
     """One file, with the messages that wait for it."""
 
     def __init__(self, options: FileOptions, columns: Columns, staging: Staging, load: _Load) -> None:
@@ -309,7 +309,7 @@ class _File:
             self.convert()
             self._take(messages, messages.size)
             return
-        content = messages.memory if isinstance(messages, Batch) else memory_size(messages)
+        content = messages.memory if isinstance(messages, SizedBatch) else memory_size(messages)
         size = content.size + len(messages) * _MESSAGE_BYTES
         self._raw += messages
         self._raw_keys |= content.keys

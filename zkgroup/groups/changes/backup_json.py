@@ -91,7 +91,7 @@ class _Creation(msgspec.Struct):
     ctime: int
 
 
-class _File(msgspec.Struct):
+class _BackupFile(msgspec.Struct):
     zkgroup_backup: Literal[1]
     time: str
     time_ms: _Millis
@@ -109,7 +109,7 @@ def encode(backup: Backup) -> bytes:
     """The file's content."""
     cluster = backup.cluster
     moment = datetime.fromtimestamp(backup.time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    file = _File(
+    file = _BackupFile(
         zkgroup_backup=VERSION,
         time=moment,
         time_ms=backup.time,
@@ -154,7 +154,7 @@ def _encode_bytes(data: bytes | None) -> tuple[str | None, bytes | None]:
 def decode(data: bytes) -> Backup:
     """The content of a file. Raises ``ValueError`` for other files, with the JSON path of the fault."""
     try:
-        file = msgspec.json.decode(data, type=_File)
+        file = msgspec.json.decode(data, type=_BackupFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(" ".join(str(error)[:_MAX_REASON].split())) from None
     offsets = tuple(

@@ -44,7 +44,7 @@ def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetCha
     """Raise as ``write_kafka_offsets``, for what it would refuse now: called before ZooKeeper's half of a
     change is written, which would stay alone."""
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
-        writing = _Writing(settings, group, writes, timeout, None, PIECE, offsets)
+        writing = _KafkaOffsetWriting(settings, group, writes, timeout, None, PIECE, offsets)
         try:
             writing.check()
         except ZkgroupError as error:
@@ -71,13 +71,13 @@ def write_kafka_offsets(
     where only a part is written.
     """
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
-        writing = _Writing(settings, group, writes, timeout, check, piece, offsets)
+        writing = _KafkaOffsetWriting(settings, group, writes, timeout, check, piece, offsets)
         writing.go_on = go_on
         with reported(writing):
             return writing.run()
 
 
-class _Writing(Reporter):
+class _KafkaOffsetWriting(Reporter):
     where = " to Kafka"
 
     def __init__(

@@ -76,7 +76,7 @@ def write_offsets(
     with the report so far; offsets of unknown outcome are ``doubtful``. An interruption carries it as a note.
     """
     with ExitStack() as opened:
-        writing = _Writing(registry, group, writes, piece_bytes, prune, patience, opened)
+        writing = _ZooKeeperOffsetWriting(registry, group, writes, piece_bytes, prune, patience, opened)
         writing.go_on = go_on
         writing.acls = acls or {}
         with reported(writing):
@@ -84,7 +84,7 @@ def write_offsets(
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _OwnerReading:
     """The nodes as read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
     ``siblings``: all offset nodes of a topic of which some are to be deleted."""
 
@@ -94,7 +94,7 @@ class _Reading:
     siblings: Mapping[str, frozenset[str]]
 
 
-class _Writing(Reporter, TransactionSeries[TopicPartition]):
+class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
     verb = "change"
 
     def __init__(
@@ -121,7 +121,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
 
     def run(self) -> WriteReport:
         """Piece by piece, until nothing is left."""
-        reading: _Reading | None = self._read(list(self._todo.values()))
+        reading: _OwnerReading | None = self._read(list(self._todo.values()))
         while self._todo:
             piece = self._cut()
             reading = reading or self._read(piece)
@@ -132,7 +132,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self, writes: Sequence[OffsetChange]) -> _Reading:
+    def _read(self, writes: Sequence[OffsetChange]) -> _OwnerReading:
         """Read the nodes that these writes depend on; an offset with its target is done. Raises if one has changed."""
         inactive = read_inactive_group(self.registry, self.group)
         offsets = [Get(self._paths[write.key]) for write in writes]
@@ -158,7 +158,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
         found = self.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
-        return _Reading(
+        return _OwnerReading(
             inactive,
             nodes,
             {op.path: result for op, result in zip(above, found, strict=False)},
@@ -198,7 +198,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
         piece = first_piece(self._paths, self._todo, settings, self.acls, self._limit)
         return [self._todo[partition] for partition in piece]
 
-    def _put(self, piece: Sequence[OffsetChange], reading: _Reading) -> None:
+    def _put(self, piece: Sequence[OffsetChange], reading: _OwnerReading) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
         self._base = reading.nodes
         if self._apply(self._operations(piece, reading), {write.key: None for write in piece}):
@@ -210,7 +210,7 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
             self._todo.pop(key, None)
         super()._settle(items)
 
-    def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
+    def _operations(self, piece: Sequence[OffsetChange], reading: _OwnerReading) -> list[_Change]:
         operations = [*self._parents(piece, reading), *reading.group.operations()]
         # Behind these operations, which themselves make an ``ids`` that is missing, and delete it again.
         created = [path for path in self._ids_and_owners if path in reading.above and _is_missing(reading.above[path])]
@@ -231,13 +231,13 @@ class _Writing(Reporter, TransactionSeries[TopicPartition]):
                 operations.append(Delete(znodes.offset_topic(self.group, topic)))
         return operations
 
-    def _parents(self, piece: Sequence[OffsetChange], reading: _Reading) -> Iterator[_Change]:
+    def _parents(self, piece: Sequence[OffsetChange], reading: _OwnerReading) -> Iterator[_Change]:
         new = (w.topic for w in piece if w.data is not None and reading.nodes[w.key] is None)
         for path in self._above(sorted(set(new))):
             if path not in self._ids_and_owners and (path not in reading.above or _is_missing(reading.above[path])):
                 yield Create(path, acl=self._inherited(path, reading))
 
-    def _inherited(self, path: str, reading: _Reading) -> tuple[Acl, ...]:
+    def _inherited(self, path: str, reading: _OwnerReading) -> tuple[Acl, ...]:
         """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
         nearest node of the group above. The group's own node is then open, as the Scala consumer makes it."""
         if (own := self.acls.get(path)) is not None:

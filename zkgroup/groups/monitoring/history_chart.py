@@ -26,7 +26,7 @@ text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#1f2328}.title{font-weigh
 .lag{stroke:#6aa8ea}.produced{stroke:#f0935a}.consumed{stroke:#58c487}.commits{stroke:#cf93e4}.set-back{fill:#ff7b72}}"""
 
 
-class _Series(NamedTuple):
+class _PlottedSeries(NamedTuple):
     """Values over time, one a column. ``name``: also the class of its style."""
 
     name: str
@@ -38,7 +38,7 @@ class _Panel(NamedTuple):
 
     title: str
     height: int
-    series: tuple[_Series, ...]
+    series: tuple[_PlottedSeries, ...]
     is_filled: bool
 
 
@@ -89,16 +89,16 @@ def _document(points: Sequence[HistoryPoint], group: str) -> Iterator[str]:
 def _panels(points: Sequence[HistoryPoint]) -> tuple[_Panel, ...]:
     lag = columns_of(points, [point.lag_at_least for point in points], COLUMNS, max)
     rates = (
-        _Series("produced", columns_of(points, [point.produced for point in points], COLUMNS, fmean)),
-        _Series("consumed", columns_of(points, [point.consumed for point in points], COLUMNS, fmean)),
+        _PlottedSeries("produced", columns_of(points, [point.produced for point in points], COLUMNS, fmean)),
+        _PlottedSeries("consumed", columns_of(points, [point.consumed for point in points], COLUMNS, fmean)),
     )
     commits = columns_of(points, commits_per_minute(points), COLUMNS, fmean)
     is_partial = any(point.lag_unknown for point in points)
     note = ", at least: that of some partitions is unknown at times" if is_partial else ""
     return (
-        _Panel(f"Lag, in messages{note}", 150, (_Series("lag", lag),), is_filled=True),
+        _Panel(f"Lag, in messages{note}", 150, (_PlottedSeries("lag", lag),), is_filled=True),
         _Panel("Messages per second", 110, rates, is_filled=False),
-        _Panel("Commits per minute", 60, (_Series("commits", commits),), is_filled=True),
+        _Panel("Commits per minute", 60, (_PlottedSeries("commits", commits),), is_filled=True),
     )
 
 

@@ -45,7 +45,7 @@ _GROUP_STATUS: Final = {"OK": 1, "WARN": 2, "ERR": 3}
 
 
 @dataclass(slots=True)
-class _Series:
+class _MetricSeries:
     values: dict[str, dict[tuple[tuple[str, str], ...], float]] = field(default_factory=dict)
 
     def set(self, name: str, value: float | None, **labels: str) -> None:
@@ -61,7 +61,7 @@ class _Series:
 
 def format_metrics(inspections: Iterable[Inspection], checks: Mapping[str, GroupCheck] | None = None) -> str:
     """A file for node_exporter's textfile collector. ``checks``: group → its state, where it was checked."""
-    series = _Series()
+    series = _MetricSeries()
     for one in inspections:
         _of_group(series, one)
         if checks and (check := checks.get(one.snapshot.group)) is not None:
@@ -72,7 +72,7 @@ def format_metrics(inspections: Iterable[Inspection], checks: Mapping[str, Group
 def format_state(error_code: int, took: float, age: float) -> str:
     """The state of a server of metrics: how its last reading ended (``error_code``: an exit code), how many seconds it
     took, and how many ago it began."""
-    series = _Series()
+    series = _MetricSeries()
     series.set("zkgroup_up", int(error_code == 0))
     series.set("zkgroup_error_code", error_code)
     series.set("zkgroup_snapshot_duration_seconds", round(took, 3))
@@ -80,7 +80,7 @@ def format_state(error_code: int, took: float, age: float) -> str:
     return "".join(_lines(series))
 
 
-def _of_group(series: _Series, one: Inspection) -> None:
+def _of_group(series: _MetricSeries, one: Inspection) -> None:
     snapshot = one.snapshot
     group = snapshot.group
     coordinator = snapshot.coordinator
@@ -115,7 +115,7 @@ def _of_group(series: _Series, one: Inspection) -> None:
             series.set("zkgroup_consumergroup_partition_owned", owned, **of_group, partition=partition)
 
 
-def _of_check(series: _Series, check: GroupCheck) -> None:
+def _of_check(series: _MetricSeries, check: GroupCheck) -> None:
     group = check.group
     if check.complete:
         series.set("zkgroup_consumergroup_status", _GROUP_STATUS[check.progress], consumergroup=group)
@@ -125,7 +125,7 @@ def _of_check(series: _Series, check: GroupCheck) -> None:
         series.set("zkgroup_consumergroup_partition_status", _STATUS[status], **labels)
 
 
-def _lines(series: _Series) -> Iterator[str]:
+def _lines(series: _MetricSeries) -> Iterator[str]:
     for name, text in METRICS.items():
         if values := series.values.get(name):
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"

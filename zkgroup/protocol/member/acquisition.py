@@ -12,8 +12,8 @@ from zkgroup.protocol import procedures as do
 from zkgroup.protocol.assignors import Assignment, assign
 from zkgroup.protocol.member.member_context import MemberContext
 from zkgroup.protocol.member.offset_loading import OffsetLoading, StartOffsets
+from zkgroup.protocol.member.ownership_release import release_all
 from zkgroup.protocol.member.phases import Phase
-from zkgroup.protocol.member.release import release_all
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, spans
 from zkgroup.protocol.offset_versions import CommitError, Procedure
 from zkgroup.protocol.registry_cache import RegistryCache
@@ -106,7 +106,7 @@ class Acquisition:
         self._loading = OffsetLoading(context)
         self.retries = RebalanceRetries(s.max_retries, s.backoff)
         self.cache = RegistryCache()
-        self.registry: do.Registry | None = None
+        self.registry: do.RebalanceInput | None = None
         self.plan = Assignment({})
         self._reported: tuple[str, ...] = ()  # damage that a warning has named
 
@@ -124,7 +124,7 @@ class Acquisition:
         ctx.rebalance_reason, ctx.group_unverified = "", False
         ctx.zookeeper.run(self.read_group, self._plan, self._read_failed)
 
-    def read_group(self) -> Procedure[do.Registry]:
+    def read_group(self) -> Procedure[do.RebalanceInput]:
         """Read the group, with watches on what may change the plan."""
         ctx, s = self._context, self._context.settings
         return do.read_registry(
@@ -148,7 +148,7 @@ class Acquisition:
         else:
             self._attempt_failed(error)
 
-    def _plan(self, registry: do.Registry) -> None:
+    def _plan(self, registry: do.RebalanceInput) -> None:
         ctx = self._context
         self.registry = registry
         for member in registry.refused:

@@ -18,9 +18,9 @@ from zkgroup.protocol.member.member_context import MemberContext
 from zkgroup.protocol.member.member_settings import Counters, MemberSettings
 from zkgroup.protocol.member.offset_loading import StartOffsets
 from zkgroup.protocol.member.owned_share import OwnedShare
+from zkgroup.protocol.member.ownership_release import OwnershipRelease
 from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.member.registration import IdRegistration
-from zkgroup.protocol.member.release import Release
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, session_text
 from zkgroup.protocol.operations import Changed, Connected, Disconnected, Expired, SessionEvent
 
@@ -45,7 +45,7 @@ class Member:
         self._commits = Commits(ctx)
         self._leaving = LeaveDeadline(ctx, self._too_late)
         self._registration = IdRegistration(ctx, self._registered, self._fatal)
-        self._release = Release(ctx, self._commits, self._released, self._release_failed, self._uncommitted)
+        self._release = OwnershipRelease(ctx, self._commits, self._released, self._release_failed, self._uncommitted)
         self._acquisition = Acquisition(
             ctx,
             started=self._started,

@@ -81,7 +81,7 @@ class OwnedShare:
         ctx, before = self._context, self._acquisition.registry
         ctx.group_unverified = False
 
-        def verified(registry: do.Registry) -> None:
+        def verified(registry: do.RebalanceInput) -> None:
             if registry != before:
                 ctx.rebalance_reason = ctx.rebalance_reason or "the group has changed"
 

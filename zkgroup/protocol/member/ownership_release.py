@@ -16,7 +16,7 @@ from zkgroup.protocol.offset_versions import CommitError, Procedure
 from zkgroup.protocol.operations import Sync
 
 
-class Release:
+class OwnershipRelease:
     """Gives up a share that is read, or only claimed, or empty."""
 
     def __init__(
