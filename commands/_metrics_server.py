@@ -89,7 +89,7 @@ class MetricsReader:
     def read(self) -> MetricsReading:
         """One reading. Raises nothing."""
         from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
-        from zkgroup.groups.snapshot.tables import shared_warnings
+        from zkgroup.groups.snapshot.snapshot_notes import shared_warnings
 
         began = time.monotonic()
         code, metrics, warnings = 0, "", []

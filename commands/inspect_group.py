@@ -239,7 +239,7 @@ def inspect_group(
             "it takes GROUP or --all, --store, --behind, and --check with --history-file and --window",
         )
     from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
-    from zkgroup.groups.snapshot.tables import shared_warnings
+    from zkgroup.groups.snapshot.snapshot_notes import shared_warnings
 
     thresholds = thresholds_of(warn_lag, crit_lag, warn_behind, crit_behind) if checking else None
     settings = connection(ctx)

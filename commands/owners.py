@@ -49,8 +49,9 @@ def owners(
     zkgroup owners billing --topic orders
     zkgroup owners billing --verify
     """
+    from zkgroup.groups.snapshot.group_rows import only_topics, owner_rows  # imports kazoo, which --help must not
     from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
-    from zkgroup.groups.snapshot.tables import notes, only_topics, owner_rows  # imports kazoo, which --help must not
+    from zkgroup.groups.snapshot.snapshot_notes import notes
 
     snapshot = _look(connection(ctx), group, store, verify=verify)
     if topic:

@@ -49,8 +49,8 @@ from zkgroup.groups.group_model import OffsetStore, State, Store
 from zkgroup.groups.monitoring.burrow_status import GroupStatus, Status
 from zkgroup.groups.monitoring.history_points import HistoryPoint
 from zkgroup.groups.monitoring.nagios_check import State as CheckState
-from zkgroup.groups.snapshot.tables import GroupRow, MemberRow, OwnerRow, PartitionRow
-from zkgroup.groups.snapshot.topic_tables import TopicPartitionRow, TopicRow
+from zkgroup.groups.snapshot.group_rows import GroupRow, MemberRow, OwnerRow, PartitionRow
+from zkgroup.groups.snapshot.topic_rows import TopicPartitionRow, TopicRow
 from zkgroup.groups.watch.timeline import Kind
 from zkgroup.sandbox.lifecycle import ProcessRow
 

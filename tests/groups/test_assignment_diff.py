@@ -8,7 +8,7 @@ from judged import group as group_of
 from zkgroup.groups.assignment.assignment_diff import rows_of, shares_of
 from zkgroup.groups.assignment.strategy_inference import Variant
 from zkgroup.groups.assignment.what_if import Choice, plan_all, scenario_of
-from zkgroup.groups.snapshot.tables import member_rows
+from zkgroup.groups.snapshot.group_rows import member_rows
 
 RANGE = Choice(Variant("range", "1.1"))
 

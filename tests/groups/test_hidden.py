@@ -22,7 +22,7 @@ from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.changes.inactive_groups import read_inactive_groups
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
-from zkgroup.groups.snapshot.tables import incomplete_notes
+from zkgroup.groups.snapshot.snapshot_notes import incomplete_notes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition

@@ -89,7 +89,7 @@ def _digest_login(user: str, password: str) -> Login:
 
 
 def _kerberos_login(settings: KerberosSettings, host: str) -> Login:
-    from zkgroup.clients.zookeeper.kerberos_context import KerberosContext  # loads a library
+    from zkgroup.clients.zookeeper.gssapi_context import KerberosContext  # loads a library
 
     context = KerberosContext(settings, host)
     try:

@@ -131,7 +131,7 @@ class Session:
         self._on_failure = on_failure
         self._context = tls.ssl_context(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
         if isinstance(settings.sasl, KerberosSettings):
-            from zkgroup.clients.zookeeper.kerberos_context import load_library  # ctypes takes its time
+            from zkgroup.clients.zookeeper.gssapi_context import load_library  # ctypes takes its time
 
             load_library()
         self._client: Any = None

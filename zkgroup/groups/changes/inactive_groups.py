@@ -20,7 +20,7 @@ from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces
 from zkgroup.groups.changes.znode_transactions import CREDENTIALS as MAY_CHANGE
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
-from zkgroup.groups.snapshot.tables import foreign_note
+from zkgroup.groups.snapshot.snapshot_notes import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.operations import Acl, Acls, Children, Exists, GetAcl, Stat

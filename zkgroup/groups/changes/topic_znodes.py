@@ -12,7 +12,7 @@ from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.changes.whole_group import CREDENTIALS, WholeGroup
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.snapshot.tables import foreign_note
+from zkgroup.groups.snapshot.snapshot_notes import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, listed

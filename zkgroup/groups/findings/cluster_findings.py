@@ -22,7 +22,7 @@ from zkgroup.groups.findings.group_facts import (
 from zkgroup.groups.findings.unreadable_nodes import diagnose_unreadable
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition
 from zkgroup.groups.snapshot.ownership import members_failed_by, read_twice
-from zkgroup.groups.snapshot.tables import notes_by_reason
+from zkgroup.groups.snapshot.snapshot_notes import notes_by_reason
 from zkgroup.groups.snapshot.znode_reader import topic_path
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans

@@ -17,7 +17,7 @@ from zkgroup.groups.monitoring.burrow_status import (
     seconds_to_catch_up,
     status_of_group,
 )
-from zkgroup.groups.snapshot.tables import GroupRow
+from zkgroup.groups.snapshot.group_rows import GroupRow
 from zkgroup.protocol.names import TopicPartition, span_list, spans
 from zkgroup.text import counted, duration_text, listed
 
