@@ -67,17 +67,17 @@ class AssignmentView:
 
     @cached_property
     def rows(self) -> list[Row]:
-        from zkgroup.groups.assignment.assignment_diff import hidden_owners, owned_now, rows_of
+        from zkgroup.groups.assignment.assignment_diff import owned_now, rows_of, unreadable_owners
 
-        live, hidden = owned_now(self.snapshot), hidden_owners(self.snapshot)
-        return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, live, hidden)
+        live, unreadable = owned_now(self.snapshot), unreadable_owners(self.snapshot)
+        return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, live, unreadable)
 
     @cached_property
     def shares(self) -> list[Share]:
-        from zkgroup.groups.assignment.assignment_diff import hidden_owners, owned_now, shares_of
+        from zkgroup.groups.assignment.assignment_diff import owned_now, shares_of, unreadable_owners
 
-        hidden, plan = hidden_owners(self.snapshot), self.plan
-        return shares_of(self.rows, owned_now(self.snapshot), plan.streams, hidden, plan.filtering)
+        unreadable, plan = unreadable_owners(self.snapshot), self.plan
+        return shares_of(self.rows, owned_now(self.snapshot), plan.streams, unreadable, plan.filtering)
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
@@ -181,8 +181,8 @@ def _headline(view: AssignmentView) -> list[str]:
         + (f"; unread: {brief(unread)}" if unread else ""),
     ]
     if view.snapshot is not None:
-        hidden = view.snapshot.owners_hidden
-        lines.append(f"live  {'the owners cannot be read' if hidden else _explained(view.inference)}")
+        unreadable = view.snapshot.owners_unreadable
+        lines.append(f"live  {'the owners cannot be read' if unreadable else _explained(view.inference)}")
     if stopping := [each.members[0] for each in view.conflicts if each.kind == "registration"]:
         lines.append(f"but   the registration of {_names(stopping)} is to be mended first: see below")
     if view.rebalanced is not None:

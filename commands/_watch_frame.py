@@ -129,8 +129,8 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
         lines.append(style.style(fit(f"{what}: {escape(trouble)}", columns), "bad"))
     elif not state.exists:
         lines.append(style.style("the group is gone", "bad"))
-    elif state.hidden and view.rebalancing_since is None:
-        words = f"{counted(state.hidden, 'node')} may not be read: there may be members, owners and offsets besides"
+    elif state.unreadable and view.rebalancing_since is None:
+        words = f"{counted(state.unreadable, 'node')} may not be read: there may be members, owners and offsets besides"
         lines.append(style.style(fit(words, columns), "warn"))
     elif view.rebalancing_since is not None:
         seconds = max(0, state.at - view.rebalancing_since) / 1000

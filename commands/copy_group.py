@@ -72,7 +72,11 @@ def _of_life(source: WholeGroup) -> list[str]:
     from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.live_owners)
-    alive = alive or (source.side is not None and source.side.group is not None and bool(source.side.group.members))
+    alive = alive or (
+        source.kafka_group is not None
+        and source.kafka_group.group is not None
+        and bool(source.kafka_group.group.members)
+    )
     warnings = [f"group {source.group} is active: its offsets move on while they are copied"] if alive else []
     export = describe_unfinished_export(source.group, source.tree.export) if source.tree is not None else None
     return warnings if export is None else [*warnings, f"{export}: the offsets are those before it"]

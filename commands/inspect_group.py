@@ -448,7 +448,7 @@ def _verify(found: Sequence[Inspection]) -> None:
         )
     for one in found:
         for finding in one.findings:
-            if finding.code == "unreadable-node" and finding.severity != "info" and one.snapshot.hidden:
+            if finding.code == "unreadable-node" and finding.severity != "info" and one.snapshot.unreadable:
                 raise ZkgroupError(
                     f"group {one.snapshot.group} cannot be judged as a whole: {finding.subject} {finding.message}",
                     finding.remedy,

@@ -203,16 +203,16 @@ CASES: list[tuple[str, Case]] = [
     ("unreadable-node", ("warning", "/consumers/g/offsets/x", "is not named by a partition", replace(
         ALONE, problems=(NodeProblem("/consumers/g/offsets/x", "is not named by a partition"),)))),
     ("unreadable-node", ("warning", "/consumers/g/offsets", "the group's offset", replace(
-        ALONE, hidden={"/consumers/g/offsets": "not authorised"}))),
+        ALONE, unreadable={"/consumers/g/offsets": "not authorised"}))),
     ("unreadable-node", ("warning", "/brokers/ids", "which brokers are up", replace(
-        ALONE, broker_ids=(), hidden={"/brokers/ids": "not authorised"}))),
+        ALONE, broker_ids=(), unreadable={"/brokers/ids": "not authorised"}))),
     ("unreadable-node", ("warning", "/brokers/topics", "which topics exist", replace(
         group([filtering("g_a", "o.*", {})], ALONE.partitions), known_topics=(),
-        hidden={"/brokers/topics": "not authorised"}))),
+        unreadable={"/brokers/topics": "not authorised"}))),
     ("unreadable-node", ("info", "/consumers/g", "nothing of the group depends on it", replace(
-        ALONE, hidden={"/consumers/g": "not authorised"}))),
+        ALONE, unreadable={"/consumers/g": "not authorised"}))),
     ("unreadable-node", ("warning", "g_b", "not authorised", replace(ALONE, members=(*ALONE.members, broken(
-        "znode /consumers/g/ids/g_b cannot be read: not authorised", hidden=True))))),
+        "znode /consumers/g/ids/g_b cannot be read: not authorised", is_unreadable=True))))),
     ("unreadable-node", ("warning", "/brokers/topics/orders", "and read the others", replace(
         ALONE,
         topics={"orders": topic(

@@ -11,7 +11,7 @@ from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.responses import UNLISTED, KafkaOffset, KafkaSide
+from zkgroup.clients.kafka.responses import UNLISTED, KafkaGroup, KafkaOffset
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
@@ -37,15 +37,19 @@ def test_a_live_group(
     topic, group = make_topic(3), unique("live")
     with joined(kafka, group, [topic]) as member:
         member.commit(P(topic, 1), 7, "said")
-        side = coordinators.side(group)
-        assert side.failures == {}
-        assert side.group is not None
-        assert (side.group.state, side.group.strategy, side.group.coordinator) == ("Stable", "range", 1)
-        (found,) = side.group.members
+        kafka_group = coordinators.read_group(group)
+        assert kafka_group.failures == {}
+        assert kafka_group.group is not None
+        assert (kafka_group.group.state, kafka_group.group.strategy, kafka_group.group.coordinator) == (
+            "Stable",
+            "range",
+            1,
+        )
+        (found,) = kafka_group.group.members
         assert found.assigned == (P(topic, 0), P(topic, 1), P(topic, 2))
         assert (found.client_id, found.host) == ("tester", "127.0.0.1")
         assert found.member.startswith("tester-")
-        assert side.offsets == {P(topic, 1): KafkaOffset(7, "said")}
+        assert kafka_group.offsets == {P(topic, 1): KafkaOffset(7, "said")}
     listed = coordinators.names()
     assert group in listed.names
     assert listed.warnings == ()
@@ -63,13 +67,17 @@ def test_offsets_without_members(
     commit_in_kafka(kafka, one, {P(topic, 0): 5, P(topic, 2): 0, P(other, 0): 9})
     commit_in_kafka(kafka, two, {P(other, 0): 1})
     nobody = unique("nobody")
-    sides = coordinators.sides([one, two, nobody, "", "a\0b"], by_partition=by_partition)
-    assert sides[one].offsets == {P(topic, 0): KafkaOffset(5), P(topic, 2): KafkaOffset(0), P(other, 0): KafkaOffset(9)}
-    assert sides[two].offsets == {P(other, 0): KafkaOffset(1)}
-    found = sides[one].group
+    kafka_groups = coordinators.read_groups([one, two, nobody, "", "a\0b"], by_partition=by_partition)
+    assert kafka_groups[one].offsets == {
+        P(topic, 0): KafkaOffset(5),
+        P(topic, 2): KafkaOffset(0),
+        P(other, 0): KafkaOffset(9),
+    }
+    assert kafka_groups[two].offsets == {P(other, 0): KafkaOffset(1)}
+    found = kafka_groups[one].group
     assert found is not None
     assert (found.state, found.members, found.strategy) == ("Empty", (), None)
-    assert sides[nobody] == sides[""] == sides["a\0b"] == KafkaSide()
+    assert kafka_groups[nobody] == kafka_groups[""] == kafka_groups["a\0b"] == KafkaGroup()
 
 
 def test_many_groups_at_once(
@@ -80,11 +88,11 @@ def test_many_groups_at_once(
     names = [unique("many") for _ in range(100)]
     for index, name in enumerate(names[:3]):
         commit_in_kafka(kafka, name, {P(topic, 0): index})
-    sides = coordinators.sides(names)
-    assert [side.offsets for side in sides.values()][:4] == [
+    kafka_groups = coordinators.read_groups(names)
+    assert [kafka_group.offsets for kafka_group in kafka_groups.values()][:4] == [
         {P(topic, 0): KafkaOffset(0)}, {P(topic, 0): KafkaOffset(1)}, {P(topic, 0): KafkaOffset(2)}, {},
     ]  # fmt: skip
-    assert list(sides) == names
+    assert list(kafka_groups) == names
 
 
 def test_the_clusters_topics(coordinators: Coordinators, make_topic: Callable[..., str]) -> None:
@@ -97,7 +105,7 @@ def test_the_clusters_topics(coordinators: Coordinators, make_topic: Callable[..
 def test_brokers_that_are_away(unique: Callable[[str], str]) -> None:
     """Each question says that there was no answer in the time given."""
     nowhere = Coordinators(KafkaSettings(f"127.0.0.1:{free_port()}"), 0.3)
-    for question in (nowhere.names, nowhere.leaders, nowhere.broker_ids, lambda: nowhere.sides(["g"])):
+    for question in (nowhere.names, nowhere.leaders, nowhere.broker_ids, lambda: nowhere.read_groups(["g"])):
         with pytest.raises(UnreachableError, match=r"no answer within 0\.3 s"):
             question()
 
@@ -114,10 +122,12 @@ def test_releases_that_tell_less(make_sandbox: Callable[..., Sandbox], zookeeper
         create_topic(registry, "u", 1)
         commit_in_kafka(settings, "g", {P("t", 2): 5, P("u", 0): 6})
         for by_partition in (True, False):
-            sides = Coordinators(settings, 20.0).sides(["g", "nobody"], by_partition=by_partition)
-            assert sides["g"].offsets == {P("t", 2): KafkaOffset(5), P("u", 0): KafkaOffset(6)}
-            assert (sides["g"].failures, sides["nobody"]) == ({}, KafkaSide())
-        some = Coordinators(settings, 20.0).sides(["g", "n"], by_partition=True, topics={"g": ["u", "x"], "n": []})
+            kafka_groups = Coordinators(settings, 20.0).read_groups(["g", "nobody"], by_partition=by_partition)
+            assert kafka_groups["g"].offsets == {P("t", 2): KafkaOffset(5), P("u", 0): KafkaOffset(6)}
+            assert (kafka_groups["g"].failures, kafka_groups["nobody"]) == ({}, KafkaGroup())
+        some = Coordinators(settings, 20.0).read_groups(
+            ["g", "n"], by_partition=True, topics={"g": ["u", "x"], "n": []}
+        )
         assert some["g"].offsets == {P("u", 0): KafkaOffset(6)}
         names, is_unlisted, missing = Coordinators(settings, 20.0).names()
         assert (is_unlisted, missing) == (release in ("0.8.2.2", "0.9.0.1"), ())
@@ -142,6 +152,6 @@ def test_offsets_of_a_topic_that_is_gone(
     create_topic(registry, gone, 1)
     commit_in_kafka(kafka, group, {P(kept, 0): 5, P(gone, 0): 6})
     delete_topic(registry, gone)
-    offsets = coordinators.side(group).offsets
+    offsets = coordinators.read_group(group).offsets
     assert offsets[P(kept, 0)] == KafkaOffset(5)
     assert set(offsets) <= {P(kept, 0), P(gone, 0)}

@@ -157,7 +157,7 @@ def test_a_group_in_kafka(
     assert [(row["store"], row["committed"]) for row in json.loads(result.stdout)] == [("zookeeper", 5), ("kafka", 6)]
     assert not exists(registry, group)
     coordinators = Coordinators(offsets.settings, 20.0)
-    assert coordinators.side(group).group is None
+    assert coordinators.read_group(group).group is None
     other = make_group({P(topic, 0): 5})
     in_kafka(other, {P(topic, 0): 6})
     brokers = ("delete-group", other, "--bootstrap-server", cluster.bootstrap, "--execute")
@@ -200,7 +200,7 @@ def test_a_group_in_both_stores_comes_back_in_both(
     assert undone.returncode == 0, undone.stderr
     assert "1 group restored, 1 offset in Kafka" in undone.stderr
     assert values(registry, group, one) == [5]
-    kept = Coordinators(offsets.settings, 20.0).side(group).offsets[one]
+    kept = Coordinators(offsets.settings, 20.0).read_group(group).offsets[one]
     assert (kept.offset, kept.metadata) == (6, "a note")
 
 

@@ -41,8 +41,8 @@ def test_groups_that_no_broker_deletes(make_cluster: Callable[..., Sandbox], rel
             assert "brokers before 1.1 delete no groups" in refused.stderr.splitlines()[-1]
             assert "backup:" not in refused.stderr
         assert values(registry, "both", P("orders", 1)) == [4]
-        side = Coordinators(settings, 20.0).side("both", by_partition=True)
-        assert side.offsets[P("orders", 1)].offset == 5
+        kafka_group = Coordinators(settings, 20.0).read_group("both", by_partition=True)
+        assert kafka_group.offsets[P("orders", 1)].offset == 5
         deleted = run("delete-group", "both", "-z", sandbox.connect, "--store", "zookeeper", "--execute")
         assert deleted.returncode == 0, deleted.stderr
         refused = run("delete-group", "both", "-z", sandbox.connect, "--execute")

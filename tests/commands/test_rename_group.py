@@ -175,6 +175,6 @@ def test_a_group_in_both_stores(
     assert [(row["store"], row["target"]) for row in json.loads(result.stdout)] == [("zookeeper", 5), ("kafka", 6)]
     assert values(registry, other, P(topic, 0)) == [5]
     assert not exists(registry, group)
-    sides = Coordinators(in_kafka(other).settings, 20.0).sides([group, other])
-    assert (sides[group].group, sides[group].offsets) == (None, {})
-    assert {key: one.offset for key, one in sides[other].offsets.items()} == {P(topic, 0): 6}
+    kafka_groups = Coordinators(in_kafka(other).settings, 20.0).read_groups([group, other])
+    assert (kafka_groups[group].group, kafka_groups[group].offsets) == (None, {})
+    assert {key: one.offset for key, one in kafka_groups[other].offsets.items()} == {P(topic, 0): 6}

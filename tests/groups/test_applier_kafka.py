@@ -37,8 +37,8 @@ def one(make_topic: Callable[..., str]) -> TopicPartition:
 
 def committed(manager: Manager, group: str) -> dict[TopicPartition, int | None]:
     """The offsets that Kafka keeps for a group."""
-    side = Coordinators(manager.applier.brokers(), 20.0).side(group)
-    return {key: kept.offset for key, kept in side.offsets.items()}
+    kafka_group = Coordinators(manager.applier.brokers(), 20.0).read_group(group)
+    return {key: kept.offset for key, kept in kafka_group.offsets.items()}
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -32,7 +32,7 @@ def test_all_questions_go_through_one_client(
     monkeypatch.setattr(log_offsets, "admin_and_metadata", None)
     partition, queries = TopicPartition(make_topic(1), 0), BrokerQueries(kafka, 10.0)
     queries.names()
-    queries.sides([unique("nobody")])
+    queries.read_groups([unique("nobody")])
     assert queries.logs([partition]) == {partition: LogRange(0, 0, 1)}
     assert len(made) == 1
     assert queries.warnings == []
@@ -60,9 +60,9 @@ def test_who_got_no_answer_asks_the_next_question(
 def test_who_has_no_time_left_asks_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was waited for in vain until the time was up ends the snapshot."""
     queries, asked = BrokerQueries(KafkaSettings(f"127.0.0.1:{free_port()}"), 0.2), list[object]()
-    monkeypatch.setattr(Coordinators, "sides", lambda *_, **__: asked.append(1))
+    monkeypatch.setattr(Coordinators, "read_groups", lambda *_, **__: asked.append(1))
     assert not queries.names()
     wait_until(lambda: not queries._has_time(), 5, "the time is up")
-    assert not queries.sides(["g"])["g"].offsets
+    assert not queries.read_groups(["g"])["g"].offsets
     assert not asked
     assert "gave no answer" in str(queries.logs([TopicPartition("t", 0)])[TopicPartition("t", 0)])

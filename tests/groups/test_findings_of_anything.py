@@ -53,7 +53,7 @@ def told_apart(member: GroupMember) -> GroupMember:
     if unreadable:
         return replace(member, error=member.error or "cannot be read", streams={})
     may_not = member.error == "may not be read"
-    return replace(member, hidden=True, registration=None, data=b"", streams={}) if may_not else member
+    return replace(member, is_unreadable=True, registration=None, data=b"", streams={}) if may_not else member
 
 
 PARTITIONS = st.builds(
@@ -85,7 +85,7 @@ PARTITIONS = st.builds(
     log_end=OFFSETS,
     log_error=st.none() | st.just("timed out"),
     claimed=st.integers(0, 9),
-    hidden=st.booleans(),
+    is_unreadable=st.booleans(),
     leader_unknown=st.booleans(),
 )
 HIDDEN = st.sampled_from(
@@ -144,7 +144,7 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
         broker_ids=draw(st.sampled_from([(), (1,)])),
         warnings=draw(st.sampled_from([(), ("no answer",)])),
         ids_changed=draw(st.sampled_from([0, 5])),
-        hidden=dict.fromkeys(draw(st.lists(HIDDEN, max_size=3)), "not authorised"),
+        unreadable=dict.fromkeys(draw(st.lists(HIDDEN, max_size=3)), "not authorised"),
     )
 
 
@@ -156,7 +156,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
     known.update(TopicPartition(name, n) for name, one in snapshot.topics.items() for n in one.partitions)
     if (
         finding.subject in named
-        or finding.subject in snapshot.hidden
+        or finding.subject in snapshot.unreadable
         or any(finding.subject == one.path for one in snapshot.problems)
         or any(finding.subject == one.error.path for one in snapshot.topics.values() if one.error is not None)
     ):
@@ -185,7 +185,11 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
         assert finding.page == ("inspect-group", "--explain", finding.code)
         assert "\n" not in f"{finding.message}{finding.remedy}"
     assert len({(f.code, f.subject, f.message) for f in findings}) == len(findings) or len(now.problems) > 1
-    if not now.members or any(m.error and not m.hidden for m in now.members) or not (now.broker_ids or now.hidden):
+    if (
+        not now.members
+        or any(m.error and not m.is_unreadable for m in now.members)
+        or not (now.broker_ids or now.unreadable)
+    ):
         assert not any(re.search("zkgroup assign .*--execute", line) for one in findings for line in lines(one))
     ranks = [SEVERITIES.index(finding.severity) for finding in findings]
     assert ranks == sorted(ranks)

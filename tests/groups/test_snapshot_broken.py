@@ -116,11 +116,11 @@ def test_nodes_that_may_not_be_read(
             registry.write(Ensure(path.rpartition("/")[0]))
             assert not isinstance(registry.write(Create(path, data[name])), Failure)
     snapshot = read_group(registry, group)
-    message = [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items()]
+    message = [f"znode {path} cannot be read: {why}" for path, why in snapshot.unreadable.items()]
     message += [*map(str, snapshot.problems), *(m.error or "" for m in snapshot.members)]
     message += [text for p in snapshot.partitions for text in (p.error or "", p.stored.error or "" if p.stored else "")]
     assert [text for text in message if f"znode {closed} cannot be read: not authorised" in text], message
-    assert snapshot.hidden == {closed: "not authorised"}
+    assert snapshot.unreadable == {closed: "not authorised"}
     assert snapshot.problems == ()
     if place not in ("group", "offsets", "offset"):
         assert [p.committed("both") for p in snapshot.partitions if p.topic == topic] == [5]

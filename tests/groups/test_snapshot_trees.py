@@ -103,7 +103,7 @@ def test_any_nodes_can_be_read(tree: Tree) -> None:
     assert [getattr(everyone["g"], field) for field in SAME] == [getattr(snapshot, field) for field in SAME]
     assert [p.key for p in snapshot.partitions] == sorted({p.key for p in snapshot.partitions})
     assert snapshot.subscribed == {topic for member in snapshot.members for topic in member.streams}
-    message = "\n".join([*map(str, snapshot.problems), *snapshot.hidden])
+    message = "\n".join([*map(str, snapshot.problems), *snapshot.unreadable])
     by_key = {(p.topic, p.partition): p for p in snapshot.partitions}
     readable = set(Table(tree).nodes)
     for path in readable:

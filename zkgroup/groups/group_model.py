@@ -85,8 +85,8 @@ class GroupMember:
     ``streams``: topic → number of streams, filters applied to the existing topics. ``registered_at``: the member's own
     timestamp, else the node's. ``error``: why the registration cannot be read. ``defects``: why some clients cannot
     read one that zkgroup can. ``data``: the node's bytes. ``created_at`` and ``czxid``: the creation of the node, by
-    ZooKeeper's clock, and its transaction. ``hidden``: the node exists and zkgroup may not read it. ``foreign``: why
-    the Scala consumer could not read it, or would read it otherwise, in a group without any of its members.
+    ZooKeeper's clock, and its transaction. ``is_unreadable``: the node exists and zkgroup may not read it. ``foreign``:
+    why the Scala consumer could not read it, or would read it otherwise, in a group without any of its members.
     """
 
     member: str
@@ -100,7 +100,7 @@ class GroupMember:
     data: bytes = b""
     created_at: int | None = None
     czxid: int = 0
-    hidden: bool = False
+    is_unreadable: bool = False
     foreign: str | None = None
 
     @property
@@ -113,8 +113,8 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
     """An offset znode. ``offset`` is None for a negative number, which counts as none, and where ``error`` says why it
-    is unreadable. ``defect``: why the Scala consumer cannot read an ``offset`` that zkgroup can. ``hidden``: the node,
-    or the list above it, may not be read.
+    is unreadable. ``defect``: why the Scala consumer cannot read an ``offset`` that zkgroup can. ``is_unreadable``: the
+    node, or the list above it, may not be read.
 
     ``data``: the node's bytes, where they are not just the number. ``version`` and ``mzxid`` identify what was read,
     for a write that must not overwrite anything newer.
@@ -128,7 +128,7 @@ class StoredOffset:
     changed_at: int
     error: str | None = None
     defect: str | None = None
-    hidden: bool = False
+    is_unreadable: bool = False
     data: bytes | None = None
 
 
@@ -138,7 +138,7 @@ class GroupPartition:
 
     ``owner``: the text of the owner node; ``member`` and ``stream``: the registered member that it names, and its
     stream; ``since`` and ``claimed``: the time of the claim and its transaction; ``error`` is about the owner node.
-    ``hidden``: that node, or the list above it, may not be read: the owner is unknown. ``exists``: its topic's
+    ``is_unreadable``: that node, or the list above it, may not be read: the owner is unknown. ``exists``: its topic's
     registration has it. ``leader``: None where no broker leads it, or, with ``leader_unknown``, where that is unknown.
     ``log_start`` (the log start offset) and ``log_end`` (the high watermark) are None where ``log_error`` says why, and
     where they were not requested. ``kafka_unknown``: whether it has an offset in Kafka is unknown. ``next_age``: that
@@ -161,7 +161,7 @@ class GroupPartition:
     log_end: int | None = None
     log_error: str | None = None
     claimed: int = 0
-    hidden: bool = False
+    is_unreadable: bool = False
     leader_unknown: bool = False
     kafka_unknown: bool = False
     next_age: MessageAge | None = None
@@ -256,14 +256,14 @@ class GroupSnapshot:
     ``subscribed``: the topics of its registered members. ``problems``: nodes that belong to no single member or
     partition; ``warnings``: servers that did not answer, and what is unknown therefore; ``unanswered``: the reasons in
     them. ``unlisted``: why groups in Kafka may be missing from a list of all. ``ids_changed``: the transaction of the
-    last change of members (0: unknown). ``hidden``: the nodes of the group and the cluster that may not be read, path →
-    why; that is no fault of the group. ``last_change``: the newest time of any node of the group.
+    last change of members (0: unknown). ``unreadable``: the nodes of the group and the cluster that may not be read,
+    path → why; that is no fault of the group. ``last_change``: the newest time of any node of the group.
     ``coordinator``: None where the group is not in Kafka, or was not requested. ``known_topics``: all that exist.
     ``kafka_members_unknown`` and ``kafka_offsets_unknown``: the coordinator did not answer: there may be some.
-    ``kafka_failures``: the halves that this group's coordinator did not answer, and why.
-    ``foreign``: children of the group's node that no consumer creates. ``faulty_brokers``: those whose registrations
-    make the Scala consumer fail. ``offset_topics``: store → the topics with offsets of the group, selected or not.
-    ``age_warnings``: why ages of messages are unknown; that is no fault of the group.
+    ``kafka_failures``: the halves that this group's coordinator did not answer, and why. ``foreign``: children of the
+    group's node that no consumer creates. ``faulty_brokers``: those whose registrations make the Scala consumer fail.
+    ``offset_topics``: store → the topics with offsets of the group, selected or not. ``age_warnings``: why ages of
+    messages are unknown; that is no fault of the group.
     """
 
     group: str
@@ -283,7 +283,7 @@ class GroupSnapshot:
     unlisted: tuple[str, ...] = ()
     unanswered: frozenset[str] = frozenset()
     ids_changed: int = 0
-    hidden: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
     kafka_members_unknown: bool = False
     kafka_offsets_unknown: bool = False
     kafka_failures: Mapping[Half, str] = field(default_factory=dict)
@@ -308,21 +308,21 @@ class GroupSnapshot:
         return self.in_zookeeper or self.coordinator is not None or bool(self.offset_topics.get("kafka"))
 
     @property
-    def members_hidden(self) -> bool:
+    def members_unreadable(self) -> bool:
         """Whether the list of members may not be read."""
-        return f"/consumers/{self.group}/ids" in self.hidden
+        return f"/consumers/{self.group}/ids" in self.unreadable
 
     @property
-    def owners_hidden(self) -> bool:
+    def owners_unreadable(self) -> bool:
         """Whether the owner of some partition may not be read."""
-        return any(partition.hidden for partition in self.partitions) or (
-            f"/consumers/{self.group}/owners" in self.hidden
+        return any(partition.is_unreadable for partition in self.partitions) or (
+            f"/consumers/{self.group}/owners" in self.unreadable
         )
 
     @property
-    def topics_hidden(self) -> bool:
+    def topics_unreadable(self) -> bool:
         """Whether the list of topics may not be read: the topics of filters are unknown then."""
-        return znodes.topics() in self.hidden
+        return znodes.topics() in self.unreadable
 
     @property
     def store(self) -> Store:
@@ -336,9 +336,9 @@ class GroupSnapshot:
     def state(self) -> State:
         """``active`` with members, ``inactive`` without; ``broken`` where a member or the group's nodes are, or where
         the list of members may not be read and no partition has an owner."""
-        if self.problems or any(member.error and not member.hidden for member in self.members):
+        if self.problems or any(member.error and not member.is_unreadable for member in self.members):
             return "broken"
         alive = self.coordinator is not None and bool(self.coordinator.members)
-        if self.members_hidden and not alive:
+        if self.members_unreadable and not alive:
             return "active" if any(partition.session_id for partition in self.partitions) else "broken"
         return "active" if self.members or alive else "inactive"

@@ -39,8 +39,8 @@ from zkgroup.clients.kafka.responses import (
     CoordinatorMember,
     GroupNames,
     Half,
+    KafkaGroup,
     KafkaOffset,
-    KafkaSide,
     words_of,
 )
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
@@ -121,13 +121,13 @@ class Coordinators:
         names = sorted(group.group_id for group in answer.valid or ())
         return GroupNames(tuple(names), is_unlisted, tuple(sorted(missing)))
 
-    def side(self, group: str, *, by_partition: bool = False) -> KafkaSide:
-        """As ``sides``, of one group."""
-        return self.sides([group], by_partition=by_partition)[group]
+    def read_group(self, group: str, *, by_partition: bool = False) -> KafkaGroup:
+        """As ``read_groups``, of one group."""
+        return self.read_groups([group], by_partition=by_partition)[group]
 
-    def sides(
+    def read_groups(
         self, groups: Sequence[str], *, by_partition: bool = False, topics: Mapping[str, Collection[str]] | None = None
-    ) -> dict[str, KafkaSide]:
+    ) -> dict[str, KafkaGroup]:
         """Each group in Kafka.
 
         ``by_partition``: the brokers return offsets only of partitions that the request names, as releases before
@@ -135,9 +135,9 @@ class Coordinators:
         ``ZkgroupError`` where no broker answers.
         """
         asked = [group for group in groups if _is_name(group)]
-        sides = dict.fromkeys(groups, KafkaSide())
+        kafka_groups = dict.fromkeys(groups, KafkaGroup())
         if not asked:
-            return sides
+            return kafka_groups
         by_partition = by_partition or self.settings.legacy_release is not None
         named = self._named(asked, topics) if by_partition else None
         # Both are under way at the same time: a coordinator that is dead is waited for once.
@@ -157,7 +157,7 @@ class Coordinators:
             )
             committed |= self._committed(puzzled, self._named(puzzled, topics))
             described |= {group: _answer(describing[group], deadline, _group) for group in dropped}
-        return sides | {group: self._side(group, described[group], committed[group]) for group in asked}
+        return kafka_groups | {group: self._build_group(group, described[group], committed[group]) for group in asked}
 
     def members(self, groups: Sequence[str]) -> dict[str, tuple[CoordinatorMember, ...] | str]:
         """The members of each group in Kafka, or why they are not known. Raises ``ZkgroupError`` where nothing can be
@@ -210,12 +210,12 @@ class Coordinators:
     def _deadline(self) -> float:
         return time.monotonic() + self.timeout + 1
 
-    def _side(
+    def _build_group(
         self,
         group: str,
         described: CoordinatorGroup | Exception,
         committed: dict[TopicPartition, KafkaOffset] | Exception,
-    ) -> KafkaSide:
+    ) -> KafkaGroup:
         failures: dict[Half, str] = {}
         found: CoordinatorGroup | None = None
         offsets: Mapping[TopicPartition, KafkaOffset] = {}
@@ -232,7 +232,7 @@ class Coordinators:
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for an unknown group
         members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
-        return KafkaSide(found, offsets, failures, members_known, not isinstance(committed, Exception))
+        return KafkaGroup(found, offsets, failures, members_known, not isinstance(committed, Exception))
 
     def _why(self, error: Exception) -> str:
         # librdkafka words the same silence in several ways, one for each question.

@@ -128,7 +128,7 @@ class CoordinatorGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaSide:
+class KafkaGroup:
     """One group in Kafka. ``group`` is None where its coordinator knows none of that name.
 
     ``failures``: the halves without an answer, and why. Where ``members_known`` or ``offsets_known`` is false, there
@@ -143,4 +143,4 @@ class KafkaSide:
 
 
 #: A group about which the brokers did not answer.
-UNTOLD: Final = KafkaSide(members_known=False, offsets_known=False)
+UNKNOWN_KAFKA_GROUP: Final = KafkaGroup(members_known=False, offsets_known=False)

@@ -237,7 +237,7 @@ def read_committed(
     """The committed offsets of these partitions, as far as they exist. Raises ``ZkgroupError``."""
     found = read_stored_offsets(registry, group, partitions)
     for partition, one in found.items():
-        if one.hidden:
+        if one.is_unreadable:
             raise ZkgroupError(
                 f"offset of {partition} in group {group}: {one.error}",
                 "connect with credentials that may read the group's nodes",

@@ -54,18 +54,18 @@ def rows_of(
     plan: Assignment,
     wanted: Iterable[TopicPartition],
     live: Mapping[TopicPartition, GroupPartition],
-    hidden: Collection[TopicPartition] = (),
+    unreadable: Collection[TopicPartition] = (),
 ) -> list[Row]:
     """A row for every partition that is subscribed to, planned or owned, in order of topic and partition.
 
-    ``hidden``: partitions whose owner may not be read; their change is unknown.
+    ``unreadable``: partitions whose owner may not be read; their change is unknown.
     """
     ties = {pair: number for number, tie in enumerate(plan.ties) for pair in tie}
     swapped = _swapped(plan, live)
     found = []
     for pair in sorted({*wanted, *plan.owners, *live}):
         thread, now = plan.owners.get(pair), live.get(pair)
-        change = None if pair in hidden else _change(thread, now)
+        change = None if pair in unreadable else _change(thread, now)
         if change in ("move", "stream") and ties.get(pair) in swapped:
             change = "tied"
         found.append(
@@ -86,9 +86,9 @@ def owned_now(snapshot: GroupSnapshot | None) -> dict[TopicPartition, GroupParti
     return {partition.key: partition for partition in partitions if partition.owner is not None}
 
 
-def hidden_owners(snapshot: GroupSnapshot | None) -> frozenset[TopicPartition]:
+def unreadable_owners(snapshot: GroupSnapshot | None) -> frozenset[TopicPartition]:
     """The partitions whose owner may not be read."""
-    return frozenset() if snapshot is None else frozenset(p.key for p in snapshot.partitions if p.hidden)
+    return frozenset() if snapshot is None else frozenset(p.key for p in snapshot.partitions if p.is_unreadable)
 
 
 def _change(thread: ConsumerThreadId | None, now: GroupPartition | None) -> Change | None:
@@ -115,11 +115,11 @@ def shares_of(
     rows: Sequence[Row],
     live: Mapping[TopicPartition, GroupPartition],
     streams: Mapping[str, int],
-    hidden: Collection[TopicPartition] = (),
+    unreadable: Collection[TopicPartition] = (),
     filtering: Collection[str] = (),
 ) -> list[Share]:
     """The shares of all members in the plan, and of those that own something now. ``streams``: member → its number;
-    ``filtering``: the members each of whose streams reads all topics. ``hidden`` as for ``rows_of``."""
+    ``filtering``: the members each of whose streams reads all topics. ``unreadable`` as for ``rows_of``."""
     now: Counter[str] = Counter()
     planned: Counter[str] = Counter()
     gains: Counter[str] = Counter()
@@ -133,7 +133,7 @@ def shares_of(
         if row.member is not None and row.owner is not None:
             planned[row.member] += 1
             busy[row.member].add(row.owner if row.member in filtering else f"{row.topic} {row.owner}")
-        if row.member != holder and row.change != "tied" and TopicPartition(row.topic, row.partition) not in hidden:
+        if row.member != holder and row.change != "tied" and TopicPartition(row.topic, row.partition) not in unreadable:
             gains[row.member or ""] += 1
             loses[holder or ""] += 1
     return [
@@ -156,7 +156,7 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
         return []
     found = [
         Conflict(
-            "hidden" if member.hidden else "registration",
+            "hidden" if member.is_unreadable else "registration",
             (member.member,),
             (),
             f"member {member.member}: {member.error}; {_left_out(member)}",
@@ -166,12 +166,12 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
     ]
     found += [
         Conflict("hidden", (), (), f"znode {path} cannot be read: {why}; who owns what below it is not known")
-        for path, why in snapshot.hidden.items()
+        for path, why in snapshot.unreadable.items()
         if f"{path}/".startswith(f"/consumers/{snapshot.group}/owners/")
     ]
     strangers: dict[str, list[TopicPartition]] = {}
     for partition in snapshot.partitions:
-        if partition.owner is not None and partition.member is None and not snapshot.members_hidden:
+        if partition.owner is not None and partition.member is None and not snapshot.members_unreadable:
             strangers.setdefault(partition.owner, []).append(partition.key)
     for owner, partitions in sorted(strangers.items()):
         message = f"{owner}, which is not registered, owns {brief(partitions)}: whose share that is can claim nothing"
@@ -180,7 +180,7 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
 
 
 def _left_out(member: GroupMember) -> str:
-    if member.hidden:
+    if member.is_unreadable:
         return "it is left out here, and whether the others get past it is not known"
     if not stops_everyone(member):
         return "it is left out here"

@@ -84,7 +84,7 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
     group = snapshot.group
     if not snapshot.members:
         return RefusedError(f"group {group} has no members", "nothing is there that could rebalance")
-    if not snapshot.broker_ids and znodes.broker_ids() not in snapshot.hidden:
+    if not snapshot.broker_ids and znodes.broker_ids() not in snapshot.unreadable:
         return RefusedError(
             f"group {group} would not rebalance: no broker is registered, and members keep what they own until one is",
             "start the brokers; if they run, compare the chroot in their zookeeper.connect with the one given here",

@@ -39,19 +39,19 @@ def read_acls(registry: Registry, paths: Iterable[str]) -> tuple[dict[str, tuple
     """The access lists of these nodes, and for each that is not shown whole the reason. Raises ``UnreachableError``."""
     wanted = list(paths)
     acls: dict[str, tuple[Acl, ...]] = {}
-    hidden: dict[str, RefusedError] = {}
+    unreadable: dict[str, RefusedError] = {}
     for path, result in zip(wanted, registry.read([GetAcl(path) for path in wanted]), strict=True):
         try:
             acls[path] = readable_acl(path, result)
         except RefusedError as refused:
-            hidden[path] = refused
-    return acls, hidden
+            unreadable[path] = refused
+    return acls, unreadable
 
 
 def require_acls(registry: Registry, paths: Iterable[str]) -> dict[str, tuple[Acl, ...]]:
     """The access lists of these nodes. Raises ``RefusedError`` where one is not shown whole."""
-    acls, hidden = read_acls(registry, paths)
-    for refused in hidden.values():
+    acls, unreadable = read_acls(registry, paths)
+    for refused in unreadable.values():
         raise refused
     return acls
 

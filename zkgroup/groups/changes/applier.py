@@ -108,7 +108,7 @@ class Applier:
         if plan.store != "zookeeper":
             from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
 
-            refuse_if_active(plan.group, self.coordinators().side(plan.group))
+            refuse_if_active(plan.group, self.coordinators().read_group(plan.group))
         if plan.source is not None and not plan.source.is_deleted:  # else the plan of its deletion is checked
             self._refuse_moved(plan.source)
 

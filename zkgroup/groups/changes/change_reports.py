@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from zkgroup.clients.kafka.responses import KafkaSide, words_of
+from zkgroup.clients.kafka.responses import KafkaGroup, words_of
 from zkgroup.errors import (
     Notice,
     RefusedError,
@@ -29,10 +29,12 @@ from zkgroup.shell_commands import group_command
 from zkgroup.text import are, counted, listed
 
 
-def check_complete(group: str, side: KafkaSide) -> None:
+def check_complete(group: str, kafka_group: KafkaGroup) -> None:
     """Raise ``UnreachableError`` where Kafka has not answered all questions about a group."""
-    if side.failures:
-        raise UnreachableError("; ".join(words_of(f"group {group}", side.failures)), "check the brokers and their logs")
+    if kafka_group.failures:
+        raise UnreachableError(
+            "; ".join(words_of(f"group {group}", kafka_group.failures)), "check the brokers and their logs"
+        )
 
 
 def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:

@@ -170,7 +170,7 @@ def check_source(applier: Applier, source: SourceOffsets) -> None:
     if source.store != "zookeeper":
         from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
 
-        refuse_if_active(source.group, applier.coordinators().side(source.group))
+        refuse_if_active(source.group, applier.coordinators().read_group(source.group))
     reader = OffsetReader(applier.registry, applier.brokers, source.group, applier.timeout)
     selection = Selection(listed=frozenset(source.offsets), gone=True)
     now = reader.read(selection, source.store, needs_logs=False).partitions

@@ -103,14 +103,14 @@ class OffsetReader:
 def _check_readable(snapshot: GroupSnapshot, selection: Selection, refusal: type[ZkgroupError]) -> None:
     """Raise ``refusal`` where lists of offsets, or topics, may not be read."""
     above = znodes.offsets(snapshot.group) if snapshot.in_zookeeper else ""
-    for path, why in snapshot.hidden.items():
+    for path, why in snapshot.unreadable.items():
         is_list = path == above or (selection.topics is None and path.rpartition("/")[0] == above)
         if is_list:
             raise refusal(
                 f"znode {path} cannot be read: {why}", "connect with credentials that may read the group's nodes"
             )
     for topic in snapshot.topics.values():
-        if topic.error is not None and f"{znodes.topics()}/{topic.name}" in snapshot.hidden:
+        if topic.error is not None and f"{znodes.topics()}/{topic.name}" in snapshot.unreadable:
             raise refusal(str(topic.error), "connect with credentials that may read the topics")
 
 
@@ -125,7 +125,8 @@ def _kafka_failure(snapshot: GroupSnapshot, failure: ZkgroupError | None) -> Zkg
         return failure
     path = znodes.topics()
     return ZkgroupError(
-        f"znode {path} cannot be read: {snapshot.hidden.get(path)}", "connect with credentials that may read the topics"
+        f"znode {path} cannot be read: {snapshot.unreadable.get(path)}",
+        "connect with credentials that may read the topics",
     )
 
 

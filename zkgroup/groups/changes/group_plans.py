@@ -83,7 +83,7 @@ def plan_group_copy(
         exists=bool(target.stores),
         warnings=(divergence.message,) if overwrite and divergence is not None else (),
         refusals=tuple(refusals),
-        source=Source(source.group, None if source.side is None else source.kept, is_deleted=True)
+        source=Source(source.group, None if source.kafka_group is None else source.kept, is_deleted=True)
         if is_rename
         else None,
     )
@@ -171,7 +171,7 @@ def plan_group_deletion(
         warnings=() if found.tree is None else tuple(foreign_note(found.tree.foreign, note)),
         refusals=() if foreign or rows else tuple(refuse_foreign(found.tree, "stop that client, then give --foreign")),
         removal=None if found.tree is None else ZnodeRemoval(found.tree),
-        in_kafka=found.side,
+        in_kafka=found.kafka_group,
     )
 
 

@@ -228,14 +228,14 @@ def check_access(
     """
     rows = list(rows)
     going = [trees[row.group] for row in rows if row.action == "delete"]
-    lists, hidden = _read_acls(registry, going)
+    lists, unreadable = _read_acls(registry, going)
     lists |= _list_above(registry) if going else {}
     checked: list[CandidateGroup] = []
     left: dict[str, ZkgroupError] = {}
     for row in rows:
         if row.barred:
             left[row.group] = RefusedError(row.note or "", CREDENTIALS)
-        elif (unknown := hidden.get(row.group)) is not None:
+        elif (unknown := unreadable.get(row.group)) is not None:
             left[row.group] = unknown
             row = replace(row, action="keep", note=unknown.message, barred=True)
         elif row.action == "delete":
@@ -258,12 +258,12 @@ def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
 def backup_of_inactive_groups(
     registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int
 ) -> tuple[Backup, dict[str, ZkgroupError]]:
-    """All nodes of these groups, as they are, but of those of which a list is hidden by now: they are not to be
+    """All nodes of these groups, as they are, but of those of which a list is unreadable by now: they are not to be
     deleted, each for the reason that comes with it."""
-    lists, hidden = _read_acls(registry, trees)
-    nodes = [node for tree in trees if tree.group not in hidden for node in tree.nodes]
+    lists, unreadable = _read_acls(registry, trees)
+    nodes = [node for tree in trees if tree.group not in unreadable for node in tree.nodes]
     saved = tuple(SavedNode(node.path, node.data, lists[node.path]) for node in nodes)
-    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved), hidden
+    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved), unreadable
 
 
 def _read_acls(
@@ -271,7 +271,7 @@ def _read_acls(
 ) -> tuple[dict[str, tuple[Acl, ...]], dict[str, ZkgroupError]]:
     """The access list of every node, and for each group that has one that is not shown whole the reason."""
     acls, errors = read_acls(registry, (path for tree in trees for path in tree.paths))
-    hidden: dict[str, ZkgroupError] = {}
+    unreadable: dict[str, ZkgroupError] = {}
     for path, refused in errors.items():
-        hidden.setdefault(group_of(path), refused)
-    return acls, hidden
+        unreadable.setdefault(group_of(path), refused)
+    return acls, unreadable

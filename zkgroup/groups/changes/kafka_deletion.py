@@ -12,7 +12,7 @@ from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
+from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError
 from zkgroup.groups.changes.change_reports import after
 from zkgroup.groups.changes.kafka_offset_writer import Precondition, refuse_if_active
@@ -28,7 +28,7 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
     is to be deleted by brokers that delete no groups; ``ZkgroupError`` where one of these is not known."""
     if source.is_deleted:
         coordinators.check_deletes(source.group)
-    now = coordinators.side(source.group)
+    now = coordinators.read_group(source.group)
     refuse_if_active(source.group, now)
     planned = source.in_kafka or {}
     there = {key: offset for key, offset in now.offsets.items() if source.is_deleted or key in planned}
@@ -40,7 +40,7 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
 
 
 def remove_from_kafka(
-    settings: KafkaSettings, group: str, planned: KafkaSide, timeout: float, *, check: Precondition | None = None
+    settings: KafkaSettings, group: str, planned: KafkaGroup, timeout: float, *, check: Precondition | None = None
 ) -> None:
     """Delete the group and its offsets, which must be as ``planned``; ``check`` is called before. A group
     that is gone already is no error. ``timeout`` (seconds) is for a broker's answer.
@@ -60,7 +60,7 @@ def remove_from_kafka(
         error.add_remedy(_CHECK_GROUPS)
         raise
     with after(f"group {group} is deleted in Kafka, which was not verified", _CHECK_GROUPS):
-        again = coordinators.side(group)
+        again = coordinators.read_group(group)
     if again.offsets:
         found = listed([str(key) for key in sorted(again.offsets)])
         raise VerificationError(

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
-from zkgroup.clients.kafka.responses import KafkaSide
+from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_complete, reported
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
@@ -30,14 +30,14 @@ PIECE: Final = 1000
 Precondition: TypeAlias = Callable[[], object]
 
 
-def refuse_if_active(group: str, side: KafkaSide) -> None:
+def refuse_if_active(group: str, kafka_group: KafkaGroup) -> None:
     """Raise ``RefusedError`` if the group has members in Kafka, ``UnreachableError`` where that is not known."""
-    members = side.group.members if side.group is not None else ()
+    members = kafka_group.group.members if kafka_group.group is not None else ()
     if members:
         noun = "member" if len(members) == 1 else "members"
         names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
         raise RefusedError(f"group {group} is active in Kafka: {noun} {names}", "stop its clients, then try again")
-    check_complete(group, side)
+    check_complete(group, kafka_group)
 
 
 def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetChange], timeout: float) -> None:
@@ -117,8 +117,8 @@ class _KafkaOffsetWriting(Reporter):
         self._compare(list(self._todo.values()))
 
     def _refuse_if_active(self) -> None:
-        side = Coordinators(self._settings, self._timeout).side(self.group)
-        refuse_if_active(self.group, side)
+        kafka_group = Coordinators(self._settings, self._timeout).read_group(self.group)
+        refuse_if_active(self.group, kafka_group)
 
     def _compare(self, writes: Sequence[OffsetChange]) -> None:
         """Read the offsets again. Raises ``RefusedError`` where one has moved."""

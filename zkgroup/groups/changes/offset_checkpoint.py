@@ -20,13 +20,13 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     """
     found: dict[TopicPartition, int] = {}
     unreadable = []
-    hidden = False
+    is_unreadable = False
     for partition in partitions:
         for one in stores_of(store):
             seen = offset_in(partition, one)
             if seen is not None and seen.error is not None:
                 unreadable.append(f"{partition.name} in {one} ({seen.error})")
-                hidden |= one == "zookeeper" and partition.stored is not None and partition.stored.hidden
+                is_unreadable |= one == "zookeeper" and partition.stored is not None and partition.stored.is_unreadable
         committed = partition.committed(store)
         if committed is not None:
             found[partition.key] = committed
@@ -34,7 +34,7 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
             "connect with credentials that may read them, or leave them out with --topic"
-            if hidden
+            if is_unreadable
             else "mend them with reset-offsets, or leave them out with --topic",
         )
     if not found:

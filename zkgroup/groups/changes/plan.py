@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
+from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError
 from zkgroup.groups.changes.backup_json import SavedOffset
@@ -160,7 +160,7 @@ class Plan:
     acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, GroupPartition] = field(default_factory=dict)
     removal: ZnodeRemoval | None = None
-    in_kafka: KafkaSide | None = None
+    in_kafka: KafkaGroup | None = None
     source: Source | None = None
     is_shift: bool = False
 

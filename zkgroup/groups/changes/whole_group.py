@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
+from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.errors import (
     NotFoundError,
     RefusedError,
@@ -29,19 +29,19 @@ from zkgroup.text import listed
 
 @dataclass(frozen=True, slots=True)
 class WholeGroup:
-    """A group as it is. ``tree``: its nodes, None where ZooKeeper is not meant or has none; ``side``: the group in
-    Kafka, None where that is not meant or there is none."""
+    """A group as it is. ``tree``: its nodes, None where ZooKeeper is not meant or has none; ``kafka_group``: the group
+    in Kafka, None where that is not meant or there is none."""
 
     group: str
     tree: GroupTree | None = None
-    side: KafkaSide | None = None
+    kafka_group: KafkaGroup | None = None
     warnings: tuple[str, ...] = ()
 
     @property
     def stores(self) -> tuple[OffsetStore, ...]:
         """Where the group is, in the order in which it is changed."""
         places: list[OffsetStore] = ["zookeeper"] if self.tree is not None else []
-        return (*places, "kafka") if self.side is not None else tuple(places)
+        return (*places, "kafka") if self.kafka_group is not None else tuple(places)
 
     @property
     def stored(self) -> dict[TopicPartition, StoredOffset]:
@@ -51,7 +51,7 @@ class WholeGroup:
     @property
     def kept(self) -> Mapping[TopicPartition, KafkaOffset]:
         """The offsets in Kafka."""
-        return {} if self.side is None else self.side.offsets
+        return {} if self.kafka_group is None else self.kafka_group.offsets
 
 
 def find_group(applier: Applier, group: str, store: Store | None, *, partly: bool = False) -> WholeGroup:
@@ -77,21 +77,23 @@ def read_whole_group(applier: Applier, group: str, store: Store | None, *, partl
     if tree is not None and not tree.nodes:
         tree = None
     warnings: list[str] = []
-    side = None
+    kafka_group = None
     if store != "zookeeper":
-        side = _side(applier, group, asked=store is not None, warnings=warnings if partly and tree else None)
-    return WholeGroup(group, tree, side, tuple(warnings))
+        kafka_group = _read_kafka_group(
+            applier, group, asked=store is not None, warnings=warnings if partly and tree else None
+        )
+    return WholeGroup(group, tree, kafka_group, tuple(warnings))
 
 
-def _side(applier: Applier, group: str, *, asked: bool, warnings: list[str] | None) -> KafkaSide | None:
+def _read_kafka_group(applier: Applier, group: str, *, asked: bool, warnings: list[str] | None) -> KafkaGroup | None:
     # The first question for a group makes brokers create that topic.
     if not asked and applier.registry is not None:
         (there,) = applier.registry.read([Exists(znodes.topic(OFFSETS_TOPIC))])
         if not isinstance(there, Stat):
             return None
     try:
-        side = applier.coordinators().side(group)
-        check_complete(group, side)
+        kafka_group = applier.coordinators().read_group(group)
+        check_complete(group, kafka_group)
     except ZkgroupError as error:
         if asked or is_wrong_setting(error):
             raise
@@ -100,7 +102,7 @@ def _side(applier: Applier, group: str, *, asked: bool, warnings: list[str] | No
             raise unknown from None
         warnings.append(unknown.message)
         return None
-    return side if side.group is not None or side.offsets else None
+    return kafka_group if kafka_group.group is not None or kafka_group.offsets else None
 
 
 CREDENTIALS: Final = "connect with credentials that may read the group's nodes"

@@ -39,7 +39,7 @@ MOST: Final = 20
 def diagnose_cluster(facts: GroupFacts) -> Iterator[Finding]:
     """Findings about no single member, owner or offset."""
     snapshot = facts.snapshot
-    if snapshot.in_zookeeper and not snapshot.broker_ids and znodes.broker_ids() not in snapshot.hidden:
+    if snapshot.in_zookeeper and not snapshot.broker_ids and znodes.broker_ids() not in snapshot.unreadable:
         yield finding(
             "cluster-without-broker",
             snapshot.group,
@@ -191,7 +191,7 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
     problems = [p for p in dict.fromkeys(snapshot.problems) if p.path not in facts.stopping_topics]
     for name, topic in sorted(snapshot.topics.items()):
-        if topic.exists and topic.error is not None and topic.error not in problems and not _is_hidden(facts, name):
+        if topic.exists and topic.error is not None and topic.error not in problems and not _is_unreadable(facts, name):
             error = topic.error
             effect = _UNREAD if topic.passed_over else _STOPS if error.path in facts.stopping_topics else ""
             problems.append(replace(error, why=error.why + effect))
@@ -212,8 +212,8 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
         yield finding("unreadable-node", snapshot.group, more, _CORRECT, "warning")
 
 
-def _is_hidden(facts: GroupFacts, topic: str) -> bool:
-    return (topic_path(topic) or "") in facts.snapshot.hidden
+def _is_unreadable(facts: GroupFacts, topic: str) -> bool:
+    return (topic_path(topic) or "") in facts.snapshot.unreadable
 
 
 def _incomplete(facts: GroupFacts) -> Iterator[Finding]:

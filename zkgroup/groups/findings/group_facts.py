@@ -104,11 +104,11 @@ class GroupFacts:
     @cached_property
     def unregistered_owners(self) -> frozenset[TopicPartition]:
         """Partitions that no registered member owns, or whose owner node is empty: members cannot claim them."""
-        unknown = self.snapshot.members_hidden
+        unknown = self.snapshot.members_unreadable
         return frozenset(
             p.key
             for p in self.snapshot.partitions
-            if not p.hidden and ((p.owner is not None and p.member is None and not unknown) or p.error)
+            if not p.is_unreadable and ((p.owner is not None and p.member is None and not unknown) or p.error)
         )
 
     @cached_property
@@ -135,12 +135,12 @@ class GroupFacts:
         """Whether the group has members, or may have: hidden ones may be active."""
         group = self.snapshot.coordinator
         alive = bool(self.snapshot.members) or (group is not None and bool(group.members))
-        return alive or self.snapshot.members_hidden or self.snapshot.kafka_members_unknown
+        return alive or self.snapshot.members_unreadable or self.snapshot.kafka_members_unknown
 
     @cached_property
     def stopping(self) -> tuple[str, ...]:
         """The members whose registration stops every rebalance: they are corrected before anything else."""
-        return tuple(m.member for m in self.snapshot.members if m.error is not None and not m.hidden)
+        return tuple(m.member for m in self.snapshot.members if m.error is not None and not m.is_unreadable)
 
     @cached_property
     def stopping_topics(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class GroupFacts:
         for broker in self.snapshot.faulty_brokers:
             if stops_rebalances(self.snapshot, broker):
                 return f"mend {broker.path} first: until then no member of the Scala consumer can rebalance"
-        if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.hidden:
+        if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.unreadable:
             return "start the brokers first: members keep what they own, and claim nothing, while none is registered"
         return None
 
@@ -249,7 +249,7 @@ def unowned(snapshot: GroupSnapshot) -> tuple[GroupPartition, ...]:
         if partition.exists
         and partition.owner is None
         and partition.error is None
-        and not partition.hidden
+        and not partition.is_unreadable
         and partition.topic in snapshot.subscribed
     )
 

@@ -158,7 +158,7 @@ def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
     registration = member.registration
     if registration is None or member.error is not None:
         return
-    if facts.snapshot.topics_hidden:
+    if facts.snapshot.topics_unreadable:
         return  # what exists is not known
     if registration.pattern != "static":
         if not member.streams and znodes.ESCAPED_TWICE not in member.defects:

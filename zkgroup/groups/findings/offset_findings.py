@@ -72,7 +72,7 @@ def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
     if facts.active or any(p.session_id for p in facts.partitions):
         return
     before = facts.earlier
-    stored = {p.key: p.stored for p in facts.partitions if p.stored is not None and not p.stored.hidden}
+    stored = {p.key: p.stored for p in facts.partitions if p.stored is not None and not p.stored.is_unreadable}
     earlier = None
     if before is not None and not before.members:
         earlier = {p.key: p.stored for p in before.partitions if p.stored is not None}
@@ -92,7 +92,7 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
     defective: dict[TopicPartition, int] = {}
     blanks: Said = []
     for p in facts.partitions:
-        if p.stored is None or p.stored.hidden or is_gone(facts, p):
+        if p.stored is None or p.stored.is_unreadable or is_gone(facts, p):
             continue
         if p.stored.error is not None:
             said.append((p.key, p.stored.error))
@@ -178,7 +178,9 @@ def _recreated(facts: GroupFacts) -> Iterator[Finding]:
 def _missing(facts: GroupFacts) -> Iterator[Finding]:
     topics: dict[str, list[TopicPartition]] = {}
     for p in facts.partitions:
-        kept = (p.stored is not None and not p.stored.hidden) or (p.kafka is not None and p.kafka.offset is not None)
+        kept = (p.stored is not None and not p.stored.is_unreadable) or (
+            p.kafka is not None and p.kafka.offset is not None
+        )
         if kept and is_gone(facts, p):
             topics.setdefault(p.topic, []).append(p.key)
     for name, keys in topics.items():
@@ -249,7 +251,11 @@ def _is_unread(facts: GroupFacts, p: GroupPartition) -> bool:
 
 def _young(facts: GroupFacts, p: GroupPartition) -> bool:
     """Whether its reader may not have committed yet. The time of an assignment in Kafka is unknown."""
-    if facts.settling or p.hidden or (facts.active and p.owner is None and facts.snapshot.coordinator is not None):
+    if (
+        facts.settling
+        or p.is_unreadable
+        or (facts.active and p.owner is None and facts.snapshot.coordinator is not None)
+    ):
         return True
     return p.since is not None and facts.now - p.since < COMMITTED_BY_THEN
 
@@ -258,12 +264,12 @@ def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
     members, group = facts.snapshot.members, facts.snapshot.coordinator
     if not members or any(member.error is not None for member in members) or (group is not None and group.members):
         return
-    if facts.snapshot.topics_hidden or facts.snapshot.kafka_members_unknown:
+    if facts.snapshot.topics_unreadable or facts.snapshot.kafka_members_unknown:
         return  # a filter may take it, or a member in Kafka
     topics: dict[str, int] = {}
     for p in facts.partitions:
         kept = p.stored is not None or (p.kafka is not None and p.kafka.offset is not None)
-        if kept and p.exists and p.owner is None and not p.hidden and p.topic not in facts.snapshot.subscribed:
+        if kept and p.exists and p.owner is None and not p.is_unreadable and p.topic not in facts.snapshot.subscribed:
             topics[p.topic] = topics.get(p.topic, 0) + 1
     escaped = [member.member for member in members if znodes.ESCAPED_TWICE in member.defects]
     correcting = Remedy(f"correct the filter of {first_few(escaped)} first: it may take the topic again")

@@ -141,7 +141,7 @@ def _awaited(facts: GroupFacts) -> Iterator[Finding]:
 
 def _nodes(facts: GroupFacts) -> Iterator[Finding]:
     """Owner nodes that are wrong with any owner."""
-    unreadable = [p for p in facts.partitions if p.error and not p.hidden]
+    unreadable = [p for p in facts.partitions if p.error and not p.is_unreadable]
     yield from per_topic(
         "unreadable-owner",
         [(p.key, f"has an unknown owner: {p.error}") for p in unreadable if p.session_id],
@@ -176,8 +176,10 @@ def _in_progress(facts: GroupFacts) -> Iterator[Finding]:
     wrong = [p for p in facts.partitions if p.owner is not None and _why_wrong(facts, p) is not None]
     in_kafka = facts.rebalancing_in_kafka
     inference = facts.inference
-    known = not (facts.snapshot.members_hidden or facts.snapshot.owners_hidden or facts.snapshot.topics_hidden)
-    known = known and not any(member.hidden for member in facts.snapshot.members)
+    known = not (
+        facts.snapshot.members_unreadable or facts.snapshot.owners_unreadable or facts.snapshot.topics_unreadable
+    )
+    known = known and not any(member.is_unreadable for member in facts.snapshot.members)
     unsettled = known and inference is not None and inference.best is not None and not inference.exact
     if not (missing or wrong or in_kafka or unsettled):
         return
@@ -204,7 +206,7 @@ def _in_progress(facts: GroupFacts) -> Iterator[Finding]:
 def _why_wrong(facts: GroupFacts, partition: GroupPartition) -> tuple[str, str] | None:
     """The code and the message of what is wrong with an owner."""
     owner, member = short(partition.owner or ""), facts.members.get(partition.member or "")
-    if member is None and facts.snapshot.members_hidden:
+    if member is None and facts.snapshot.members_unreadable:
         return None
     if member is None:
         return (
@@ -235,7 +237,7 @@ def _why_wrong(facts: GroupFacts, partition: GroupPartition) -> tuple[str, str] 
 def _is_wrong(facts: GroupFacts, partition: GroupPartition) -> bool:
     """Whether the partition's owner has a finding."""
     if partition.owner is None:
-        return partition.error is not None and not partition.hidden
+        return partition.error is not None and not partition.is_unreadable
     return not partition.exists or _why_wrong(facts, partition) is not None
 
 
@@ -245,7 +247,9 @@ def _session(partition: GroupPartition) -> str:
 
 def _takes_unknown(facts: GroupFacts, member: GroupMember) -> bool:
     """Whether the topics of its filter are unknown."""
-    return facts.snapshot.topics_hidden and member.registration is not None and member.registration.pattern != "static"
+    return (
+        facts.snapshot.topics_unreadable and member.registration is not None and member.registration.pattern != "static"
+    )
 
 
 def _may_take_internal(member: GroupMember, partition: GroupPartition) -> bool:
@@ -310,13 +314,13 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
     per_name: dict[str, int] = {}
     for key in facts.unread:
         per_name[key.topic] = per_name.get(key.topic, 0) + 1
-    hidden = {p.topic for p in facts.partitions if p.hidden}
+    unreadable = {p.topic for p in facts.partitions if p.is_unreadable}
     blocked = frozenset(facts.inference.blocked) if facts.inference is not None else frozenset()
     for member in facts.snapshot.members:
         unread = sum(per_name.get(topic, 0) for topic in member.streams)
         if member.member in holders or member.error is not None or not unread:
             continue
-        if not hidden.isdisjoint(member.streams):
+        if not unreadable.isdisjoint(member.streams):
             continue  # it may own what cannot be seen
         since = member.created_at or member.registered_at
         joined = f", registered for {ago(facts.now - since)}" if since is not None else ""
@@ -356,7 +360,7 @@ def _unexplained(facts: GroupFacts) -> Iterator[Finding]:
         return
     if any(member.error is not None for member in facts.snapshot.members):
         return  # what should be whose is not known here
-    if facts.snapshot.members_hidden or facts.snapshot.owners_hidden or facts.snapshot.topics_hidden:
+    if facts.snapshot.members_unreadable or facts.snapshot.owners_unreadable or facts.snapshot.topics_unreadable:
         return  # nor what is whose
     if facts.unresponsive:
         return  # the others follow a newer plan

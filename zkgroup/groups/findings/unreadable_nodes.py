@@ -17,7 +17,7 @@ _REMEDY = "connect with credentials that the access list of {} admits: until the
 def diagnose_unreadable(facts: GroupFacts) -> Iterator[Finding]:
     """A finding for each unreadable part of the group; members have findings of their own."""
     alike: dict[tuple[str, bool], list[str]] = {}
-    for path, why in facts.snapshot.hidden.items():
+    for path, why in facts.snapshot.unreadable.items():
         effect, matters = _effect(facts.snapshot.group, path)
         if effect is not None:
             alike.setdefault((f"cannot be read: {why}; {effect}", matters), []).append(path)

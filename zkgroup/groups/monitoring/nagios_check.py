@@ -91,8 +91,8 @@ def check_group(
     reasons.extend(("UNKNOWN", warning) for warning in snapshot.all_warnings if not unread)
     if not snapshot.partitions and not snapshot.members:
         reasons.append(("UNKNOWN", "has neither members nor offsets"))
-    if snapshot.hidden:
-        paths = sorted(snapshot.hidden)
+    if snapshot.unreadable:
+        paths = sorted(snapshot.unreadable)
         reasons.append(("UNKNOWN", f"may not be read: {listed(paths, most=3)}"))
     reasons.sort(key=lambda reason: -_RANKS.index(reason[0]))
     return GroupCheck(
@@ -101,7 +101,7 @@ def check_group(
         tuple(reasons),
         row,
         None if row.lag is None else max([0, *lags.values()]),
-        sum(p.topic in snapshot.subscribed and p.owner is None and not p.hidden for p in snapshot.partitions),
+        sum(p.topic in snapshot.subscribed and p.owner is None and not p.is_unreadable for p in snapshot.partitions),
         status_of_group(statuses.values()),
         statuses,
         max((len(window) for window in windows.values()), default=0),

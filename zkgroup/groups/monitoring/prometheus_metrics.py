@@ -110,7 +110,7 @@ def _of_group(series: _MetricSeries, one: Inspection) -> None:
         if p.stored is not None and p.stored.offset is not None:
             written = p.stored.changed_at / 1000
             series.set("zkgroup_consumergroup_commit_timestamp_seconds", written, **of_group, partition=partition)
-        if p.topic in snapshot.subscribed and not p.hidden:
+        if p.topic in snapshot.subscribed and not p.is_unreadable:
             owned = int(p.owner is not None)
             series.set("zkgroup_consumergroup_partition_owned", owned, **of_group, partition=partition)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from zkgroup.clients.kafka.responses import UNTOLD, GroupNames, KafkaSide, MessageAges
+from zkgroup.clients.kafka.responses import UNKNOWN_KAFKA_GROUP, GroupNames, KafkaGroup, MessageAges
 from zkgroup.errors import NoAnswerError, ZkgroupError, is_wrong_setting
 from zkgroup.protocol.names import TopicPartition
 
@@ -38,7 +38,7 @@ class BrokerQueries:
     """The requests of one snapshot to the brokers. After they were out of reach, or the time is up, none is sent.
 
     ``timeout``: seconds for all requests together, from the first on; with ``is_patient`` logs of many partitions get
-    more. ``logs`` may be called while another thread waits for ``sides``.
+    more. ``logs`` may be called while another thread waits for ``read_groups``.
     """
 
     def __init__(self, brokers: Brokers, timeout: float, *, is_patient: bool = False) -> None:
@@ -100,21 +100,22 @@ class BrokerQueries:
         self.unlisted = found.warnings
         return found.names
 
-    def sides(
+    def read_groups(
         self,
         groups: Sequence[str],
         *,
         by_partition: bool = False,
         topics: Mapping[str, Collection[str]] | None = None,
         questions: int = 1,
-    ) -> Mapping[str, KafkaSide]:
-        """Each group in Kafka, as ``Coordinators.sides``; nothing, with a warning, where the brokers do not answer."""
+    ) -> Mapping[str, KafkaGroup]:
+        """Each group in Kafka, as ``Coordinators.read_groups``; nothing, with a warning, where the brokers do not
+        answer."""
 
-        def question() -> Mapping[str, KafkaSide]:
-            return self.coordinators(questions).sides(groups, by_partition=by_partition, topics=topics)
+        def question() -> Mapping[str, KafkaGroup]:
+            return self.coordinators(questions).read_groups(groups, by_partition=by_partition, topics=topics)
 
         what = "what Kafka keeps of the group is not known" if len(groups) == 1 else "groups in Kafka are not known"
-        return self._ask(what, question, dict.fromkeys(groups, UNTOLD))
+        return self._ask(what, question, dict.fromkeys(groups, UNKNOWN_KAFKA_GROUP))
 
     def logs(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Log]:
         """First and end offset of each partition and its leader, or why they are not known."""

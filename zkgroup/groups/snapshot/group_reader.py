@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import (
-    UNTOLD,
-    KafkaSide,
+    UNKNOWN_KAFKA_GROUP,
+    KafkaGroup,
     MessageAges,
     words_of,
 )
@@ -69,7 +69,7 @@ def read_group(
         znodes.group(group)
         if reader.failure is not None:
             raise reader.failure  # it may be there
-        if untold := reader.sides[group].failures:
+        if untold := reader.kafka_groups[group].failures:
             where = "ZooKeeper has no such group, and " if registry is not None else ""
             raise UnreachableError(
                 f"whether there is a group {group!r} is not known: {where}{'; '.join(words_of('it', untold))}",
@@ -134,7 +134,7 @@ class GroupReader:
         self.ages = ages
         self.started = time.monotonic()
         self.taken_at = int(time.time() * 1000)
-        self.sides: Mapping[str, KafkaSide] = {}
+        self.kafka_groups: Mapping[str, KafkaGroup] = {}
         self.asked_kafka = False
 
     @property
@@ -147,8 +147,8 @@ class GroupReader:
         reader = self._start(names)
         nodes, cluster, groups = reader.nodes, reader.cluster, reader.groups
 
-        def build(group: str, side: KafkaSide) -> RawGroup:
-            return build_raw_group(group, nodes, reader.members[group], side, cluster)
+        def build(group: str, kafka_group: KafkaGroup) -> RawGroup:
+            return build_raw_group(group, nodes, reader.members[group], kafka_group, cluster)
 
         logs: dict[TopicPartition, Log] = dict(self.known_logs)
         early: dict[str, RawGroup] = {}
@@ -157,20 +157,22 @@ class GroupReader:
             answers = self._ask_coordinators(reader, executor)
             reader.read_partitions()
             if answers is not None:
-                early = {group: build(group, KafkaSide()) for group in groups}
+                early = {group: build(group, KafkaGroup()) for group in groups}
                 logs |= self._read_logs(early.values(), cluster, logs)
-                self.sides = answers.result()
+                self.kafka_groups = answers.result()
         existing = [
             group
             for group in groups
             if self.selection is not None or nodes.exists(nodes.paths(group).group) or self._is_in_kafka(group)
         ]
-        reader.read_topics({topic for group in existing for topic in reader.concerned_topics(group, self.sides[group])})
+        reader.read_topics(
+            {topic for group in existing for topic in reader.concerned_topics(group, self.kafka_groups[group])}
+        )
         raw_groups = []
         for group in existing:
-            side = self.sides[group]
-            is_alone = group in early and side.group is None and not side.offsets
-            raw_groups.append(replace(early[group], side=side) if is_alone else build(group, side))
+            kafka_group = self.kafka_groups[group]
+            is_alone = group in early and kafka_group.group is None and not kafka_group.offsets
+            raw_groups.append(replace(early[group], kafka_group=kafka_group) if is_alone else build(group, kafka_group))
         logs |= self._read_logs(raw_groups, cluster, logs)
         if self.reads_leaders:
             # The answer about a log names its leader: ZooKeeper is asked for the others.
@@ -197,7 +199,7 @@ class GroupReader:
         groups = self._all(self.registry) if names is None else names
         reader = ZnodeReader(self.registry, groups, NodeCache(self.selection, offsets=self.store != "kafka"))
         reader.read_members()
-        self.sides = dict.fromkeys(groups, KafkaSide())
+        self.kafka_groups = dict.fromkeys(groups, KafkaGroup())
         return reader
 
     def _read_logs(
@@ -232,14 +234,14 @@ class GroupReader:
 
     def _ask_coordinators(
         self, reader: ZnodeReader, executor: ThreadPoolExecutor
-    ) -> Future[Mapping[str, KafkaSide]] | None:
+    ) -> Future[Mapping[str, KafkaGroup]] | None:
         """Each group in Kafka, when its coordinator has answered; None where none is asked."""
         if self.queries is None or self.store == "zookeeper" or self.registry is None:
             return None
         # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
         if OFFSETS_TOPIC not in reader.cluster.known_topics:
-            if znodes.topics() in reader.cluster.hidden:  # whether there is that topic is unknown
-                self.sides = dict.fromkeys(reader.groups, UNTOLD)
+            if znodes.topics() in reader.cluster.unreadable:  # whether there is that topic is unknown
+                self.kafka_groups = dict.fromkeys(reader.groups, UNKNOWN_KAFKA_GROUP)
             return None
         self.asked_kafka = True
         by_partition = needs_partitions(reader.nodes)
@@ -247,10 +249,10 @@ class GroupReader:
         # in ZooKeeper, as a thousand groups times all partitions would be too many.
         topics = None
         if by_partition and len(reader.groups) > MAX_GROUPS_WHOLE:
-            topics = {group: reader.concerned_topics(group, KafkaSide()) for group in reader.groups}
+            topics = {group: reader.concerned_topics(group, KafkaGroup()) for group in reader.groups}
         with suppress(ZkgroupError):  # the request itself reports it
             self.queries.settings()
-        return executor.submit(self.queries.sides, reader.groups, by_partition=by_partition, topics=topics)
+        return executor.submit(self.queries.read_groups, reader.groups, by_partition=by_partition, topics=topics)
 
     def _all(self, registry: Registry) -> Sequence[str]:
         listed, topics = registry.read([Children(znodes.consumers()), Children(znodes.topics())])
@@ -277,15 +279,15 @@ class GroupReader:
         leaders = coordinators.leaders()
         cluster = ClusterState.of_brokers(leaders, coordinators.broker_ids())
         groups = names if names is not None else (self.queries.names() if OFFSETS_TOPIC in leaders else ())
-        self.sides = dict.fromkeys(groups, KafkaSide())
+        self.kafka_groups = dict.fromkeys(groups, KafkaGroup())
         if OFFSETS_TOPIC in leaders:
             self.asked_kafka = True
-            self.sides = self.queries.sides(groups, questions=2)
+            self.kafka_groups = self.queries.read_groups(groups, questions=2)
         return ZnodeReader(None, groups, NodeCache(self.selection), cluster)
 
     def _is_in_kafka(self, group: str) -> bool:
-        side = self.sides[group]
-        return side.group is not None or bool(side.offsets)
+        kafka_group = self.kafka_groups[group]
+        return kafka_group.group is not None or bool(kafka_group.offsets)
 
     def no_such_group(self, group: str) -> NotFoundError:
         """The error for a group that does not exist, with similar names."""

@@ -20,9 +20,9 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     """
     members = {member.member: member for member in snapshot.members}
     defects = [str(problem) for problem in snapshot.problems]
-    defects += [f"member {m.member}: {m.error}" for m in snapshot.members if m.error and not m.hidden]
+    defects += [f"member {m.member}: {m.error}" for m in snapshot.members if m.error and not m.is_unreadable]
     for partition in snapshot.partitions:
-        if partition.hidden:
+        if partition.is_unreadable:
             continue
         owned = f"{partition.name} is owned by {short(partition.owner or '')}"
         if partition.error is not None:
@@ -31,7 +31,7 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
             if partition.topic in snapshot.subscribed and partition.exists:
                 defects.append(f"{partition.name} has no owner")
         elif partition.member is None:
-            if not snapshot.members_hidden:
+            if not snapshot.members_unreadable:
                 defects.append(f"{owned}, which is not registered")
         elif not _is_unclear(members[partition.member], snapshot):
             streams = members[partition.member].streams.get(partition.topic, 0)
@@ -51,16 +51,16 @@ def not_judged(snapshot: GroupSnapshot) -> list[str]:
     concern = (f"{root}/ids", f"{root}/owners", znodes.topics())
     return [
         f"znode {path} cannot be read: {why}"
-        for path, why in snapshot.hidden.items()
+        for path, why in snapshot.unreadable.items()
         if any(path == part or path.startswith(f"{part}/") for part in concern)
     ]
 
 
 def _is_unclear(member: GroupMember, snapshot: GroupSnapshot) -> bool:
     """Whether the topics that the member may own are unknown."""
-    if member.hidden:
+    if member.is_unreadable:
         return True
-    return snapshot.topics_hidden and member.registration is not None and member.registration.pattern != "static"
+    return snapshot.topics_unreadable and member.registration is not None and member.registration.pattern != "static"
 
 
 def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:
@@ -111,7 +111,9 @@ def members_failed_by(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str
         if p.member is not None and since > broker.czxid:
             coping.add(p.member)
     others = foreign_members(snapshot)
-    return [m.member for m in snapshot.members if m.member not in others and m.member not in coping and not m.hidden]
+    return [
+        m.member for m in snapshot.members if m.member not in others and m.member not in coping and not m.is_unreadable
+    ]
 
 
 def stops_rebalances(snapshot: GroupSnapshot, broker: FaultyBroker) -> bool:

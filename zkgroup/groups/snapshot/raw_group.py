@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from zkgroup.clients.kafka.responses import KafkaOffset, KafkaSide
+from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.errors import ZkgroupError
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, NodeProblem, StoredOffset
-from zkgroup.groups.snapshot.stored_offsets import hidden_offset, stored_offset
+from zkgroup.groups.snapshot.stored_offsets import stored_offset, unreadable_offset
 from zkgroup.groups.snapshot.znode_reader import (
     ClusterState,
     NodeCache,
@@ -37,11 +37,11 @@ class Claim(NamedTuple):
     session_id: int | None = None
     error: str | None = None
     claimed: int = 0
-    hidden: bool = False
+    is_unreadable: bool = False
 
 
 _NO_CLAIM: Final = Claim()
-_HIDDEN_CLAIM: Final = Claim(hidden=True)
+_UNREADABLE_CLAIM: Final = Claim(is_unreadable=True)
 
 
 class RawPartition(NamedTuple):
@@ -55,24 +55,24 @@ class RawPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RawGroup:
-    """The nodes of one group and its coordinator's answer. ``hidden``: the nodes that may not be read."""
+    """The nodes of one group and its coordinator's answer. ``unreadable``: the nodes that may not be read."""
 
     group: str
     members: tuple[GroupMember, ...]
-    side: KafkaSide
+    kafka_group: KafkaGroup
     partitions: Mapping[TopicPartition, RawPartition]
     problems: tuple[NodeProblem, ...]
     last_change: int | None
-    hidden: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_topics(stored: Iterable[TopicPartition], side: KafkaSide) -> set[str]:
+def read_topics(stored: Iterable[TopicPartition], kafka_group: KafkaGroup) -> set[str]:
     """The topics with offsets of the group, in either store."""
-    return {key.topic for key in stored} | {key.topic for key in side.offsets}
+    return {key.topic for key in stored} | {key.topic for key in kafka_group.offsets}
 
 
 def build_raw_group(
-    group: str, nodes: NodeCache, members: tuple[GroupMember, ...], side: KafkaSide, cluster: ClusterState
+    group: str, nodes: NodeCache, members: tuple[GroupMember, ...], kafka_group: KafkaGroup, cluster: ClusterState
 ) -> RawGroup:
     """Join the nodes and the coordinator's answer. ``cluster`` must have all topics of the group."""
     problems: list[NodeProblem] = []
@@ -80,15 +80,15 @@ def build_raw_group(
     claims = _claims(group, nodes, {member.member for member in members}, problems)
     members = tuple(_with_owned_topics(member, claims) for member in members)
     stored = _stored(group, nodes, problems)
-    hidden = _hidden(group, nodes)
+    unreadable = _unreadable_nodes(group, nodes)
     selection = nodes.selection
-    keys: set[TopicPartition] = {*claims, *stored, *side.offsets}
+    keys: set[TopicPartition] = {*claims, *stored, *kafka_group.offsets}
     if selection is None:
-        keys.update(assigned(side))
+        keys.update(assigned(kafka_group))
     elif selection.topics is not None:
         keys.update(TopicPartition(topic, n) for topic in selection.topics for n in cluster.topics[topic].partitions)
     # A topic is read as a whole: partitions that have come since the group's last commit are behind, too.
-    for topic in {topic for member in members for topic in member.streams} | read_topics(stored, side):
+    for topic in {topic for member in members for topic in member.streams} | read_topics(stored, kafka_group):
         if topic in cluster.topics:
             keys.update(TopicPartition(topic, number) for number in cluster.topics[topic].partitions)
     if selection is not None:
@@ -103,53 +103,53 @@ def build_raw_group(
     for key in keys:
         there = existing[key.topic]
         exists = there is None or key.partition in there
-        unclaimed = _HIDDEN_CLAIM if _is_below_hidden(paths.owners, key.topic, hidden) else _NO_CLAIM
+        unclaimed = _UNREADABLE_CLAIM if _is_below_unreadable(paths.owners, key.topic, unreadable) else _NO_CLAIM
         offset = stored.get(key)
-        if offset is None and (list_ := _is_below_hidden(paths.offsets, key.topic, hidden)):
-            offset = hidden_offset(f"znode {list_} cannot be read: {hidden[list_]}")
-        partitions[key] = RawPartition(claims.get(key, unclaimed), offset, side.offsets.get(key), exists)
+        if offset is None and (list_ := _is_below_unreadable(paths.offsets, key.topic, unreadable)):
+            offset = unreadable_offset(f"znode {list_} cannot be read: {unreadable[list_]}")
+        partitions[key] = RawPartition(claims.get(key, unclaimed), offset, kafka_group.offsets.get(key), exists)
     times = [node.stat.mtime for path in paths[:2] if (node := nodes.node(path)) is not None]
     times += [node.stat.mtime for path in child_paths(paths.ids, nodes) if (node := nodes.node(path)) is not None]
     times += [claim.since for claim in claims.values() if claim.since is not None]
     times += [offset.changed_at for offset in stored.values()]
-    return RawGroup(group, members, side, partitions, tuple(problems), max(times, default=None), hidden)
+    return RawGroup(group, members, kafka_group, partitions, tuple(problems), max(times, default=None), unreadable)
 
 
-def _hidden(group: str, nodes: NodeCache) -> dict[str, str]:
+def _unreadable_nodes(group: str, nodes: NodeCache) -> dict[str, str]:
     """The group's nodes that may not be read, with the reason."""
     if nodes.is_complete:
         return {}
     paths = nodes.paths(group)
     below_lists = [path for parent in paths[2:] for path in child_paths(parent, nodes)]
     leaves = [path for parent in [paths.ids, *below_lists] for path in child_paths(parent, nodes)]
-    return {path: why for path in [*paths, *below_lists, *leaves] if (why := nodes.hidden(path)) is not None}
+    return {path: why for path in [*paths, *below_lists, *leaves] if (why := nodes.why_unreadable(path)) is not None}
 
 
-def _is_below_hidden(parent: str, topic: str, hidden: Mapping[str, str]) -> str | None:
+def _is_below_unreadable(parent: str, topic: str, unreadable: Mapping[str, str]) -> str | None:
     """The one of the two lists above a partition's node that may not be read; None where both may."""
-    if not hidden:
+    if not unreadable:
         return None
-    return next((path for path in (parent, f"{parent}/{topic}") if path in hidden), None)
+    return next((path for path in (parent, f"{parent}/{topic}") if path in unreadable), None)
 
 
 def build_snapshot(
     raw: RawGroup, nodes: NodeCache, cluster: ClusterState, taken_at: int, logs: Mapping[TopicPartition, Log] | None
 ) -> GroupSnapshot:
     """The snapshot of one group, at this time (milliseconds since 1970). ``logs``: None where they were not read."""
-    group, members, side = raw.group, raw.members, raw.side
-    topics = {name: cluster.topics[name] for name in sorted(concerned_topics(group, nodes, members, side))}
+    group, members, kafka_group = raw.group, raw.members, raw.kafka_group
+    topics = {name: cluster.topics[name] for name in sorted(concerned_topics(group, nodes, members, kafka_group))}
     subscribed = frozenset(topic for member in members for topic in member.streams)
     paths = nodes.paths(group)
     ids = nodes.node(paths.ids)
     stopping = [topics[name] for name in sorted(subscribed) if not topics[name].passed_over]
-    topic_problems = [t.error for t in stopping if t.exists and f"{znodes.topics()}/{t.name}" not in cluster.hidden]
-    hidden = dict(raw.hidden)
-    hidden |= {path: why for path, why in cluster.hidden.items() if _concerns(path, topics)}
+    topic_problems = [t.error for t in stopping if t.exists and f"{znodes.topics()}/{t.name}" not in cluster.unreadable]
+    unreadable = dict(raw.unreadable)
+    unreadable |= {path: why for path, why in cluster.unreadable.items() if _concerns(path, topics)}
     return GroupSnapshot(
         group,
         members,
         tuple(
-            _partition(key, raw.partitions[key], cluster, logs, kafka_unknown=not side.offsets_known)
+            _partition(key, raw.partitions[key], cluster, logs, kafka_unknown=not kafka_group.offsets_known)
             for key in sorted(raw.partitions)
         ),
         subscribed,
@@ -159,18 +159,18 @@ def build_snapshot(
         taken_at=taken_at,
         in_zookeeper=nodes.exists(paths.group),
         last_change=raw.last_change,
-        coordinator=side.group,
+        coordinator=kafka_group.group,
         broker_ids=cluster.broker_ids,
-        kafka_failures=side.failures,
+        kafka_failures=kafka_group.failures,
         ids_changed=ids.stat.pzxid if ids is not None else 0,
-        hidden=hidden,
-        kafka_members_unknown=not side.members_known,
-        kafka_offsets_unknown=not side.offsets_known,
+        unreadable=unreadable,
+        kafka_members_unknown=not kafka_group.members_known,
+        kafka_offsets_unknown=not kafka_group.offsets_known,
         foreign=foreign_children(group, nodes) if paths.offsets else (),
         faulty_brokers=cluster.faulty_brokers,
         offset_topics={
             "zookeeper": frozenset(topic for topic, path in nodes.children(paths.offsets) if nodes.names(path)),
-            "kafka": frozenset(key.topic for key in side.offsets),
+            "kafka": frozenset(key.topic for key in kafka_group.offsets),
         },
     )
 
@@ -207,7 +207,7 @@ def _partition(
         raw.kafka,
         log_error=None if logs is None else why_not_asked(key, raw, cluster),
         claimed=claim.claimed,
-        hidden=claim.hidden,
+        is_unreadable=claim.is_unreadable,
         leader_unknown=key not in cluster.leaders and leader is None and key in cluster.unknown_leaders,
         kafka_unknown=kafka_unknown or (raw.kafka is not None and raw.kafka.error is not None),
     )
@@ -246,8 +246,8 @@ def _claims(
             node = nodes.node(path)
             if node is not None:
                 found[key] = _claim(node, members)
-            elif why := nodes.hidden(path):
-                found[key] = Claim(error=f"the znode cannot be read: {why}", hidden=True)
+            elif why := nodes.why_unreadable(path):
+                found[key] = Claim(error=f"the znode cannot be read: {why}", is_unreadable=True)
     return found
 
 
@@ -289,6 +289,6 @@ def _stored(group: str, nodes: NodeCache, problems: list[NodeProblem]) -> dict[T
             node = nodes.node(path)
             if node is not None:
                 found[key] = stored_offset(path, node)
-            elif why := nodes.hidden(path):
-                found[key] = hidden_offset(f"the znode cannot be read: {why}")
+            elif why := nodes.why_unreadable(path):
+                found[key] = unreadable_offset(f"the znode cannot be read: {why}")
     return found

@@ -81,7 +81,7 @@ def read_foreign(group: str, members: Sequence[GroupMember], selections: TopicSe
 def _is_scala(group: str, member: GroupMember) -> bool:
     """Whether a member may be one of the Scala consumer. kafka-node calls its members ``GROUP_UUID``."""
     registration = member.registration
-    if not member.member.startswith(f"{group}_") or (registration is None and not member.hidden):
+    if not member.member.startswith(f"{group}_") or (registration is None and not member.is_unreadable):
         return False
     if (
         registration is not None
@@ -128,7 +128,7 @@ def host_of(group: str, consumer_id: str) -> str | None:
 
 def stops_everyone(member: GroupMember) -> bool:
     """Whether this registration makes every rebalance of the Scala consumer fail."""
-    if member.error is None or member.hidden or member.registration is not None:
+    if member.error is None or member.is_unreadable or member.registration is not None:
         return False
     try:
         znodes.decode_registration("", member.data)

@@ -18,7 +18,7 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
     """What could not be read, one line each; partitions with the same problem share a line."""
     lines = [*snapshot.all_warnings, *snapshot.age_warnings, *map(str, snapshot.problems)]
     lines += foreign_note(snapshot.foreign, "no offsets")
-    lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.hidden.items() if _is_shared(path)]
+    lines += [f"znode {path} cannot be read: {why}" for path, why in snapshot.unreadable.items() if _is_shared(path)]
     lines += [f"member {member.member}: {member.error}" for member in snapshot.members if member.error]
     lines += notes_by_reason([(p, p.error) for p in snapshot.partitions if p.error])
     if store != "kafka":
@@ -37,7 +37,7 @@ def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
 def incomplete_notes(snapshots: Iterable[GroupSnapshot]) -> list[str]:
     """A warning, where access lists hide what the rows of groups count: that is only what may be seen."""
     groups = [
-        one.group for one in snapshots if any(path.startswith(f"{znodes.group(one.group)}/") for path in one.hidden)
+        one.group for one in snapshots if any(path.startswith(f"{znodes.group(one.group)}/") for path in one.unreadable)
     ]
     if not groups:
         return []

@@ -29,7 +29,7 @@ def read_stored_offsets(
         if isinstance(result, Node):
             found[partition] = stored_offset(path, result)
         elif isinstance(result, Failure) and result.code is not Code.NO_NODE:
-            found[partition] = hidden_offset(f"the znode cannot be read: {result.code.value}")
+            found[partition] = unreadable_offset(f"the znode cannot be read: {result.code.value}")
     return found
 
 
@@ -54,9 +54,9 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
     return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error, defect, data=data)
 
 
-def hidden_offset(why: str) -> StoredOffset:
+def unreadable_offset(why: str) -> StoredOffset:
     """An offset that may exist and may not be read."""
-    return StoredOffset(None, -1, 0, 0, 0, why, hidden=True)
+    return StoredOffset(None, -1, 0, 0, 0, why, is_unreadable=True)
 
 
 def java_long(data: bytes) -> int | None:

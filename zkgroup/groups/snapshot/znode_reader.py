@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from zkgroup.clients.kafka.responses import KafkaSide
+from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, UsageError
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupTopic, NodeProblem
@@ -61,7 +61,7 @@ class NodeCache:
         self._lists: dict[str, Result] = {}
         self._nodes: dict[str, Result] = {}
         self._children: dict[str, tuple[tuple[str, str], ...]] = {}
-        self._hidden: dict[str, str] = {}
+        self._unreadable: dict[str, str] = {}
 
     def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
         """One round: read what was not read yet. Raises ``UnreachableError``."""
@@ -75,7 +75,7 @@ class NodeCache:
         self._nodes.update(zip(new_nodes, results[len(new_lists) :], strict=True))
         for path, result in zip([*new_lists, *new_nodes], results, strict=True):
             if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-                self._hidden.setdefault(path, str(result.code.value))
+                self._unreadable.setdefault(path, str(result.code.value))
 
     def paths(self, group: str) -> GroupPaths:
         """The paths of those of a group's nodes that are read; empty for the others."""
@@ -87,7 +87,7 @@ class NodeCache:
     @property
     def is_complete(self) -> bool:
         """Whether whatever was asked for could be read, or is not there."""
-        return not self._hidden
+        return not self._unreadable
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names below a node; none where it is missing, unreadable, or was not asked for."""
@@ -112,13 +112,13 @@ class NodeCache:
         found = self._nodes.get(path)
         return isinstance(found, Node) or (isinstance(found, Failure) and found.code is not Code.NO_NODE)
 
-    def hidden(self, path: str) -> str | None:
+    def why_unreadable(self, path: str) -> str | None:
         """Why a node, or what is below it, could not be read, briefly; None where it could, or there is none."""
-        return self._hidden.get(path)
+        return self._unreadable.get(path)
 
     def failure(self, path: str) -> NodeProblem | None:
         """The same as a problem."""
-        why = self.hidden(path)
+        why = self.why_unreadable(path)
         return None if why is None else NodeProblem(path, f"cannot be read: {why}")
 
 
@@ -126,7 +126,8 @@ class ClusterState:
     """Topics, leaders, brokers, and the topics that are marked for deletion.
 
     ``topics`` and ``leaders`` have those that were read; the leader is None where no broker leads the partition.
-    ``unknown_leaders``: partitions whose state cannot be read. ``hidden``: nodes that may not be read, with the reason.
+    ``unknown_leaders``: partitions whose state cannot be read. ``unreadable``: nodes that may not be read, with the
+    reason.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class ClusterState:
         self.topics: dict[str, GroupTopic] = {}
         self.leaders: dict[TopicPartition, int | None] = {}
         self.unknown_leaders: set[TopicPartition] = set()
-        self.hidden: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}
         self.selections = TopicSelections(self.known_topics)
         self.faulty_brokers: tuple[FaultyBroker, ...] = ()
         self._marked = frozenset(to_be_deleted)
@@ -148,13 +149,13 @@ class ClusterState:
         brokers = [int(name) for name in nodes.names(znodes.broker_ids()) if _BROKER.fullmatch(name)]
         cluster = cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
         for path in (znodes.topics(), znodes.broker_ids(), znodes.delete_topics()):
-            cluster._note_hidden(path, nodes)
+            cluster._note_unreadable(path, nodes)
         return cluster
 
-    def _note_hidden(self, path: str, nodes: NodeCache) -> None:
-        why = nodes.hidden(path)
+    def _note_unreadable(self, path: str, nodes: NodeCache) -> None:
+        why = nodes.why_unreadable(path)
         if why is not None:
-            self.hidden[path] = why
+            self.unreadable[path] = why
 
     @classmethod
     def of_brokers(cls, leaders: Mapping[str, Mapping[int, int | None]], broker_ids: Iterable[int]) -> ClusterState:
@@ -186,7 +187,7 @@ class ClusterState:
         marked = name in self._marked
         node = nodes.node(path)
         if node is None:
-            self._note_hidden(path, nodes)
+            self._note_unreadable(path, nodes)
             return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
         stat = node.stat
         try:
@@ -261,7 +262,7 @@ class ZnodeReader:
     def read_partitions(self) -> None:
         """The third round: owner nodes, offset nodes, and the registrations of all topics that concern the groups."""
         nodes = self.nodes
-        topics = {topic for group in self.groups for topic in self.concerned_topics(group, KafkaSide())}
+        topics = {topic for group in self.groups for topic in self.concerned_topics(group, KafkaGroup())}
         self._read(
             nodes=[
                 *(
@@ -290,9 +291,9 @@ class ZnodeReader:
             self._read(nodes=[znodes.partition_state(partition) for partition in new])
             self.cluster.add_leaders(self.nodes, new)
 
-    def concerned_topics(self, group: str, side: KafkaSide) -> set[str]:
+    def concerned_topics(self, group: str, kafka_group: KafkaGroup) -> set[str]:
         """The topics that concern a group, as ``concerned_topics``."""
-        return concerned_topics(group, self.nodes, self.members[group], side)
+        return concerned_topics(group, self.nodes, self.members[group], kafka_group)
 
 
 def needs_partitions(nodes: NodeCache) -> bool:
@@ -307,21 +308,21 @@ def needs_partitions(nodes: NodeCache) -> bool:
     return min(versions, default=_WHOLE_OFFSETS) < _WHOLE_OFFSETS
 
 
-def concerned_topics(group: str, nodes: NodeCache, members: Iterable[GroupMember], side: KafkaSide) -> set[str]:
+def concerned_topics(group: str, nodes: NodeCache, members: Iterable[GroupMember], kafka_group: KafkaGroup) -> set[str]:
     """The topics of a group's selection, else those that it subscribes to, owns or has offsets of."""
     if nodes.selection is not None and nodes.selection.topics is not None:
         return set(nodes.selection.topics)
     topics = {topic for member in members for topic in member.streams}
     topics.update(*(nodes.names(parent) for parent in nodes.paths(group)[2:]))
-    topics.update(partition.topic for partition in side.offsets)
+    topics.update(partition.topic for partition in kafka_group.offsets)
     if nodes.selection is None:
-        topics.update(partition.topic for partition in assigned(side))
+        topics.update(partition.topic for partition in assigned(kafka_group))
     return topics
 
 
-def assigned(side: KafkaSide) -> dict[TopicPartition, str]:
+def assigned(kafka_group: KafkaGroup) -> dict[TopicPartition, str]:
     """Which member of the group in Kafka has which partition."""
-    members = side.group.members if side.group is not None else ()
+    members = kafka_group.group.members if kafka_group.group is not None else ()
     return {partition: member.member for member in members for partition in member.assigned}
 
 
@@ -341,7 +342,7 @@ def members_of(group: str, nodes: NodeCache, selections: TopicSelections) -> tup
         if node is not None:
             found.append(decode_member(group, name, path, node, selections))
         elif why := nodes.failure(path):
-            found.append(GroupMember(name, host_of(group, name), 0, None, error=str(why), hidden=True))
+            found.append(GroupMember(name, host_of(group, name), 0, None, error=str(why), is_unreadable=True))
     return read_foreign(group, found, selections)
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from zkgroup.clients.kafka.responses import KafkaSide, MessageAge, words_of
+from zkgroup.clients.kafka.responses import KafkaGroup, MessageAge, words_of
 from zkgroup.errors import ZkgroupError, is_wrong_setting
 from zkgroup.groups.snapshot.znode_reader import assigned
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -36,8 +36,8 @@ UNKNOWN_FOR: Final = 30.0
 @dataclass(frozen=True, slots=True)
 class Question:
     """One request. ``brokers``: the ids of the registered ones; when these change, addresses are found anew.
-    ``topics``: all that exist. ``by_partition``: as in ``Coordinators.sides``. ``positions``: the offsets that are read
-    next, where the age of the message there is wanted."""
+    ``topics``: all that exist. ``by_partition``: as in ``Coordinators.read_groups``. ``positions``: the offsets that
+    are read next, where the age of the message there is wanted."""
 
     partitions: Collection[TopicPartition]
     brokers: tuple[int, ...]
@@ -51,7 +51,7 @@ class Answer:
     """The brokers' answer; ``error``: why a part of it is missing, else None. ``ages``: those of the last
     ``AGES_INTERVAL``."""
 
-    side: KafkaSide = field(default_factory=KafkaSide)
+    kafka_group: KafkaGroup = field(default_factory=KafkaGroup)
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     error: str | None = None
     ages: Mapping[TopicPartition, MessageAge] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class BrokerPoller:
         self._find = find
         self._done = done
         self._timeout = timeout
-        self._wants_side = coordinator
+        self._has_coordinator = coordinator
         self._condition = threading.Condition()
         self._question: Question | None = None
         self._busy = False
@@ -85,7 +85,7 @@ class BrokerPoller:
         self._brokers: tuple[int, ...] | None = None
         self._settings: KafkaSettings | None = None
         self._coordinators: Coordinators | None = None
-        self._side = KafkaSide()
+        self._kafka_group = KafkaGroup()
         self._unknown_since: float | None = None
         self._ages: Mapping[TopicPartition, MessageAge] = {}
         self._ages_due = 0.0
@@ -134,15 +134,15 @@ class BrokerPoller:
     def _answer(self, question: Question) -> Answer:
         try:
             self._find_brokers(question.brokers)
-            self._ask_side(question)
-            wanted = {*question.partitions, *self._side.offsets, *assigned(self._side)}
-            error = "; ".join(words_of(f"group {self._group}", self._side.failures)) or None
-            return Answer(self._side, self._logs(wanted), error, self._read_ages(question.positions))
+            self._read_kafka_group(question)
+            wanted = {*question.partitions, *self._kafka_group.offsets, *assigned(self._kafka_group)}
+            error = "; ".join(words_of(f"group {self._group}", self._kafka_group.failures)) or None
+            return Answer(self._kafka_group, self._logs(wanted), error, self._read_ages(question.positions))
         except ZkgroupError as error:
             if is_wrong_setting(error) and self._brokers is None:  # what is registered later ends no watch
                 raise
             self._settings = self._coordinators = None
-            return Answer(self._side, {}, error.message)
+            return Answer(self._kafka_group, {}, error.message)
 
     def _find_brokers(self, brokers: tuple[int, ...]) -> None:
         """Find the brokers' addresses, unless the same ones are registered as last time."""
@@ -153,17 +153,17 @@ class BrokerPoller:
             self._settings, self._coordinators = settings, None
         self._brokers = brokers
 
-    def _ask_side(self, question: Question) -> None:
+    def _read_kafka_group(self, question: Question) -> None:
         # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
-        if not self._wants_side or OFFSETS_TOPIC not in question.topics or self._settings is None:
+        if not self._has_coordinator or OFFSETS_TOPIC not in question.topics or self._settings is None:
             return
         since = self._unknown_since
         if since is not None and time.monotonic() - since < UNKNOWN_FOR:
             return
         coordinators = self._connect(self._settings)
-        side = coordinators.side(self._group, by_partition=question.by_partition)
-        self._side = side
-        nothing = side.group is None and not side.offsets and not side.failures
+        kafka_group = coordinators.read_group(self._group, by_partition=question.by_partition)
+        self._kafka_group = kafka_group
+        nothing = kafka_group.group is None and not kafka_group.offsets and not kafka_group.failures
         self._unknown_since = time.monotonic() if nothing else None
 
     def _connect(self, settings: KafkaSettings) -> Coordinators:

@@ -69,8 +69,8 @@ class EventDetector:
         self._measured = state if state.measured else None
         lag = lag_text(state.partitions.values())
         words = f"{counted(len(state.members), 'member')}, {counted(len(state.partitions), 'partition')}, lag {lag}"
-        if state.hidden:
-            words += f"; {counted(state.hidden, 'node')} of ZooKeeper's may not be read"
+        if state.unreadable:
+            words += f"; {counted(state.unreadable, 'node')} of ZooKeeper's may not be read"
         if not state.exists:
             words = "there is no such group yet"
         events = [Event(state.at, "watching", f"watching group {state.group}: {words}")]

@@ -269,7 +269,7 @@ class GroupWatch:
         last = self._last_answer
         noticed = self._reader.nodes.noticed()  # before reading: later changes belong to the next state
         self._noticed = noticed if self._noticed is None else self._noticed
-        snapshot = self._reader.read(registry, _now(), last.side, last.logs, offsets=offsets)
+        snapshot = self._reader.read(registry, _now(), last.kafka_group, last.logs, offsets=offsets)
         state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=last.error)
         if measured and not offsets:  # the brokers have answered
             self._findings = self._judge(snapshot)

@@ -27,7 +27,7 @@ WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
 _LONGEST: Final = 256 << 20
 _NEW: Final = WatchedPartition()
-_SCALARS: Final = ("exists", "phase", "ids_changed", "zookeeper", "kafka", "measured", "hidden")
+_SCALARS: Final = ("exists", "phase", "ids_changed", "zookeeper", "kafka", "measured", "unreadable")
 _EVENT: Final = ("kind", "message", "member", "topic", "partition", "before", "after", "seconds")
 
 

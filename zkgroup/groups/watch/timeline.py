@@ -95,11 +95,11 @@ class WatchedGroup:
 
     ``topics``: existing topic that concerns the group → the transaction that created it (0: unknown). ``phase``:
     Kafka's word for a group that rebalances there. ``ids_changed``: the transaction of the last change of members.
-    ``zookeeper`` and ``kafka``: why they do not answer, else None; the other fields then are as before.
-    ``measured``: whether offsets and logs were read for this state, and not only members and owners.
-    ``hidden``: how many nodes may not be read. ``noticed``: when the first of its changes was noted, None if unknown.
-    ``findings``: critical ones and warnings, the worst first; ``ages``: of the next messages of partitions with lag,
-    those that are known; no recording has either.
+    ``zookeeper`` and ``kafka``: why they do not answer, else None; the other fields then are as before. ``measured``:
+    whether offsets and logs were read for this state, and not only members and owners. ``unreadable``: how many nodes
+    may not be read. ``noticed``: when the first of its changes was noted, None if unknown. ``findings``: critical ones
+    and warnings, the worst first; ``ages``: of the next messages of partitions with lag, those that are known; no
+    recording has either.
     """
 
     at: int
@@ -114,7 +114,7 @@ class WatchedGroup:
     zookeeper: str | None = None
     kafka: str | None = None
     measured: bool = True
-    hidden: int = 0
+    unreadable: int = 0
     noticed: int | None = field(default=None, compare=False)
     findings: tuple[WatchedFinding, ...] = field(default=(), compare=False)
     ages: Mapping[TopicPartition, MessageAge] = field(default_factory=dict, compare=False)
@@ -192,7 +192,7 @@ def watched_group(
             p.owner if p.owner is not None else in_kafka,
             p.member if p.owner is not None else in_kafka,
             p.claimed,
-            p.topic in wanted and p.exists and not p.hidden,
+            p.topic in wanted and p.exists and not p.is_unreadable,
             p.committed(store),
             p.log_start,
             p.log_end,
@@ -211,5 +211,5 @@ def watched_group(
         snapshot.ids_changed,
         kafka=kafka,
         measured=measured,
-        hidden=len(snapshot.hidden),
+        unreadable=len(snapshot.unreadable),
     )

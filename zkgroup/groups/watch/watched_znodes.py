@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from zkgroup.clients.kafka.responses import KafkaSide
+from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper.watching_registry import EVERYTHING
 from zkgroup.groups.group_model import GroupSnapshot
@@ -80,7 +80,7 @@ class WatchedNodeCache(NodeCache):
         for path in paths:
             self._lists.pop(path, None)
             self._nodes.pop(path, None)
-            self._hidden.pop(path, None)
+            self._unreadable.pop(path, None)
         self._children.clear()
 
     def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
@@ -99,7 +99,7 @@ class WatchedNodeCache(NodeCache):
                 if result.code is Code.NO_NODE:
                     missing[op.path] = None
                 else:
-                    self._hidden.setdefault(op.path, str(result.code.value))
+                    self._unreadable.setdefault(op.path, str(result.code.value))
         self._children.clear()
         self.requests += len(ops) + len(missing)
         if missing:
@@ -117,10 +117,10 @@ class WatchedGroupReader:
         self._selections: TopicSelections | None = None
 
     def read(
-        self, registry: Registry, at: int, side: KafkaSide, logs: dict[TopicPartition, Log], *, offsets: bool
+        self, registry: Registry, at: int, kafka_group: KafkaGroup, logs: dict[TopicPartition, Log], *, offsets: bool
     ) -> GroupSnapshot:
-        """The group as it is now; ``side`` and ``logs`` are the brokers' last answers. Without ``offsets`` those are
-        not read again. A group that does not exist has ``in_zookeeper`` false. Raises ``UnreachableError``; nothing
+        """The group as it is now; ``kafka_group`` and ``logs`` are the brokers' last answers. Without ``offsets`` those
+        are not read again. A group that does not exist has ``in_zookeeper`` false. Raises ``UnreachableError``; nothing
         that was read before is lost then."""
         nodes, group = self.nodes, self.group
         nodes.begin(everything=offsets)
@@ -128,7 +128,7 @@ class WatchedGroupReader:
         reader.read_members(self._selections)
         self._selections = reader.cluster.selections  # a filter takes a while with thousands of topics
         reader.read_partitions()
-        reader.read_topics(reader.concerned_topics(group, side))
+        reader.read_topics(reader.concerned_topics(group, kafka_group))
         nodes.end()
-        raw = build_raw_group(group, nodes, reader.members[group], side, reader.cluster)
+        raw = build_raw_group(group, nodes, reader.members[group], kafka_group, reader.cluster)
         return build_snapshot(raw, nodes, reader.cluster, at, logs)
