@@ -21,7 +21,7 @@ HISTORY = (
     "run", "group", "kind", "state", time_column("planned"), time_column("decided"), "partitions", "rows", "bytes",
     "files", "gaps", "skipped", "undecodable", "late",
 )  # fmt: skip
-VERIFY = ("topic", "partition", "start", "end", "rows", "gaps", "skipped", "files", "problem")
+VERIFY = ("topic", "partition", "start", "end", "rows", "undecodable", "gaps", "skipped", "files", "problem")
 
 
 def show_status(

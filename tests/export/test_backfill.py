@@ -89,10 +89,10 @@ def test_what_was_passed_over_since_the_group_was_moved_is_filled(
     in_process(group, topic, max_messages=20)
     commit(group, {TopicPartition(topic, 0): 35})
     in_process(group, topic, on_mismatch="group")
-    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 25, 0, 15, 2)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 25, 0, 0, 15, 2)]
     assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=at(topic, 30))] == [(20, 30, 10)]
     assert [(row.start, row.end, row.rows) for row in fill_in(group, topic, until=COMMITTED)] == [(30, 35, 5)]
-    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 40, 0, 0, 4)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 40, 40, 0, 0, 0, 4)]
     assert offsets(destination) == list(range(40))
     assert fill_in(group, topic) == []
     assert committed(group, topic) == 40
@@ -203,7 +203,7 @@ def test_a_file_that_comes_back_meanwhile_is_not_written_again(
 
     with pytest.raises(RefusedError, match="was missing, and is there again"):
         fill_in(group, topic, passed=restore)
-    assert verify(destination) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 1)]
+    assert verify(destination) == [VerifyRow(topic, 0, 0, 10, 10, 0, 0, 0, 1)]
     assert not [file for file in files_in(out) if file.endswith(".tmp")]
     assert fill_in(group, topic) == []
 
@@ -412,8 +412,8 @@ def test_what_no_log_has_any_more_is_refused_and_then_recorded(
     assert f"8 of 20 messages of {name} are not in the log any more" in message.stderr
     assert offsets(destination) == list(range(8, 20))
     assert verify(destination) == [
-        VerifyRow(topic, 0, 0, 20, 12, 8, 0, 1),
-        VerifyRow(topic, 1, 0, 20, 0, 20, 0, 0),
+        VerifyRow(topic, 0, 0, 20, 12, 0, 8, 0, 1),
+        VerifyRow(topic, 1, 0, 20, 0, 0, 20, 0, 0),
     ]
 
 

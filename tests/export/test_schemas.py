@@ -114,15 +114,18 @@ def test_an_incompatible_schema_is_refused_before_anything_is_read(
     in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """For any group and topic of the destination, with the field's path; and so is no schema, where there is one."""
+    """For any group and topic of the destination, also where nothing is new, with the field's path; and so is no
+    schema, where there is one."""
     topic, other, group, out = make_topic(), make_topic(), unique("group"), tmp_path / "out"
     for name in (topic, other):
         produce(kafka, name, [ProducerRecord(encoded(OLD, {"id": 1, "inner": {"a": 0.5}}), None, 0)])
     in_process(group, topic, **by(OLD))
-    produce(kafka, topic, [ProducerRecord(b"", None, 0)])
     before = files_in(out)
     points: list[str] = []
     wrong = avro(("id", "int"), ("inner", avro(("a", "string"), name="Inner")))
+    with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
+        in_process(group, topic, passed=points.append, **by(wrong))
+    produce(kafka, topic, [ProducerRecord(b"", None, 0)])
     for one, name in ((group, topic), (unique("another"), other)):
         with pytest.raises(IncompatibleSchemaError, match=r"value\.inner\.a is float so far, and string in the schema"):
             in_process(one, name, passed=points.append, **by(wrong))
@@ -242,4 +245,4 @@ def test_the_example_of_the_page(
     test = doctest.DocTestParser().get_doctest(page.read_text("utf-8"), {}, page.name, str(page), 0)
     said: list[str] = []
     result = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
-    assert (result.attempted, result.failed) == (4, 0), "".join(said)
+    assert (result.attempted, result.failed) == (5, 0), "".join(said)

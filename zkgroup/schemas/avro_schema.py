@@ -191,7 +191,7 @@ def _pairs(convert: Convert | None) -> Convert:
 def _within(low: int, high: int, path: str) -> Convert:
     def convert(value: int) -> int:
         if not low <= value < high:
-            raise UndecodableError(f"{path}: {value} is a time that no calendar has")
+            raise UndecodableError(f"{path}: a time that no calendar has")
         return value
 
     return convert

@@ -1,4 +1,5 @@
 """Keys or values of a batch → a column of their schema's type. What does not decode is null there, with a reason.
+Reasons name fields, and neither values nor positions: so that there are few of them.
 
 JSON is read by Arrow's reader, all of a batch at once. A batch with a value that is not as the schema says is halved,
 and a small one is read value by value.
@@ -92,11 +93,9 @@ class AvroDecoder:
         try:
             value = self._read(source, self._plain, None)
         except Exception as error:  # noqa: BLE001  # whatever fastavro meets in bytes that are none of the schema
-            raise UndecodableError(
-                f"it is not of the schema ({type(error).__name__} at byte {source.tell()})"
-            ) from None
-        if left := len(data) - source.tell():
-            raise UndecodableError(f"it is not of the schema ({left} bytes are left)")
+            raise UndecodableError(f"it is not of the schema ({type(error).__name__})") from None
+        if source.tell() < len(data):
+            raise UndecodableError("it is not of the schema (bytes are left)")
         return value if self._convert is None else self._convert(value)
 
 
@@ -171,7 +170,7 @@ class JsonDecoder:
                 found = self._decode_all(_binary([data]))
                 if found is not None:
                     return found[0].as_py()
-            raise UndecodableError(f"it is no JSON: {error}") from None
+            raise UndecodableError(f"it is no JSON: {error.msg}") from None
         if value is None:
             raise UndecodableError("$ is null")
         return self._column.convert(value)
@@ -274,7 +273,7 @@ def _decode_each(column: Any, decode: Callable[[bytes], Any], kind: Any) -> Deco
         for place, value in enumerate(values):
             try:
                 pa.array([value], kind)
-            except _UNFIT as error:
+            except _UNFIT:
                 values[place] = None
-                errors[place] = " ".join(str(error).split())[:_WHY]
+                errors[place] = "a number is too large for its type"
         return Decoded(pa.array(values, kind), errors)

@@ -42,14 +42,16 @@ Mend = Literal["backfill", "mismatch", "person"]
 
 @dataclass(frozen=True, slots=True)
 class VerifyRow:
-    """A partition of a log: the offsets ``[start, end)`` that records account for, as ``rows`` in ``files``, ``gaps``
-    (offsets that are no messages) and ``skipped`` (passed over); or a ``problem`` with what ``group`` may do."""
+    """A partition of a log: the offsets ``[start, end)`` that records account for, as ``rows`` and ``undecodable`` ones
+    in ``files``, ``gaps`` (offsets that are no messages) and ``skipped`` (passed over); or a ``problem`` with what
+    ``group`` may do."""
 
     topic: str | None
     partition: int | None
     start: int | None
     end: int | None
     rows: int | None = None
+    undecodable: int | None = None
     gaps: int | None = None
     skipped: int | None = None
     files: int | None = None
@@ -68,12 +70,13 @@ class _Log(NamedTuple):
 
 @dataclass
 class _Account:
-    """The records of a partition, and its problems."""
+    """The records of a partition, and its problems. ``rows``: with the ``undecodable`` ones."""
 
     group: str
     read: list[Interval] = field(default_factory=list)
     skipped: list[Interval] = field(default_factory=list)
     rows: int = 0
+    undecodable: int = 0
     gaps: int = 0
     files: int = 0
     problems: list[VerifyRow] = field(default_factory=list)
@@ -203,6 +206,7 @@ def _enter(accounts: dict[_Log, _Account], record: RunRecord) -> None:
         account.group = record.group
         account.read.append((part.start, part.end))
         account.rows += part.rows + part.undecodable
+        account.undecodable += part.undecodable
         account.gaps += sum(part.gaps.values())
         if unexplained := part.gaps.get("unexplained"):
             why = f"{counted(unexplained, 'offset')} of these were missing from the log, and nothing explains it"
@@ -343,7 +347,8 @@ def _rows_of(log: _Log, account: _Account) -> Iterator[VerifyRow]:
     known = union([*read, *account.skipped])
     if known:
         low, high = known[0][0], known[-1][1]
-        yield VerifyRow(log.topic, log.partition, low, high, account.rows, account.gaps, skipped, account.files)
+        rows, undecodable = account.rows - account.undecodable, account.undecodable
+        yield VerifyRow(log.topic, log.partition, low, high, rows, undecodable, account.gaps, skipped, account.files)
     problems = list(account.problems)
     for low, high in overlaps(one for one in account.read if one[0] < one[1]):
         problems.append(VerifyRow(log.topic, log.partition, low, high, problem="exported twice", mend="person"))

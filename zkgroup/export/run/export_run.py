@@ -24,7 +24,7 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.assembly import WrittenFiles, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_conflicts import PartitionLostError, TakenOverError
-from zkgroup.export.run.publication import missing_files, publish
+from zkgroup.export.run.publication import changed_tables, missing_files, publish
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
@@ -277,7 +277,7 @@ class DecidedRun:
         """Put the record into the log, publish the files, move the offsets. ``is_found``: another process decided it.
 
         Raises ``RefusedError`` where files are missing or in the way, members came, or, once all is done, offsets were
-        moved by somebody else: these stay as they are.
+        moved by somebody else, which stay as they are, or a table was rolled back.
         """
         record, context = self.record, self._context
         if is_found and (missing := self.missing_files()):
@@ -300,6 +300,12 @@ class DecidedRun:
             raise
         self._destination.store.remove(self._work)
         context.passed("tidied up")
+        if is_found and (changed := changed_tables(self._destination, record)):
+            raise RefusedError(
+                f"{self} is exported, and the table of {listed(changed, most=3)} was rolled back, dropped or replaced "
+                "meanwhile",
+                "the next export asks with --on-mismatch how to continue",
+            )
         if left:
             raise RefusedError(
                 f"{self} is exported, and somebody else has moved offsets meanwhile, which stay as they are "

@@ -145,7 +145,7 @@ class Planner:
             raise damaged(f"{destination}/{LAYOUT}", "is missing")
         layout = request.layout.resolve(known, destination.store.uri)
         schemas = FieldSchemas()
-        if plan.reads:  # what is to be read has no newer schema: a producer registers it before it writes
+        if found.identities:  # what is to be read has no newer schema: a producer registers it before it writes
             schemas = resolve_schemas(destination, layout, self._registered(found.identities))
             if layout.has_tables:
                 found.tables.format.refuse_altered(found.identities, schema_of(layout, schemas))

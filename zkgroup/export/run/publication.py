@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from zkgroup.errors import RefusedError
 from zkgroup.export.destination.kept_columns import kept_schemas
-from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.run_log import Destination, number_of
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.run_record import RunRecord
@@ -29,10 +29,13 @@ def missing_files(destination: Destination, record: RunRecord) -> list[str]:
 
 
 def changed_tables(destination: Destination, record: RunRecord) -> list[str]:
-    """The topics of a run to whose tables it cannot be committed any more."""
+    """The topics of a run from whose tables others have removed it, or to which it cannot be committed any more."""
+    if not record.layout.has_tables:
+        return []
     tables = open_format(destination, record.layout)
-    bases = {topic: record.bases.get(topic, 0) for topic in tables.uncommitted(record)}
-    return tables.changed(record.group, bases) if record.layout.has_tables else []
+    bases = dict.fromkeys(record.topics, number_of(record.run))
+    bases |= {topic: record.bases.get(topic, 0) for topic in tables.uncommitted(record)}
+    return tables.changed(record.group, bases)
 
 
 def publish_what_is_there(destination: Destination, record: RunRecord, context: RunContext) -> None:
