@@ -74,7 +74,7 @@ from zkgroup.export.spark.spark_context import SparkJobs
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas
 bootstrap, connect, topic, out, group, master, jobs, wanted, kind, form, schema = sys.argv[1:]
 schemas = FieldSchemas() if form == "bytes" else FieldSchemas(value=FieldSchema(form, schema))
@@ -82,7 +82,7 @@ with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) 
     for number in range(int(jobs)):
         sys.stdin.readline()
         began = time.monotonic()
-        layout = LayoutWish(value=form, format=kind)
+        layout = LayoutOptions(value=form, format=kind)
         request = ExportRequest(f"{group}-{number}", Path(out, str(number)), (topic,), begin="earliest", layout=layout,
             schemas=schemas)
         rows = run_export(request, registry, lambda: KafkaSettings(bootstrap), runner=lambda: nullcontext(spark))
@@ -94,14 +94,14 @@ _COMMITS_JOB = """
 import sys, time
 from contextlib import nullcontext
 from pathlib import Path
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.export.spark.spark_context import SparkJobs
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 bootstrap, connect, topic, out, group, master, count, kind = sys.argv[1:]
-layout = LayoutWish(format=kind)
+layout = LayoutOptions(format=kind)
 request = ExportRequest(group, Path(out), (topic,), begin="earliest", max_messages=1, layout=layout)
 with SparkJobs(master, {}) as spark, Registry(ZooKeeperSettings(connect), 30.0) as registry:
     for number in range(int(count)):

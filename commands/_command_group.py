@@ -20,7 +20,7 @@ from ._completion import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._error_output import PROGRAM, exit_code_for
 from ._global_options import GlobalOptions
 from ._log_output import configure_logging
-from ._monitoring import is_check, say_unknown
+from ._monitoring import is_check, print_unknown
 from ._rendering import render
 from ._shared_options import CONNECTION, LOGGING, SECURITY, connection_parameters, logging_parameters
 from ._signals import end_by_signals, raise_on_signals
@@ -195,7 +195,7 @@ class ZkGroup(SubGroup):
 
         if not standalone_mode:
             return work()
-        failed = say_unknown if is_check(arguments) else None
+        failed = print_unknown if is_check(arguments) else None
         verbosity, rendered = lambda: given.verbosity, lambda message: render(message, given)
         sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, render=rendered))
 

@@ -17,19 +17,19 @@ import typer
 
 from zkgroup.errors import ZkgroupError
 
-PATIENCE: Final = 0.6  # seconds; starting up takes its share of the second
+TIMEOUT: Final = 0.6  # seconds; starting up takes its share of the second
 _SAFE = re.compile(r"[A-Za-z0-9._:,-]+", re.ASCII)
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     """Groups in the ZooKeeper, and at the brokers, that the line so far, the environment or a profile names."""
-    return _safe(_within(PATIENCE, lambda offered: _groups(ctx, offered)), incomplete)
+    return _safe(_within(TIMEOUT, lambda offered: _groups(ctx, offered)), incomplete)
 
 
 def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
     from zkgroup.protocol import znodes
 
-    return _safe(_within(PATIENCE, lambda offered: _children(ctx, offered, znodes.topics())), incomplete)
+    return _safe(_within(TIMEOUT, lambda offered: _children(ctx, offered, znodes.topics())), incomplete)
 
 
 def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -39,7 +39,7 @@ def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
         return complete_topic(ctx, incomplete)
     begun = re.split("[,-]", numbers)[-1]
     before = incomplete.removesuffix(begun)
-    found = _within(PATIENCE, lambda offered: _partitions(ctx, offered, topic))
+    found = _within(TIMEOUT, lambda offered: _partitions(ctx, offered, topic))
     return _safe((f"{before}{number}" for number in found), incomplete)
 
 
@@ -79,7 +79,7 @@ def complete_member(ctx: typer.Context, incomplete: str) -> list[str]:
     group = ctx.params.get("group") or next(iter(ctx.args), None)
     if not isinstance(group, str):
         return []
-    return _safe(_within(PATIENCE, lambda offered: _children(ctx, offered, znodes.ids(group))), incomplete)
+    return _safe(_within(TIMEOUT, lambda offered: _children(ctx, offered, znodes.ids(group))), incomplete)
 
 
 def complete_cluster(incomplete: str) -> list[str]:
@@ -148,19 +148,19 @@ def _groups(ctx: typer.Context, offered: list[str]) -> None:
     from zkgroup.protocol import znodes
     from zkgroup.protocol.operations import Children
 
-    from ._context import connection, consumer_config, given_brokers, open_registry
+    from ._context import bootstrap_brokers, connection, consumer_config, open_registry
 
     settings = connection(ctx, quiet=True, ask=False)
-    kafka = given_brokers(settings) if settings.bootstrap else None
+    kafka = bootstrap_brokers(settings) if settings.bootstrap else None
     if settings.zookeeper is not None:
         with open_registry(settings) as registry:
             names = registry.read([Children(znodes.consumers())])[0]
             offered.extend(names if isinstance(names, tuple) else ())
             config = consumer_config(ctx, settings).config
-            brokers = Brokers(registry.read, config.kafka, kafka, PATIENCE, listener=config.listener)
+            brokers = Brokers(registry.read, config.kafka, kafka, TIMEOUT, listener=config.listener)
             kafka = brokers.settings()
     if kafka is not None:
-        offered.extend(Coordinators(kafka, PATIENCE).names().names)
+        offered.extend(Coordinators(kafka, TIMEOUT).names().names)
 
 
 def _within(seconds: float, collect: Callable[[list[str]], object]) -> list[str]:

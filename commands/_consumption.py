@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from zkgroup.config import ConnectionSettings, ConsumerConfig
 from zkgroup.errors import NotFoundError, ZkgroupError, did_you_mean
 
-from ._context import given_brokers
+from ._context import bootstrap_brokers
 from ._message_sink import Sink
-from ._signals import StopRequest, nothing_begun
+from ._signals import StopRequest, before_start
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -94,7 +94,7 @@ class Consumption:
 
     def named_brokers(self) -> KafkaSettings | None:
         """The brokers of ``--bootstrap-server``, if it was given."""
-        return given_brokers(self.settings) if self.settings.bootstrap else None
+        return bootstrap_brokers(self.settings) if self.settings.bootstrap else None
 
     def registered_brokers(self, registry: Registry, *, silent: int) -> KafkaSettings:
         """The brokers that are registered in ZooKeeper. ``silent``: the level at which those are logged that do not
@@ -113,7 +113,7 @@ class Consumption:
 
 def load() -> None:
     """Import what reading needs, while a signal cannot interrupt anything half done."""
-    with nothing_begun():
+    with before_start():
         import zkgroup.clients.zookeeper.registry
         import zkgroup.connector  # noqa: F401
 

@@ -19,7 +19,7 @@ from zkgroup.shell_commands import Command
 from ._error_output import say
 from ._global_options import GlobalOptions
 from ._rendering import Message, render, render_command
-from ._signals import nothing_begun
+from ._signals import before_start
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -125,7 +125,7 @@ def zookeeper_settings(settings: ConnectionSettings) -> ZooKeeperSettings:
     )
 
 
-def given_brokers(settings: ConnectionSettings) -> KafkaSettings:
+def bootstrap_brokers(settings: ConnectionSettings) -> KafkaSettings:
     """How to reach the brokers of ``--bootstrap-server``. Raises ``UsageError``."""
     from zkgroup.clients.kafka.client import KafkaSettings, check_properties
 
@@ -136,7 +136,7 @@ def given_brokers(settings: ConnectionSettings) -> KafkaSettings:
 @contextmanager
 def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
     """A connection to ZooKeeper, checked to have the chroot. Raises ``UnreachableError`` and ``UsageError``."""
-    with nothing_begun():
+    with before_start():
         from zkgroup.clients.zookeeper.registry import Registry  # kazoo takes 20–50 ms
 
     address = settings.require_zookeeper()

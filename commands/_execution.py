@@ -178,9 +178,9 @@ class Change:
         from zkgroup.groups.changes.unregistered_committers import read_unregistered_commits
 
         found = read_unregistered_commits(registry, group)
-        return 0.0 if found is None else self.warn_of_found_commits(group, found)
+        return 0.0 if found is None else self.warn_of_unregistered_commits(group, found)
 
-    def warn_of_found_commits(self, group: str, found: UnregisteredCommits) -> float:
+    def warn_of_unregistered_commits(self, group: str, found: UnregisteredCommits) -> float:
         """The same of commits that were found."""
         waiting = f": waiting {found.wait:.0f} s for the next commit" if self.options.execute else ""
         self.warn([f"group {group}: {found.text}{waiting}"])

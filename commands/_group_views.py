@@ -13,7 +13,7 @@ from zkgroup.config import ConnectionSettings
 from zkgroup.errors import NotFoundError, did_you_mean
 
 from ._completion_values import complete_partitions
-from ._context import connection, given_brokers, open_registry
+from ._context import bootstrap_brokers, connection, open_registry
 from ._shared_options import option
 from ._spinner import working
 
@@ -56,7 +56,7 @@ def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Calla
         )
 
         if settings.bootstrap or registry is None:
-            return given_brokers(settings)
+            return bootstrap_brokers(settings)
         return Brokers(registry.read, settings.kafka, listener=settings.listener).settings()
 
     return find
@@ -91,7 +91,7 @@ def read_one_group(
     are resolved already. Raises ``ZkgroupError`` where there is none, or ZooKeeper is away."""
     from zkgroup.groups.snapshot.group_reader import read_group  # brings kazoo, which --help must not
 
-    keep_everything()
+    disable_garbage_collection()
     settings = settings or connection(ctx)
     with working(ctx, f"reading group {group}"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
@@ -111,14 +111,14 @@ def read_all_groups(
     away."""
     from zkgroup.groups.snapshot.group_reader import read_groups  # as above
 
-    keep_everything()
+    disable_garbage_collection()
     settings = settings or connection(ctx)
     with working(ctx, "reading all groups"), open_stores(settings, None) as (registry, _):
         brokers = brokers_of(settings, registry)
         return read_groups(registry, kafka=brokers, store=store, ages=ages, timeout=settings.timeout, warned=warned)
 
 
-def keep_everything() -> None:
+def disable_garbage_collection() -> None:
     """A snapshot is kept until it is shown, and then the process ends: the garbage collector would only
     walk over it again and again, which takes a quarter of the time."""
     gc.disable()

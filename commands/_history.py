@@ -59,9 +59,9 @@ def show_history(
         raise no_history(ctx, group, path)
     if picture is not None:
         from zkgroup.groups.monitoring.history_chart import history_chart
-        from zkgroup.groups.offset_files.atomic_file import write_whole
+        from zkgroup.groups.offset_files.atomic_file import write_atomically
 
-        write_whole(str(picture), history_chart(points, group))
+        write_atomically(str(picture), history_chart(points, group))
     if output == "table":
         encoding = (sys.stdout.encoding or "").lower().replace("-", "")
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80

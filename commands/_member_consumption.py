@@ -118,10 +118,10 @@ def _zookeeper_member(asked: Consumption, membership: Membership, checked: _Chec
     from zkgroup.connector import Connector
 
     settings = asked.settings
-    hosts, patience = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
+    hosts, timeout_ms = str(settings.require_zookeeper()), max(1, int(settings.timeout * 1000))
     # The member connects as flags and profiles say.
-    config = dataclasses.replace(asked.config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=patience)
-    zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=patience / 1000)
+    config = dataclasses.replace(asked.config, zookeeper_connect=hosts, zookeeper_connection_timeout_ms=timeout_ms)
+    zookeeper = dataclasses.replace(zookeeper_settings(settings), connect_timeout=timeout_ms / 1000)
     return Connector(config, zookeeper, start=asked.start, kafka=asked.named_brokers())
 
 

@@ -159,7 +159,7 @@ class Sink:
                 self._reached[partition] = offset
 
     def _write(self, messages: Sequence[Message], runs: Sequence[Run] = ()) -> None:
-        for piece in pieces(messages):
+        for piece in split_messages(messages):
             view = memoryview(self._format(piece, runs if piece is messages else ()))
             while view:
                 try:
@@ -168,7 +168,7 @@ class Sink:
                     select.select((), (self.descriptor,), (), 1.0)
 
 
-def pieces(messages: Sequence[Any]) -> Iterator[Sequence[Message]]:
+def split_messages(messages: Sequence[Any]) -> Iterator[Sequence[Message]]:
     """Cut a batch of large messages, so that formatting it takes a bounded amount of memory."""
     if hasattr(
         messages, "size"

@@ -126,7 +126,7 @@ def is_check(arguments: Sequence[str]) -> bool:
     return "--check" in before and not {"--help", "-h"} & set(before)
 
 
-def say_unknown(why: str) -> int:
+def print_unknown(why: str) -> int:
     """Print the line without a verdict; returns the exit code."""
     # stdout may be what failed.
     with contextlib.suppress(OSError):
@@ -321,11 +321,11 @@ def _object(one: GroupCheck) -> dict[str, Any]:
 def write_metrics(path: str, found: Sequence[Inspection], checks: Mapping[str, GroupCheck] | None) -> None:
     """Write the metrics to the file or to standard output."""
     from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
-    from zkgroup.groups.offset_files.atomic_file import write_whole
+    from zkgroup.groups.offset_files.atomic_file import write_atomically
     from zkgroup.groups.offset_files.offset_file import STDIO
 
     text = format_metrics(found, checks)
     if path == STDIO:
         sys.stdout.write(text)
     else:
-        write_whole(path, text)
+        write_atomically(path, text)

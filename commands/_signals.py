@@ -70,7 +70,7 @@ def end_by_signals() -> None:
 
 
 @contextmanager
-def nothing_begun() -> Iterator[None]:
+def before_start() -> Iterator[None]:
     """Let signals that would raise end the process at once. For imports, where an exception may get lost in a callback
     or be caught as something else."""
     raising = []

@@ -19,7 +19,7 @@ from ._error_output import reader_is_gone, stdout_descriptor
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import Output, escape_line, is_table, iso_utc, stream_head, stream_line
 from ._shared_options import option
-from ._signals import StopRequest, nothing_begun
+from ._signals import StopRequest, before_start
 from ._spinner import rewrites
 from ._terminal_text import one_line
 
@@ -186,7 +186,7 @@ def _opened(
     *,
     on_screen: bool,
 ) -> Iterator[GroupWatch]:
-    with nothing_begun():
+    with before_start():
         from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
         from zkgroup.groups.watch.group_watch import GroupWatch
 
@@ -210,13 +210,13 @@ def _opened(
         timeout=settings.timeout,
         store="kafka" if in_kafka else store,
         topics=frozenset(topics),
-        judge=_judge if on_screen else lambda snapshot: (),
+        judge=_watched_findings if on_screen else lambda snapshot: (),
         ages=on_screen,
     ) as watch:
         yield watch
 
 
-def _judge(snapshot: GroupSnapshot) -> tuple[WatchedFinding, ...]:
+def _watched_findings(snapshot: GroupSnapshot) -> tuple[WatchedFinding, ...]:
     from zkgroup.groups.findings.inspection import inspect
     from zkgroup.groups.watch.timeline import WatchedFinding
 
@@ -251,10 +251,10 @@ def replay_recording(ctx: typer.Context, path: Path, output: Output, *, picture:
 
 def draw(recording: Recording, target: Path) -> None:
     """Draw a recording, and write the picture whole or not at all. Raises ``ZkgroupError``."""
-    from zkgroup.groups.offset_files.atomic_file import write_whole
+    from zkgroup.groups.offset_files.atomic_file import write_atomically
     from zkgroup.groups.watch.timeline_picture import picture
 
-    write_whole(str(target), picture(recording.entries(offsets=False), *recording.times, recording.header.group))
+    write_atomically(str(target), picture(recording.entries(offsets=False), *recording.times, recording.header.group))
 
 
 def _draw_at_end(ctx: typer.Context, record: Path, target: Path, recorder: Recorder) -> None:

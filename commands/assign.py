@@ -160,7 +160,7 @@ def assign(
         problems.append(f"topic {gone[0]} does not exist: nothing of it is planned")
     elif gone:
         problems.append(f"topics {listed(gone)} do not exist: nothing of them is planned")
-    problems += _strange_ids(group, start, changes.members)
+    problems += _unusual_ids(group, start, changes.members)
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, AssignmentView(group, start.snapshot, start.inference, base, plan), output, problems)
@@ -195,7 +195,7 @@ def _unread(group: str, changed: Iterable[str], existing: Collection[str], read:
     return problems
 
 
-def _strange_ids(group: str, start: PlanStart, added: Iterable[str]) -> list[str]:
+def _unusual_ids(group: str, start: PlanStart, added: Iterable[str]) -> list[str]:
     """A warning for each new member whose id is made otherwise than all others: ids decide who gets what."""
     prefix = f"{group}_"
     usual = bool(start.scenario.registrations) and all(name.startswith(prefix) for name in start.scenario.registrations)

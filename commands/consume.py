@@ -25,7 +25,7 @@ from ._message_format import Formatter, compile_format, decoded_json_lines, json
 from ._message_sink import Sink
 from ._schema_options import parse_format, read_schema, registered, registry_of
 from ._shared_options import option
-from ._signals import nothing_begun
+from ._signals import before_start
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.message_filter import Matcher, MessageFilter
@@ -270,7 +270,7 @@ def _filter(keys: Sequence[str], values: Sequence[str], headers: Sequence[str]) 
     """What the options ask for; None without any. Raises ``UsageError``."""
     if not (keys or values or headers):
         return None
-    with nothing_begun():
+    with before_start():
         from zkgroup.clients.kafka.message_filter import MessageFilter, parse_pattern
     by_name: dict[str, list[Matcher]] = {}
     for one in headers:

@@ -161,7 +161,7 @@ def _delete_debris(
         if left and not doomed and change.options.execute:
             raise error_of_many(left, len(left), DELETED)
         commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}
-        waits = [change.warn_of_found_commits(group, found) for group, found in commits.items()]
+        waits = [change.warn_of_unregistered_commits(group, found) for group, found in commits.items()]
         if not change.is_wanted(len(doomed)):
             return
         busy = find_committing_groups(registry, commits, max(waits, default=0.0))
@@ -183,7 +183,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     from zkgroup.groups.changes.znode_restoration import (
         add_kafka_offsets,
         deleted_groups,
-        describe_left_out,
+        describe_omitted,
         plan_restore,
         restore,
     )
@@ -201,7 +201,7 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
         count = plan.changes if plan is not None else 0
         shown = add_kafka_offsets(rows, saved.group, count) if in_kafka else rows
         print_rows(shown, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
-        change.warn(describe_left_out(saved))
+        change.warn(describe_omitted(saved))
         if plan is not None:
             change.examine(applier, plan)
         else:

@@ -23,7 +23,7 @@ from ._completion_values import (
     complete_group,
     complete_topic,
 )
-from ._context import connection, consumer_config, given_brokers, open_registry, warn
+from ._context import bootstrap_brokers, connection, consumer_config, open_registry, warn
 from ._export_option_conflicts import refuse_unheeded, show_answers
 from ._export_progress import ProgressBar
 from ._export_reports import show_destination, show_status
@@ -219,13 +219,13 @@ def export(
         raise UsageError("--log - is no file", "name one, like spark.log")
     spark = _spark_properties(properties_file, conf or ())
     target_bytes = _size(target_file_size, "--target-file-size")
-    from zkgroup.export.model.layout import LayoutWish, parse_compression, parse_parts, parse_zone
+    from zkgroup.export.model.layout import LayoutOptions, parse_compression, parse_parts, parse_zone
 
     parse_compression(compression)
     parts = None if partition_by is None else parse_parts(partition_by)
     zone = None if time_zone is None else parse_zone(time_zone)
     key, value = parse_format("key", key_format, key_schema), parse_format("value", value_format, value_schema)
-    layout = LayoutWish(parts, zone, key, value, table_format, catalog)
+    layout = LayoutOptions(parts, zone, key, value, table_format, catalog)
     if history or verify:
         show_destination(ctx, _required(to, "--to"), group, output, verify=verify)
         return
@@ -291,7 +291,7 @@ def export(
     with open_registry(settings) as registry:
         brokers: Callable[[], KafkaSettings]
         if settings.bootstrap:
-            given = replace(given_brokers(settings), properties=properties)
+            given = replace(bootstrap_brokers(settings), properties=properties)
             brokers = lambda: given  # noqa: E731
         else:
             brokers = Brokers(registry.read, properties, listener=settings.listener).settings

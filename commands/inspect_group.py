@@ -244,7 +244,7 @@ def inspect_group(
     thresholds = thresholds_of(warn_lag, crit_lag, warn_behind, crit_behind) if checking else None
     settings = connection(ctx)
 
-    def take_snapshots(ages: bool | None = False) -> dict[str, Any]:
+    def read_snapshots(ages: bool | None = False) -> dict[str, Any]:
         asked: Store = store or "both"
         if group is None:
             found = read_all_groups(ctx, store=asked, ages=ages, settings=settings)
@@ -254,7 +254,7 @@ def inspect_group(
 
     earlier = {}
     if again is not None:
-        earlier = take_snapshots()
+        earlier = read_snapshots()
         with working(ctx, f"reading again after {again:g} s"):
             time.sleep(again)
     if thresholds is not None and thresholds.in_time != (None, None):
@@ -263,7 +263,7 @@ def inspect_group(
         behind = False
 
     def read() -> tuple[Sequence[Inspection], Mapping[str, GroupCheck] | None]:
-        snapshots = take_snapshots(behind)
+        snapshots = read_snapshots(behind)
         found = worst_first(inspect(snapshot, earlier.get(name), store) for name, snapshot in snapshots.items())
         if topic:
             check_topics(found[0].snapshot, topic)
@@ -366,7 +366,7 @@ def _show(
 def _write_report(ctx: typer.Context, one: Inspection, path: Path, points: Sequence[HistoryPoint]) -> None:
     from zkgroup.groups.changes import backup
     from zkgroup.groups.monitoring.incident_events import incident_events
-    from zkgroup.groups.offset_files.atomic_file import write_whole
+    from zkgroup.groups.offset_files.atomic_file import write_atomically
 
     given, cluster = ctx.ensure_object(GlobalOptions), history_cluster(ctx)
     saved = []
@@ -389,7 +389,7 @@ def _write_report(ctx: typer.Context, one: Inspection, path: Path, points: Seque
             "Partitions": (partitions, _rows(one, "partitions", given)),
         },
     )
-    write_whole(str(path), page)
+    write_atomically(str(path), page)
     done(ctx, f"written: {path}")
 
 

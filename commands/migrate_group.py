@@ -11,7 +11,7 @@ from zkgroup.text import counted
 
 from ._completion_values import complete_cluster
 from ._execution import ChangeOptions, change_of, with_change
-from ._group_views import PartitionsOption, keep_everything
+from ._group_views import PartitionsOption, disable_garbage_collection
 from ._output import Output
 from ._shared_options import OptionalGroupArgument, OutputOption, option
 from ._spinner import working
@@ -127,7 +127,7 @@ def migrate_group(
     if patterns and options.backup is not None:
         raise UsageError("each group has a backup of its own", "leave out --backup")
     change = change_of(ctx, group or ",".join(patterns), options)
-    keep_everything()
+    disable_garbage_collection()
     from zkgroup.groups.partition_scope import parse_scope
 
     from ._many_migrations import migrate_many

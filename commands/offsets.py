@@ -137,7 +137,7 @@ def _save(
     from zkgroup.groups.changes.backup import cluster_of
     from zkgroup.groups.changes.current_offsets import OffsetReader
     from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
-    from zkgroup.groups.offset_files.atomic_file import write_whole
+    from zkgroup.groups.offset_files.atomic_file import write_atomically
     from zkgroup.groups.offset_files.checkpoint_series import Series
     from zkgroup.groups.offset_files.offset_file import STDIO, format_for, format_offsets
     from zkgroup.groups.partition_scope import Selection
@@ -159,7 +159,7 @@ def _save(
         sys.stdout.write(text)
     else:
         if series is None:
-            write_whole(path, text)
+            write_atomically(path, text)
         written = path if series is None else series.add(text, keep)
         done(ctx, f"{counted(len(offsets), 'offset')} of group {group} saved to {written} ({form})")
     return replace(current.snapshot, partitions=tuple(meant)), current.store

@@ -11,7 +11,7 @@ from zkgroup.errors import NotFoundError, UsageError, VerificationError, Zkgroup
 from zkgroup.text import listed
 
 from ._context import connection, warn
-from ._group_views import StoreOption, brokers_of, check_topics, keep_everything, open_stores
+from ._group_views import StoreOption, brokers_of, check_topics, disable_garbage_collection, open_stores
 from ._output import SPARE, RowLayout, print_rows, time_column
 from ._shared_options import ColumnsOption, GroupArgument, NoHeaderOption, OutputOption, TopicsOption, option
 
@@ -50,10 +50,10 @@ def owners(
     zkgroup owners billing --verify
     """
     from zkgroup.groups.snapshot.group_rows import only_topics, owner_rows  # imports kazoo, which --help must not
-    from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
+    from zkgroup.groups.snapshot.ownership import ownership_defects, unreadable_ownership
     from zkgroup.groups.snapshot.snapshot_notes import notes
 
-    snapshot = _look(connection(ctx), group, store, verify=verify)
+    snapshot = _read_snapshot(connection(ctx), group, store, verify=verify)
     if topic:
         check_topics(snapshot, topic)
         snapshot = only_topics(snapshot, topic)
@@ -64,7 +64,7 @@ def owners(
     layout = RowLayout.of(columns, no_header)
     print_rows(rows, shown_columns, output, spare=("member", *SPARE, "store"), layout=layout)
     defects = ownership_defects(snapshot)
-    unknown = not_judged(snapshot) if verify else []
+    unknown = unreadable_ownership(snapshot) if verify else []
     if verify and defects:
         warn(ctx, [*snapshot.all_warnings, *unknown])
         raise VerificationError(f"group {group} is not owned as it should be: {listed(defects, '; ')}")
@@ -76,11 +76,11 @@ def owners(
         )
 
 
-def _look(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
+def _read_snapshot(settings: ConnectionSettings, group: str, store: Store | None, *, verify: bool) -> GroupSnapshot:
     """The group's owners, from ZooKeeper alone where that suffices; to ``verify``, also from Kafka."""
     from zkgroup.groups.snapshot.group_reader import read_group  # imports kazoo, as above
 
-    keep_everything()
+    disable_garbage_collection()
     with open_stores(settings, None) as (registry, _):
         if registry is not None and (store == "zookeeper" or (store is None and not verify)):
             try:

@@ -19,7 +19,7 @@ from zkgroup.text import counted
 from ._completion_values import complete_group
 from ._execution import SCOPE, Change, ChangeOptions, change_of, with_change
 from ._group_changes import open_applier, show_offsets
-from ._group_views import StoreChoice, keep_everything, partitions_option
+from ._group_views import StoreChoice, disable_garbage_collection, partitions_option
 from ._output import Output, has_objects
 from ._shared_options import GroupArgument, OutputOption, option
 from ._spinner import working
@@ -170,7 +170,7 @@ def reset_offsets(
     if export and has_objects(output):
         raise UsageError("--export prints CSV, which is what Kafka's tools read", "leave --output out")
     change = change_of(ctx, group, options)
-    keep_everything()
+    disable_garbage_collection()
     from zkgroup.groups.offset_files.offset_file import read_offsets
     from zkgroup.groups.partition_scope import parse_scope
 
@@ -184,7 +184,7 @@ def reset_offsets(
             value = file.offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
     from zkgroup.groups.changes.group_resets import check_origin
-    from zkgroup.groups.changes.reset_plan import describe_left
+    from zkgroup.groups.changes.reset_plan import describe_unrestored
 
     with open_applier(change.settings, [group], store) as (applier, store):
         if file is not None and not same_logs:
@@ -195,7 +195,7 @@ def reset_offsets(
             change.examine(applier, plan)
             return
         change.apply(applier, plan, f"{counted(plan.changes, 'offset')} of group {plan.group} written and verified")
-        if left := describe_left(plan.group, plan.rows):
+        if left := describe_unrestored(plan.group, plan.rows):
             _tell_left(change, plan, left)
 
 

@@ -20,7 +20,7 @@ from ._error_output import reader_is_gone
 from ._global_options import GlobalOptions
 from ._output import print_rows
 from ._shared_options import OutputOption, option, parse_key_values
-from ._signals import StopRequest, nothing_begun
+from ._signals import StopRequest, before_start
 from ._spinner import working
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def status(
     zkgroup sandbox status
     zkgroup sandbox status --name old --output json
     """
-    from zkgroup.sandbox.lifecycle import found_rows, process_rows, running
+    from zkgroup.sandbox.lifecycle import leftover_process_rows, process_rows, running
     from zkgroup.sandbox.sandbox_state import SandboxState, read_states
 
     states = list(read_states()) if name is None else [running(name)]
@@ -158,7 +158,7 @@ def status(
         [
             row
             for state in states
-            for row in (process_rows(state) if isinstance(state, SandboxState) else found_rows(state.name))
+            for row in (process_rows(state) if isinstance(state, SandboxState) else leftover_process_rows(state.name))
         ],
         COLUMNS,
         output,
@@ -241,7 +241,7 @@ def fill(
     zkgroup sandbox fill orders --partitions 6 --messages 10000 --size 100
     zkgroup sandbox fill web-orders --values orders.jsonl
     """
-    with nothing_begun():
+    with before_start():
         from zkgroup.clients.kafka.client import KafkaSettings
         from zkgroup.clients.zookeeper.registry import Registry
         from zkgroup.protocol.names import validate_topic

@@ -186,10 +186,10 @@ CASES: list[tuple[str, Case]] = [
     ("doubly-escaped-filter", ("warning", "g_b", "matches no topic", replace(
         ALONE, members=(*ALONE.members, filtering("g_b", r"\\w+", {}))))),
     ("doubly-escaped-filter", ("warning", "g_b", "excludes no topic", replace(
-        ALONE, known_topics=("__consumer_offsets", "orders"),
+        ALONE, existing_topics=("__consumer_offsets", "orders"),
         members=(*ALONE.members, filtering("g_b", r"\\w+", {"orders": 1}, "black_list"))))),
     ("doubly-escaped-filter", ("warning", "g_b", "excludes 1 topic:", replace(
-        ALONE, known_topics=("bills", "orders"),
+        ALONE, existing_topics=("bills", "orders"),
         members=(*ALONE.members, filtering("g_b", r"\\w+|bills", {"orders": 1}, "black_list"))))),
     ("topic-marked-for-deletion", ("warning", "orders", "members of the group read it", replace(
         ALONE, topics={"orders": topic("orders", 2, to_be_deleted=True)}))),
@@ -207,7 +207,7 @@ CASES: list[tuple[str, Case]] = [
     ("unreadable-node", ("warning", "/brokers/ids", "which brokers are up", replace(
         ALONE, broker_ids=(), unreadable={"/brokers/ids": "not authorised"}))),
     ("unreadable-node", ("warning", "/brokers/topics", "which topics exist", replace(
-        group([filtering("g_a", "o.*", {})], ALONE.partitions), known_topics=(),
+        group([filtering("g_a", "o.*", {})], ALONE.partitions), existing_topics=(),
         unreadable={"/brokers/topics": "not authorised"}))),
     ("unreadable-node", ("info", "/consumers/g", "nothing of the group depends on it", replace(
         ALONE, unreadable={"/consumers/g": "not authorised"}))),

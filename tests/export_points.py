@@ -22,7 +22,7 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import parse_address
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
@@ -44,9 +44,9 @@ def driven(
     passed; behind them the text of its error.
 
     ``wish``: ``group``, ``topics``, ``out`` and ``on_mismatch``, as ``ExportRequest`` has them; ``format``, as
-    ``LayoutWish``. ``kill_at``: the point at which it sends itself SIGKILL. ``fsize``: no file may become larger, as on
-    a disk that is full. ``join``: as a member. ``on_point`` receives the process's id and each point that it
-    has passed.
+    ``LayoutOptions``. ``kill_at``: the point at which it sends itself SIGKILL. ``fsize``: no file may become larger, as
+    on a disk that is full. ``join``: as a member. ``on_point`` receives the process's id and each point that it has
+    passed.
     """
     passed, theirs = PROCESSES.Pipe(duplex=False)
     with tempfile.NamedTemporaryFile() as errors:
@@ -93,7 +93,7 @@ def _drive(
         range_messages=10,
         on_mismatch=wish.get("on_mismatch", "fail"),
         join=joining(wish["group"]) if wish.get("join") else None,
-        layout=LayoutWish(format=wish.get("format")),
+        layout=LayoutOptions(format=wish.get("format")),
     )
     try:
         with Registry(ZooKeeperSettings(connect, session_timeout=2.0), 10.0) as registry:

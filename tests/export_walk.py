@@ -45,7 +45,7 @@ from zkgroup.export.destination.table_format import (
     read_coverage,
     without_rolled_back,
 )
-from zkgroup.export.model.layout import LayoutWish, TableKind, parse_parts, read_name
+from zkgroup.export.model.layout import LayoutOptions, TableKind, parse_parts, read_name
 from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.bounds import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
@@ -170,7 +170,7 @@ class Walk:
         self.journal: list[str] = []
         self.outcomes: Counter[str] = Counter()
         by = parse_parts(self.random.choice(("partition", "none", "partition,hour")))
-        self.layout = LayoutWish(by=by, format=table_format)
+        self.layout = LayoutOptions(by=by, format=table_format)
         self.log = Log(0)
         self.logs = [self.log]
         self.nodes: dict[str, tuple[bytes, int]] | None = None
@@ -302,7 +302,7 @@ class Walk:
         tags = {tag for tag, _ in self.ends()}
         newest = max(tags, key=lambda tag: int(tag or "0", 16), default=None)
         files = [name for name in self.files() if (journal := read_name(name)) is not None and journal.tag == newest]
-        if not files or (len(tags) > 1 and newest is None) or self.destination.left_runs(self.group):
+        if not files or (len(tags) > 1 and newest is None) or self.destination.leftover_runs(self.group):
             return
         name = self.random.choice(sorted(files))
         (self.out / name).unlink()
@@ -488,7 +488,7 @@ class Walk:
             for offset in range(gap.start, gap.end)
         } | self.gone
         rolled_back = self.rolled_back()
-        under_way = {run for group in self.destination.groups() for run in self.destination.left_runs(group)}
+        under_way = {run for group in self.destination.groups() for run in self.destination.leftover_runs(group)}
         for record in records:
             for part in () if record.run in under_way else record.partitions:
                 tag, number = record.topics[self.topic].tag, part.partition.partition

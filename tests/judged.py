@@ -96,7 +96,7 @@ def group(
         tuple(sorted(partitions, key=lambda p: p.key)),
         frozenset(name for one in members for name in one.streams),
         topics=known,
-        known_topics=tuple(sorted(name for name, one in known.items() if one.exists)),
+        existing_topics=tuple(sorted(name for name, one in known.items() if one.exists)),
         taken_at=NOW,
         broker_ids=(1,),
         last_change=THEN,

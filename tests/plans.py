@@ -67,5 +67,5 @@ def snapshot(
     topics = {topic: GroupTopic(topic, True, tuple(numbers)) for topic, numbers in partitions.items()}
     known = tuple(partitions)
     return GroupSnapshot(
-        group, tuple(found), tuple(rows), subscribed, topics=topics, known_topics=known, broker_ids=(1,)
+        group, tuple(found), tuple(rows), subscribed, topics=topics, existing_topics=known, broker_ids=(1,)
     )

@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from zkgroup.export.model.layout import LayoutWish, TableKind
+from zkgroup.export.model.layout import LayoutOptions, TableKind
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, SchemaFormat
 
 MOMENT = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -31,7 +31,7 @@ def by(value: Any, form: SchemaFormat = "avro", key: Any = None, *, into: TableK
     """The options of an export for values of this schema, and keys by JSON Schema."""
     keys = None if key is None else FieldSchema("json-schema", json.dumps(key))
     return {
-        "layout": LayoutWish(key=None if key is None else "json-schema", value=form, format=into),
+        "layout": LayoutOptions(key=None if key is None else "json-schema", value=form, format=into),
         "schemas": FieldSchemas(keys, FieldSchema(form, json.dumps(value))),
     }
 

@@ -36,8 +36,8 @@ def read(kafka: KafkaSettings, open_source: Callable[[KafkaSettings], Any]) -> I
     """``read(topic, start, end)`` is what the range has, as (offset, value)."""
     source = open_source(kafka)
 
-    def collect(topic: str, start: int, end: int, patience: float = 10.0) -> list[tuple[int, bytes | None]]:
-        batches = RangeReader(source, patience).batches(TopicPartition(topic, 0), start, end)
+    def collect(topic: str, start: int, end: int, silence_timeout: float = 10.0) -> list[tuple[int, bytes | None]]:
+        batches = RangeReader(source, silence_timeout).batches(TopicPartition(topic, 0), start, end)
         return [(message.offset() or 0, message.value()) for batch in batches for message in batch]
 
     yield collect
@@ -130,7 +130,7 @@ def test_transactions_end_a_range_without_a_wait(
     # The broker answers a commit before it has written the marker.
     wait_until(lambda: log_offsets(kafka, [partition], 10, read_committed=True)[partition] == LogRange(0, end))
     began = time.monotonic()
-    assert [value for _, value in read(topic, 0, end, patience=30.0)] == values
+    assert [value for _, value in read(topic, 0, end, silence_timeout=30.0)] == values
     assert time.monotonic() - began < 10
 
 
@@ -189,13 +189,13 @@ def test_a_log_that_is_shorter_than_the_range_is_an_error(
     with pytest.raises(OffsetOutOfRangeError, match="ends at 10, below 30"):
         read(topic, 20, 30)
     with pytest.raises(OffsetOutOfRangeError, match="ends at 10, below 30"):
-        read(topic, 5, 30, patience=0.5)
+        read(topic, 5, 30, silence_timeout=0.5)
 
 
 def test_a_missing_topic_is_reported_after_the_patience(unique: Callable[[str], str], read: Reader) -> None:
     """librdkafka says nothing of a topic that is not there: the deadline does."""
     with pytest.raises(NotFoundError, match="no partition"):
-        read(unique("missing"), 0, 10, patience=0.5)
+        read(unique("missing"), 0, 10, silence_timeout=0.5)
 
 
 def test_unreachable_brokers_are_reported_after_the_patience(open_source: Callable[[KafkaSettings], Any]) -> None:

@@ -18,7 +18,7 @@ from zkgroup.clients.kafka import timestamp_search
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
-from zkgroup.clients.kafka.start_position import StartAt, resolve_known, resolve_start
+from zkgroup.clients.kafka.start_position import StartAt, resolve_created, resolve_start
 from zkgroup.clients.kafka.timestamp_search import TIMELESS, UNREAD, first_since
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, ZkgroupError
@@ -119,7 +119,7 @@ def test_every_command_starts_there(emptied: Sandbox) -> None:
     (row,) = json.loads(done.stdout)
     assert (row["target"], row["note"]) == (first, "had no offset")
     start = StartAt("time", THEN)
-    assert resolve_start(kafka, [key], start, 10) == resolve_known(kafka, [key], start, 10) == {key: first}
+    assert resolve_start(kafka, [key], start, 10) == resolve_created(kafka, [key], start, 10) == {key: first}
     assert _resolve(Bound("time", THEN), {key: bounds(kafka, key)}, kafka, 10) == {key: first}
 
 

@@ -16,7 +16,7 @@ from shells import home_of, shell
 from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.commands._completion_values import PATIENCE
+from zkgroup.commands._completion_values import TIMEOUT
 from zkgroup.groups.findings.finding_kinds import KINDS
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure
@@ -153,7 +153,7 @@ def test_servers_that_hang_cost_less_than_a_second() -> None:
         for where in ({"ZKGROUP_ZOOKEEPER": address}, {}):
             brokers = "" if where else f"--bootstrap-server {address} "
             line = f"zkgroup {brokers}offsets "
-            wait_until(lambda: timed(line, **where) - timed("zkgroup ver") < PATIENCE + 0.4, 60)  # noqa: B023
+            wait_until(lambda: timed(line, **where) - timed("zkgroup ver") < TIMEOUT + 0.4, 60)  # noqa: B023
 
 
 def timed(line: str, **env: str) -> float:

@@ -15,7 +15,7 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.access_lists import identities, is_asked_for
+from zkgroup.groups.changes.access_lists import identities, is_as_configured
 from zkgroup.groups.changes.copied_acls import copied_lists
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal, refuse_removal
@@ -216,11 +216,11 @@ def test_removing_in_pieces_takes_the_permission_to_make_nodes(owner: Registry, 
     with Registry(replace(owner.settings, auth=(AUTH, ("digest", "maker:secret"))), 20.0) as both:
         make(both, group, {znodes.group(group): (*uncreatable, *_digest("maker:secret"))})
     tree = read_tree(owner, group)
-    refuse_removal(owner, tree, in_pieces=False)
+    refuse_removal(owner, tree, is_split=False)
     with pytest.raises(RefusedError, match="not to be given children, and rid of them"):
-        refuse_removal(owner, tree, in_pieces=True)
+        refuse_removal(owner, tree, is_split=True)
     assert read_tree(owner, group).nodes == tree.nodes
-    needs = needs_of_removal(tree, in_pieces=True)
+    needs = needs_of_removal(tree, is_split=True)
     reported = refusal(owner, group, needs)
     assert reported is not None
     assert f"{znodes.group(group)} (not to be given children)" in reported.message
@@ -333,7 +333,7 @@ def test_lists_of_many_pieces(owner: Registry, unique: Callable[[str], str]) -> 
     tree = read_tree(owner, group)
     copied = copied_lists(owner, tree, None, other, list(tree.offsets), renaming=True)
     writes = [change(key, 5, None) for key in tree.offsets]
-    write_offsets(owner, other, writes, piece_bytes=600, acls=copied.lists)
+    write_offsets(owner, other, writes, transaction_bytes=600, acls=copied.lists)
     assert lists_of(owner, other) == lists_of(owner, group)
 
 
@@ -352,7 +352,7 @@ def test_a_list_that_was_asked_for_needs_no_word(acl: tuple[Acl, ...], same: boo
     """In any order, with the session's own credentials in place of ``auth``, that of its certificate included."""
     tls = TlsSettings(certificate_file="cert.pem", key_file="key.pem")
     settings = ZooKeeperSettings("", auth=(AUTH,), acl=CREATOR_READ_WORLD, tls=tls)
-    assert is_asked_for(acl, settings) is same
+    assert is_as_configured(acl, settings) is same
 
 
 def test_words_show_no_digest() -> None:

@@ -174,5 +174,5 @@ def test_many_owners_go_in_pieces(registry: Registry, make_group: Build) -> None
     group = make_group()
     paths = [own(registry, group, number, "old-0") for number in range(30)]
     _, plan = plan_release(registry, group, parse_scope(["t"]), ())
-    assert remove_nodes(registry, plan.removal, piece_bytes=2000) == 30
+    assert remove_nodes(registry, plan.removal, transaction_bytes=2000) == 30
     assert set(there(registry, *paths)) == {None}

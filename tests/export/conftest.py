@@ -22,7 +22,7 @@ from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import LayoutWish, TableKind
+from zkgroup.export.model.layout import LayoutOptions, TableKind
 from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
@@ -186,14 +186,14 @@ def is_complete(registry: Registry) -> Callable[[str, str, Path], None]:
 def table_export(in_process: Export, kind: TableKind) -> Export:
     """``table_export(group, topics…, option=…)``: as ``in_process``, into tables of the module's ``kind``."""
     return lambda group, *topics, **options: in_process(
-        group, *topics, **{"layout": LayoutWish(format=kind), "range_messages": 10, **options}
+        group, *topics, **{"layout": LayoutOptions(format=kind), "range_messages": 10, **options}
     )
 
 
 @pytest.fixture
 def brief_table_export(brief: Export, kind: TableKind) -> Export:
     """The same as ``brief``, under a session that ends soon."""
-    return lambda group, *topics, **options: brief(group, *topics, **{"layout": LayoutWish(format=kind), **options})
+    return lambda group, *topics, **options: brief(group, *topics, **{"layout": LayoutOptions(format=kind), **options})
 
 
 @pytest.fixture

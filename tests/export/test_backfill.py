@@ -24,7 +24,7 @@ from zkgroup.export.checks.verify import VerifyRow, verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.export_command import backfill_options, export_command
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
@@ -125,10 +125,12 @@ def test_a_lost_file_is_written_again(
     assert [row.kind for row in history(destination)] == ["export"] + 4 * ["backfill"]
 
 
-@pytest.mark.parametrize("layout", [None, LayoutWish(()), LayoutWish(("date", "hour"))], ids=["usual", "flat", "hours"])
+@pytest.mark.parametrize(
+    "layout", [None, LayoutOptions(()), LayoutOptions(("date", "hour"))], ids=["usual", "flat", "hours"]
+)
 def test_a_lost_file_is_written_again_without_what_has_come_behind_it(
     in_process: Export, fill_in: Export, make_topic: Make, fill: Fill, unique: Unique, destination: Destination,
-    layout: LayoutWish | None,
+    layout: LayoutOptions | None,
 ) -> None:  # fmt: skip
     """The newest files of a topic that goes on, also where several lost ones touch: what is new is left to the next
     export, or the group would be behind its exports."""
@@ -152,7 +154,7 @@ def test_a_lost_file_of_several_partitions_is_written_again_by_and_by(
     """One of its partitions now, the others later: each time the rest is what is missing."""
     topic, group = make_topic(3), unique("group")
     fill(topic, 30, 3)
-    in_process(group, topic, layout=LayoutWish(()))
+    in_process(group, topic, layout=LayoutOptions(()))
     rows = [row.rows for row in verify(destination)]
     (name,) = published_in(root_of(destination))
     lose(destination, name)
@@ -174,7 +176,7 @@ def test_a_lost_file_of_an_hour_is_written_again_without_what_other_folders_hold
     topic, group = make_topic(), unique("group")
     times = [NOON + HOUR * (number % 3) + number for number in range(30)]
     produce(kafka, topic, [ProducerRecord(b"%d" % moment, None, 0, moment) for moment in times])
-    in_process(group, topic, layout=LayoutWish(by=("date", "hour")))
+    in_process(group, topic, layout=LayoutOptions(by=("date", "hour")))
     whole, files = verify(destination), published_in(root_of(destination))
     assert len(files) == 3
     for lost in (files[:1], files[1:]):

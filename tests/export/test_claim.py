@@ -319,7 +319,7 @@ def test_zookeeper_that_stays_away_is_reported(through_proxy: tuple[TcpProxy, Re
     proxy, theirs = through_proxy
     with claim_for(theirs, group) as claim:
         claim.point(None, DECIDED)
-        claim._patience = 1.0
+        claim._reconnect_timeout = 1.0
         proxy.stall("requests")
         proxy.cut()
         with pytest.raises(UnreachableError):

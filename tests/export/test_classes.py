@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-class Asked(NamedTuple):
+class LegacyProbe(NamedTuple):
     """An archive, and the options for Java that it gave."""
 
     archive: ClassArchive
@@ -55,11 +55,11 @@ class Asked(NamedTuple):
         return self.archive.is_making
 
 
-def ask(folder: Path, spark: Path = Path("/spark"), properties: Mapping[str, str] | None = None) -> Asked:
+def ask(folder: Path, spark: Path = Path("/spark"), properties: Mapping[str, str] | None = None) -> LegacyProbe:
     """A run's archive, asked for its options."""
     folder.mkdir(exist_ok=True)
     made = ClassArchive(find_java(), spark, folder, properties or {})
-    return Asked(made, made.options())
+    return LegacyProbe(made, made.options())
 
 
 def start(folder: Path, *arguments: str) -> str:

@@ -28,7 +28,7 @@ from zkgroup.export.destination.coverage import roll_back
 from zkgroup.export.destination.delta_tables import DeltaTables
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
-from zkgroup.export.model.layout import Layout, LayoutWish, TableKind
+from zkgroup.export.model.layout import Layout, LayoutOptions, TableKind
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore, open_store
@@ -138,7 +138,7 @@ def test_a_destination_has_one_format(
     group = unique("group")
     table_export(group, filled, max_messages=10)
     with pytest.raises(RefusedError, match="was begun with --format delta --partition-by partition"):
-        in_process(group, filled, layout=LayoutWish(format="parquet"))
+        in_process(group, filled, layout=LayoutOptions(format="parquet"))
     assert sum(row.rows for row in in_process(group, filled)) == MESSAGES - 10
     assert len(rows_in(table_in(tmp_path / "out", filled).to_pyarrow_table())) == MESSAGES
     in_process(group := unique("group"), filled, root=tmp_path / "files")
@@ -169,7 +169,7 @@ def test_every_reader_finds_the_columns(
             topic,
             [ProducerRecord(b"%d" % i, b"k", p, timestamp_ms=stamp + i) for p in range(2) for i in range(10)],
         )
-        table_export(topic, topic, layout=LayoutWish(by=by, format="delta"))
+        table_export(topic, topic, layout=LayoutOptions(by=by, format="delta"))
     table = table_in(tmp_path / "out", topic)
     arrow = table.to_pyarrow_table()
     kinds = {field.name: str(field.type) for field in arrow.schema}

@@ -193,7 +193,7 @@ def test_a_task_that_fails_fails_the_export_with_its_own_words(
     original = planner.make_plan
     monkeypatch.setattr(planner, "make_plan", longer)
     with pytest.raises(ZkgroupError, match="the log ends at 10, below 60"):
-        export(group, topic, patience=2.0)
+        export(group, topic, silence_timeout=2.0)
     assert nothing_in(tmp_path / "out")
     assert committed(group, topic) is None
 

@@ -13,7 +13,7 @@ from raw_batches import send_raw
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
 
@@ -30,7 +30,7 @@ def test_what_has_such_a_name_is_exported_and_counted(
     topic, group = make_topic(), unique("group")
     also_bad = (b"\xed\xa0\x80", b"x")
     send_raw(kafka.bootstrap, topic, [[GOOD], [GOOD, BAD], [], [BAD, BAD], [also_bad, GOOD, BAD], [GOOD, GOOD]])
-    (row,) = in_process(group, topic, layout=LayoutWish(by, None, None, None))  # type: ignore[arg-type]
+    (row,) = in_process(group, topic, layout=LayoutOptions(by, None, None, None))  # type: ignore[arg-type]
     assert (row.rows, row.undecodable) == (3, 3)
     message = [{"key": "name", "value": b"value"}]
     found = messages_in(root_of(destination))

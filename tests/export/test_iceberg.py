@@ -30,7 +30,7 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.iceberg_tables import IcebergTables
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
-from zkgroup.export.model.layout import Layout, LayoutWish, TableKind, table_name
+from zkgroup.export.model.layout import Layout, LayoutOptions, TableKind, table_name
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore, open_store
 from zkgroup.sandbox.local_cluster import Sandbox
@@ -109,7 +109,7 @@ def test_into_a_bucket(
     what is kept."""
     configure(monkeypatch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
     root, group = parse_address(uri_of(s3_server, f"{bucket}/lake")), unique("group")
-    layout = LayoutWish(format="iceberg", catalog="lakehouse.raw")
+    layout = LayoutOptions(format="iceberg", catalog="lakehouse.raw")
     (row, *_) = table_export(group, filled, root=root, max_messages=20, layout=layout)
     table_export(group, filled, root=root)
     assert row.table is not None
@@ -128,7 +128,7 @@ def test_through_a_rest_catalog(
 ) -> None:  # fmt: skip
     """Iceberg's own server, whose answers are lost, or which is away, as a run is committed; and two exporters of one
     run."""
-    layout = LayoutWish(format="iceberg", catalog="prod.raw")
+    layout = LayoutOptions(format="iceberg", catalog="prod.raw")
     with rest_catalog(tmp_path / "rest") as port, HarmfulProxy(port) as proxy:
         configure(monkeypatch, "prod", type="rest", uri=f"http://127.0.0.1:{proxy.port}")
 
@@ -272,7 +272,7 @@ def test_every_reader_finds_the_columns(
             topic,
             [ProducerRecord(b"%d" % i, b"k", p, timestamp_ms=stamp + i) for p in range(2) for i in range(10)],
         )
-        table_export(topic, topic, layout=LayoutWish(by=by, format="iceberg"))
+        table_export(topic, topic, layout=LayoutOptions(by=by, format="iceberg"))
     table = table_of(tmp_path / "out", topic)
     arrow = table.scan().to_arrow()
     kinds = {field.name: str(field.type) for field in arrow.schema}
@@ -307,7 +307,7 @@ def test_messages_without_a_time(
     """Their partition is null, as Iceberg has it."""
     topic = make_topic()
     produce(kafka, topic, [ProducerRecord(b"x", None, 0, timestamp_ms=1 << 60)])
-    table_export(unique("group"), topic, layout=LayoutWish(by=("date",), format="iceberg"))
+    table_export(unique("group"), topic, layout=LayoutOptions(by=("date",), format="iceberg"))
     table = table_of(tmp_path / "out", topic)
     (task,) = table.scan().plan_files()
     assert task.file.partition[1] is None
@@ -317,9 +317,9 @@ def test_messages_without_a_time(
 def test_options_that_do_not_fit() -> None:
     """A zone, a catalog for other formats, a bucket without a catalog, a place that pyiceberg is not written to."""
     with pytest.raises(UsageError, match="those of UTC"):
-        LayoutWish(("date",), "Europe/Berlin", format="iceberg").resolve(None, "x")
+        LayoutOptions(("date",), "Europe/Berlin", format="iceberg").resolve(None, "x")
     with pytest.raises(UsageError, match="--catalog is for Iceberg tables"):
-        LayoutWish(format="delta", catalog="prod").resolve(None, "x")
+        LayoutOptions(format="delta", catalog="prod").resolve(None, "x")
     for place, why in (("s3://bucket/lake", "need a catalog"), ("gs://bucket/lake", "are not written to gs:")):
         with pytest.raises(UsageError, match=why):
             IcebergTables(Destination(open_store(parse_address(place))), Layout(format="iceberg"))

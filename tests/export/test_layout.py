@@ -18,7 +18,7 @@ from zkgroup.export.model.layout import (
     NO_HOUR,
     Calendar,
     Layout,
-    LayoutWish,
+    LayoutOptions,
     parse_compression,
     parse_parts,
     parse_zone,
@@ -157,15 +157,20 @@ def test_options_are_read_and_refused() -> None:
 
 def test_a_destination_has_one_layout() -> None:
     """What is not asked for is as it is there; what is, must be so; a zone needs folders of times."""
-    assert LayoutWish().resolve(None, "x") == Layout()
-    assert LayoutWish(value="json").resolve(None, "x") == Layout(value="json")
-    assert LayoutWish().resolve(HOURS, "x") == HOURS
-    assert LayoutWish(("date", "hour"), "Europe/Berlin").resolve(HOURS, "x") == HOURS
-    for other in (LayoutWish(("date",)), LayoutWish(zone="UTC"), LayoutWish(value="text"), LayoutWish(key="json")):
+    assert LayoutOptions().resolve(None, "x") == Layout()
+    assert LayoutOptions(value="json").resolve(None, "x") == Layout(value="json")
+    assert LayoutOptions().resolve(HOURS, "x") == HOURS
+    assert LayoutOptions(("date", "hour"), "Europe/Berlin").resolve(HOURS, "x") == HOURS
+    for other in (
+        LayoutOptions(("date",)),
+        LayoutOptions(zone="UTC"),
+        LayoutOptions(value="text"),
+        LayoutOptions(key="json"),
+    ):
         with pytest.raises(RefusedError, match="x was begun with --partition-by date,hour --time-zone Europe/Berlin"):
             other.resolve(HOURS, "x")
     with pytest.raises(UsageError, match="--time-zone"):
-        LayoutWish(zone="UTC").resolve(None, "x")
+        LayoutOptions(zone="UTC").resolve(None, "x")
 
 
 @given(

@@ -27,7 +27,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import NO_DATE, LayoutWish
+from zkgroup.export.model.layout import NO_DATE, LayoutOptions
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
@@ -36,7 +36,7 @@ from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]
 BERLIN = "Europe/Berlin"
-HOURS = LayoutWish(("date", "hour"), BERLIN)
+HOURS = LayoutOptions(("date", "hour"), BERLIN)
 FOLDERS = ds.partitioning(
     pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("date", pa.string()), ("hour", pa.int32())]),
     flavor="hive",
@@ -67,7 +67,7 @@ def test_many_small_ranges_make_one_file(
     same, and an offset that was set back is refused."""
     topic, group, out = make_topic(8), unique("group"), tmp_path / "out"
     fill(topic, 80, 8)
-    first = in_process(group, topic, layout=LayoutWish(()))
+    first = in_process(group, topic, layout=LayoutOptions(()))
     assert [(row.start, row.end, row.rows, row.files) for row in first] == [(0, 10, 10, 1)] * 8
     fill(topic, 8, 8)
     in_process(group, topic)
@@ -94,7 +94,7 @@ def test_verification_reads_the_rows_of_files_with_several_ranges(
     """A row that is doubled, and another that is gone, leave footer and count as they were: still seen."""
     topic, out = make_topic(3), tmp_path / "out"
     fill(topic, 30, 3)
-    in_process(unique("group"), topic, layout=LayoutWish(()))
+    in_process(unique("group"), topic, layout=LayoutOptions(()))
     (path,) = out.rglob("*.parquet")
     whole = pq.ParquetFile(path)
     table = whole.read()
@@ -112,7 +112,7 @@ def test_times_that_no_calendar_has_are_verified(
     topic, out = make_topic(), tmp_path / "out"
     times = [253_402_300_800_999, 1_700_000_000_000, (1 << 62)]
     produce(kafka, topic, [ProducerRecord(b"", None, 0, moment) for moment in times])
-    in_process(unique("group"), topic, layout=LayoutWish(("date",)))
+    in_process(unique("group"), topic, layout=LayoutOptions(("date",)))
     assert problems(out) == []
     never, day = sorted(out.glob("topic=*/date=*/*.parquet"))
     assert f"date={NO_DATE}/" in str(never)
@@ -171,7 +171,7 @@ def test_a_destination_keeps_the_layout_of_its_first_run(
 
     in_process(groups[0], topics[0], layout=HOURS)
     before = files_in(out)
-    for wish in (LayoutWish(("date",)), LayoutWish(zone="UTC"), LayoutWish(value="json")):
+    for wish in (LayoutOptions(("date",)), LayoutOptions(zone="UTC"), LayoutOptions(value="json")):
         with pytest.raises(RefusedError, match="was begun with --partition-by date,hour --time-zone Europe/Berlin"):
             in_process(groups[1], topics[1], layout=wish)
     assert files_in(out) == before
@@ -204,7 +204,7 @@ def test_of_two_first_exports_with_other_layouts_one_is_refused(
     else:
         assert "was begun with --partition-by partition" in refused.value.message
         assert destination.groups() == []
-    assert destination.left_runs(groups[0]) == []
+    assert destination.leftover_runs(groups[0]) == []
     in_process(groups[0], topics[0])
     assert problems(destination.store.address) == []  # type: ignore[arg-type]
 
@@ -217,7 +217,9 @@ def test_what_cannot_be_decoded_is_counted_in_the_record(
     topic, out = make_topic(), tmp_path / "out"
     values = [b'{"a": 1}', b"{", None, b"\xff", b"[]"]
     produce(kafka, topic, [ProducerRecord(value, b"k", 0) for value in values])
-    (summary,) = in_process(unique("group"), topic, layout=LayoutWish(key="text", value="json"), compression="zstd:9")
+    (summary,) = in_process(
+        unique("group"), topic, layout=LayoutOptions(key="text", value="json"), compression="zstd:9"
+    )
     assert (summary.rows, summary.undecodable) == (3, 2)
     found = rows(out)
     assert [(row["key"], row["value"], row["value_raw"]) for row in found] == [
@@ -258,7 +260,7 @@ def readable(
         [ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
         + [ProducerRecord(b"no json", b"k", 0, at(2024, 10, 28, 1))],
     )
-    in_process(unique("group"), topic, layout=LayoutWish(("date", "hour"), BERLIN, "text", "json"))
+    in_process(unique("group"), topic, layout=LayoutOptions(("date", "hour"), BERLIN, "text", "json"))
     return tmp_path / "out", topic
 
 
@@ -317,7 +319,7 @@ def test_the_examples_of_the_page_are_right(
     create_topic(registry, topic, 2)
     orders = [ProducerRecord(b'{"n": %d}' % i, b"k", i % 2, at(2024, 10, 27, 1) + i * 1_800_000) for i in range(10)]
     produce(kafka, topic, [*orders, ProducerRecord(b"no json", b"k", 0, at(2024, 10, 28, 1))])
-    layout = LayoutWish(("date", "hour"), BERLIN, None, "json")
+    layout = LayoutOptions(("date", "hour"), BERLIN, None, "json")
     in_process("archive", topic, root=tmp_path / "lake", layout=layout)
     in_process("tables", topic, root=tmp_path / "tables", layout=replace(layout, format="delta"))
     in_process("iceberg", topic, root=tmp_path / "iceberg", layout=replace(layout, format="iceberg", zone=None))

@@ -16,7 +16,7 @@ from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.documents import DamagedDocumentError
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.export_run import PlannedRun
 from zkgroup.protocol import znodes
@@ -279,10 +279,10 @@ def test_what_was_written_and_never_decided_is_kept_until_it_is_exported(
     warnings: list[str] = []
     in_process(group, topic, max_messages=10, warn=warnings.append)
     assert any("has files of a run that no later one has exported" in line for line in warnings)
-    assert len(destination.left_runs(group)) == 1
+    assert len(destination.leftover_runs(group)) == 1
     in_process(group, topic)
     in_process(group, topic)
-    assert destination.left_runs(group) == []
+    assert destination.leftover_runs(group) == []
     assert len(messages_in(tmp_path / "out")) == 40
 
 
@@ -295,7 +295,7 @@ def test_of_what_the_same_export_reads_again_nothing_is_said(
     warnings: list[str] = []
     in_process(group, topic, warn=warnings.append)
     assert warnings == []
-    assert destination.left_runs(group) == []
+    assert destination.leftover_runs(group) == []
     assert len(messages_in(tmp_path / "out")) == 40
 
 
@@ -331,11 +331,11 @@ def test_a_layout_binds_from_the_first_decision_on(
 ) -> None:
     """What failed before it binds nothing; later runs need not name it, and are refused if they contradict it."""
     topic, group = forty
-    kill_at(in_process, group, topic, "files written", layout=LayoutWish(by=("date",)))
-    in_process(group, topic, max_messages=10, layout=LayoutWish(by=()))
+    kill_at(in_process, group, topic, "files written", layout=LayoutOptions(by=("date",)))
+    in_process(group, topic, max_messages=10, layout=LayoutOptions(by=()))
     in_process(group, topic, max_messages=10)
     with pytest.raises(RefusedError, match="readers need one layout"):
-        in_process(group, topic, layout=LayoutWish(by=("partition",)))
+        in_process(group, topic, layout=LayoutOptions(by=("partition",)))
     layout = destination.layout()
     assert layout is not None
     assert layout.by == ()

@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.schema_registry import RegistrySettings, read_subjects
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
@@ -49,7 +49,7 @@ def encoded(number: int, schema: Any, value: Any) -> bytes:
 def by(url: str, form: SchemaFormat = "avro", key: bool = False) -> dict[str, Any]:
     schema = FieldSchema(form, "")
     return {
-        "layout": LayoutWish(key=form if key else None, value=form),
+        "layout": LayoutOptions(key=form if key else None, value=form),
         "schemas": FieldSchemas(schema if key else None, schema),
         "registry": RegistrySettings(url),
     }

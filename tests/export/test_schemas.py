@@ -156,7 +156,7 @@ def test_of_two_first_exports_with_incompatible_schemas_one_is_refused(
 
     with pytest.raises(RefusedError, match=r"value\.id is string so far, and int32 in the schema"):
         in_process(groups[0], topics[0], passed=second, **by(schemas[0]))
-    assert (destination.groups(), destination.left_runs(groups[0])) == ([groups[1]], [])
+    assert (destination.groups(), destination.leftover_runs(groups[0])) == ([groups[1]], [])
     assert len(list((tmp_path / "out/_zkgroup/columns").iterdir())) == 1
     assert problems(destination) == []
 

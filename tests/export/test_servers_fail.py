@@ -159,7 +159,7 @@ def test_one_partition_that_cannot_be_read_moves_none(
     in_the_middle(three.broker(dead).kill)
     try:
         with pytest.raises(UnreachableError, match=f"{topic}-0"):
-            export(group, topic, patience=1.0)
+            export(group, topic, silence_timeout=1.0)
         assert nothing_in(tmp_path)
         assert offsets(registry, group, topic) == [None, None]
     finally:

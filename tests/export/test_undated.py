@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
@@ -34,7 +34,7 @@ def export_times(
 ) -> None:
     """Export a message of each time, its place as its value."""
     produce(kafka, topic, [ProducerRecord(b"%d" % i, b"k", 0, time) for i, time in enumerate(times)])
-    in_process(group, topic, root=out, layout=LayoutWish(by, None, "text", "text"))  # type: ignore[arg-type]
+    in_process(group, topic, root=out, layout=LayoutOptions(by, None, "text", "text"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -233,9 +233,9 @@ def test_a_backup_fits_its_own_group_and_cluster(tmp_path: Path) -> None:
     """By Kafka's id, else by the registry's creation, else by the address; another group or cluster is refused."""
     path = tmp_path / "b.json"
     backup.check_fits(SAVED, Cluster("other:1", "abc", None), "g", path)
-    backup.check_fits(SAVED, Cluster("other:1", None, HERE.made), "g", path)
+    backup.check_fits(SAVED, Cluster("other:1", None, HERE.created), "g", path)
     backup.check_fits(SAVED, Cluster(HERE.connect), "g", path)
-    for other in (Cluster(HERE.connect, "xyz", HERE.made), Cluster(HERE.connect, None, (1, 2)), Cluster("other:1")):
+    for other in (Cluster(HERE.connect, "xyz", HERE.created), Cluster(HERE.connect, None, (1, 2)), Cluster("other:1")):
         with pytest.raises(RefusedError, match="another cluster"):
             backup.check_fits(SAVED, other, "g", path)
     with pytest.raises(RefusedError, match="of group g, not of h"):
@@ -247,5 +247,5 @@ def test_the_cluster_of_a_registry(registry: Registry, unique: Callable[[str], s
     found = backup.read_cluster(registry)
     assert found.connect == registry.settings.hosts
     assert found.id
-    assert found.made
+    assert found.created
     assert found.is_same(found)

@@ -83,7 +83,7 @@ def test_a_write_whose_answer_nobody_hears(
         Unheard(proxy, cluster, until(lambda: values(registry, group, P("t", 0)) == [1])) as unheard,
         pytest.raises(WriteFailedError, match=r"whether 1 offset \(t-0\) is written is not known") as caught,
     ):
-        write_offsets(unheard, group, writes, patience=1.0)
+        write_offsets(unheard, group, writes, reconnect_timeout=1.0)
     assert caught.value.exit_code == 3
     assert (caught.value.report.doubtful, caught.value.report.unwritten) == ((P("t", 0),), ())
     assert caught.value.remedy is not None
@@ -100,7 +100,7 @@ def test_the_piece_in_doubt_is_distinguished(
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
     applied = until(lambda: values(registry, group, partitions[2]) == [1])
     with Unheard(proxy, cluster, applied, number=3) as unheard, pytest.raises(WriteFailedError) as caught:
-        write_offsets(unheard, group, writes, piece_bytes=1, patience=1.0)
+        write_offsets(unheard, group, writes, transaction_bytes=1, reconnect_timeout=1.0)
     message = "2 offsets are written (t-0..1), whether 1 offset (t-2) is written is not known, 1 is not (t-3)"
     assert message in str(caught.value)
     assert values(registry, group, *partitions) == [1, 1, 1, 5]
@@ -117,13 +117,13 @@ def test_a_removal_whose_answer_nobody_hears(
     with Unheard(proxy, cluster, until(lambda: not is_there(registry, group))) as unheard:
         if many:
             monkeypatch.setattr("zkgroup.groups.changes.znode_deletion.BATCH", 1)
-            outcome = remove_groups(unheard, [tree, rest], patience=1.0)
+            outcome = remove_groups(unheard, [tree, rest], reconnect_timeout=1.0)
             error = outcome[group]
             assert "not begun" in str(outcome[rest.group])
             message = "whether it is deleted is not known"
         else:
             with pytest.raises(UnreachableError) as caught:
-                remove_nodes(unheard, ZnodeRemoval(tree), patience=1.0)
+                remove_nodes(unheard, ZnodeRemoval(tree), reconnect_timeout=1.0)
             error = caught.value
             message = f"whether {len(tree.nodes)} nodes ("
     assert error is not None
@@ -180,7 +180,7 @@ def test_an_interrupted_write(registry: Registry, make_group: Build, before: boo
     group = make_group(dict.fromkeys(partitions, 5))
     writes = plan(registry, group, dict.fromkeys(partitions, 1))
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
-        write_offsets(signalled, group, writes, piece_bytes=1)
+        write_offsets(signalled, group, writes, transaction_bytes=1)
     count = sum(value == 1 for value in values(registry, group, *partitions))
     message = f"{count} offsets are written (t-0..{count - 1}), {5 - count} are not (t-{count}..4)"
     assert notices_of(caught.value) == [Notice(message, Remedy(GO_ON))]
@@ -192,7 +192,7 @@ def test_an_interrupted_removal(registry: Registry, make_group: Build, before: b
     group = make_group({P("t", number): 5 for number in range(9)})
     tree = read_tree(registry, group)
     with Interrupted(registry.settings, before=before) as signalled, pytest.raises(KeyboardInterrupt) as caught:
-        remove_nodes(signalled, ZnodeRemoval(tree), piece_bytes=1)
+        remove_nodes(signalled, ZnodeRemoval(tree), transaction_bytes=1)
     left = len(read_tree(registry, group).nodes)
     (reported,) = notices_of(caught.value)
     assert reported.message == f"{len(tree.nodes) - left} nodes are removed, {left} are not"

@@ -23,7 +23,7 @@ from support import scaled
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files import file_entries as file_entries
-from zkgroup.groups.offset_files.atomic_file import write_whole
+from zkgroup.groups.offset_files.atomic_file import write_atomically
 from zkgroup.groups.offset_files.file_entries import FileFormat, OffsetFile
 from zkgroup.groups.offset_files.line_formats import MAX_LINE
 from zkgroup.groups.offset_files.offset_file import MAX_BYTES, format_for, format_offsets, parse_offsets, read_offsets
@@ -436,14 +436,14 @@ def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
     target = tmp_path / "saved"
     before = os.umask(0o027)
     try:
-        write_whole(str(target), "one\n")
+        write_atomically(str(target), "one\n")
     finally:
         os.umask(before)
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     target.chmod(0o604)
     link = tmp_path / "link"
     link.symlink_to(target)
-    write_whole(str(link), "two\n")
+    write_atomically(str(link), "two\n")
     assert link.is_symlink()
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("two\n", 0o604)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "saved"]
@@ -453,13 +453,13 @@ def test_saving_replaces_a_file_whole(tmp_path: Path) -> None:
 def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
     """What a file system takes for a name, in bytes, is written to: also the longest, and one of wide characters."""
     for text in ("one\n", "two\n"):
-        write_whole(str(tmp_path / name), text)
+        write_atomically(str(tmp_path / name), text)
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: text}
 
 
 def test_what_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
     """A disk without room, or a folder that is not there, is reported by the file's name; the old file stays."""
     with pytest.raises(ZkgroupError, match=r"cannot write .*/none/saved: No such file"):
-        write_whole(str(tmp_path / "none" / "saved"), "x")
+        write_atomically(str(tmp_path / "none" / "saved"), "x")
     with pytest.raises(ZkgroupError, match="cannot write"):
-        write_whole("/dev/full", "x")
+        write_atomically("/dev/full", "x")

@@ -63,7 +63,7 @@ def test_everything_about_a_group(
         True,
     )
     assert (snapshot.problems, snapshot.warnings, snapshot.subscribed) == ((), (), {topic})
-    assert topic in snapshot.known_topics
+    assert topic in snapshot.existing_topics
     assert snapshot.broker_ids == (1,)
 
     (found,) = snapshot.members
@@ -130,7 +130,7 @@ def test_no_offsets_topic_is_made(make_sandbox: Callable[..., Sandbox], zookeepe
         with pytest.raises(NotFoundError):
             read_group(registry, "nobody", kafka=kafka)
         assert tree(registry, "/consumers") | tree(registry, "/brokers/topics") == before
-        assert OFFSETS_TOPIC not in read_group(registry, group).known_topics
+        assert OFFSETS_TOPIC not in read_group(registry, group).existing_topics
 
 
 def test_offsets_of_what_is_gone(

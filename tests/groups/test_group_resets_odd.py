@@ -13,7 +13,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.groups.changes.reset_plan import Target, describe_left
+from zkgroup.groups.changes.reset_plan import Target, describe_unrestored
 from zkgroup.groups.group_model import STORE_NAMES
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.protocol import znodes
@@ -75,7 +75,7 @@ def test_an_undo_is_exact(
     saved = carry_out(resetter, resetter.plan(Target("latest"), Selection()), tmp_path / "backup")
     assert stored_data(kept, topic) == [b"0"] * len(MALFORMED)
     undo = resetter.plan_undo(saved)
-    assert (undo.refusals, undo.changes, describe_left(undo.group, undo.rows)) == ((), len(MALFORMED), None)
+    assert (undo.refusals, undo.changes, describe_unrestored(undo.group, undo.rows)) == ((), len(MALFORMED), None)
     undone = carry_out(resetter, undo, tmp_path / "undone")
     assert stored_data(kept, topic) == list(MALFORMED)
     assert (resetter.plan_undo(saved).refusals, resetter.plan_undo(saved).changes) == ((), 0)

@@ -21,7 +21,7 @@ from zkgroup.groups.assignment.assignment_plan import find_misfits, read_plan_st
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.changes.inactive_groups import read_inactive_groups
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
-from zkgroup.groups.snapshot.ownership import not_judged, ownership_defects
+from zkgroup.groups.snapshot.ownership import ownership_defects, unreadable_ownership
 from zkgroup.groups.snapshot.snapshot_notes import incomplete_notes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
@@ -77,7 +77,7 @@ def test_what_may_not_be_read_is_not_judged(
         assert "not authorised" in finding.message
         assert "credentials" in str(finding.remedy) or part == "group"
         assert "delete" not in str(finding.remedy)
-    unknown = not_judged(found)
+    unknown = unreadable_ownership(found)
     assert bool(unknown) == (part in ("ids", "member", "owners", "owners of a topic", "owner"))
     assert all(path in text for text in unknown)
     known = {p.partition: p.committed("both") for p in found.partitions if p.topic == topic}

@@ -82,7 +82,7 @@ def test_offsets_in_pieces(registry: Registry, make_group: Build) -> None:
     def change() -> None:
         nonlocal group
         group = make_group(dict.fromkeys(THREE, 5))
-        write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)), piece_bytes=250)
+        write_offsets(registry, group, plan(registry, group, dict.fromkeys(THREE, 7)), transaction_bytes=250)
 
     met = set()
     for line, message in enumerate(at_every_line(change, (zookeeper_offset_writer, znode_transactions))):
@@ -121,7 +121,7 @@ def test_nodes_in_pieces(registry: Registry, make_group: Build) -> None:
         group = make_group(dict.fromkeys(THREE, 5))
         tree = read_tree(registry, group)
         total = len(tree.nodes)
-        remove_nodes(registry, ZnodeRemoval(tree), piece_bytes=450)
+        remove_nodes(registry, ZnodeRemoval(tree), transaction_bytes=450)
 
     met = set()
     for line, message in enumerate(at_every_line(change, (znode_deletion, znode_transactions))):

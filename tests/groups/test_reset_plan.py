@@ -18,7 +18,7 @@ from zkgroup.groups.changes.reset_plan import (
     Target,
     check_bounds,
     commands_into_range,
-    describe_left,
+    describe_unrestored,
     find_moved,
     find_out_of_range,
     plan_reset,
@@ -254,11 +254,11 @@ def test_what_kafka_cannot_forget() -> None:
     assert [(row.store, row.target, row.moves, row.problem == "left") for row in rows] == [
         ("zookeeper", None, True, False), ("kafka", 10, False, True),
     ]  # fmt: skip
-    assert describe_left("g", rows) == (
+    assert describe_unrestored("g", rows) == (
         "1 offset of group g is not as before: Kafka keeps t-0, where it had none, and cannot forget single offsets"
     )
-    assert describe_left("g", rows[:1]) is None
-    assert describe_left("g", plan_undo(saved, {})) is None
+    assert describe_unrestored("g", rows[:1]) is None
+    assert describe_unrestored("g", plan_undo(saved, {})) is None
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_many_nodes_go_in_pieces(registry: Registry, make_group: Build) -> None:
     """Deepest first, ids and the group last; the guard's own traces do not get in its way."""
     group = make_group(many(300))
     with Meddler(registry.settings, lambda n: None) as meddler:
-        assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group)), piece_bytes=4 << 10) == 304
+        assert remove_nodes(meddler, ZnodeRemoval(read_tree(registry, group)), transaction_bytes=4 << 10) == 304
         assert meddler.transactions > 5
     assert not exists(registry, group)
 
@@ -185,7 +185,7 @@ def test_pieces_are_put_back_when_a_member_comes(registry: Registry, second: Reg
         Meddler(registry.settings, come) as meddler,
         pytest.raises(GroupActiveError, match=r"\d+ nodes that were removed before are restored"),
     ):
-        remove_nodes(meddler, ZnodeRemoval(tree), piece_bytes=2 << 10)
+        remove_nodes(meddler, ZnodeRemoval(tree), transaction_bytes=2 << 10)
     assert values(registry, group, *many(100)) == [1000, *range(1, 100)]
     assert values(registry, group, P("special", 0)) == [77]
     assert registry.read([GetAcl(special)]) == [Acls(acl)]

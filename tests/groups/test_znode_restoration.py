@@ -20,7 +20,7 @@ from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.topic_znodes import read_scope
 from zkgroup.groups.changes.whole_group import WholeGroup
 from zkgroup.groups.changes.znode_deletion import remove_nodes
-from zkgroup.groups.changes.znode_restoration import deleted_groups, describe_left_out, plan_restore, restore
+from zkgroup.groups.changes.znode_restoration import deleted_groups, describe_omitted, plan_restore, restore
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes
@@ -142,5 +142,5 @@ def test_owners_without_a_session_are_not_restored(registry: Registry, make_grou
     assert restore(registry, deleted_groups(backup, None)) == {group: None}
     there = {node.path for node in read_tree(registry, group).nodes}
     assert there == {node.path for node in tree.nodes} - {owner}
-    (message,) = describe_left_out(backup)
+    (message,) = describe_omitted(backup)
     assert message.startswith("1 owner node of the backup without a session")

@@ -45,7 +45,7 @@ def test_ten_thousand_partitions_go_in_pieces_that_can_be_resumed(
     with Registry(registry.settings, 30.0) as member:
         with Meddler(registry.settings, lambda n: register(member, group) if n == 3 else None) as meddler:
             with pytest.raises(WriteRefusedError, match="is active: member") as caught:
-                write_offsets(meddler, group, writes, piece_bytes=256 << 10)
+                write_offsets(meddler, group, writes, transaction_bytes=256 << 10)
             assert meddler.transactions == 3
         report = caught.value.report
         assert len(report.written) + len(report.unwritten) == 10_000
@@ -65,7 +65,7 @@ def test_pieces_make_their_own_parents(registry: Registry, unique: Callable[[str
     group = unique("pieces")
     wanted = {P(topic, number): number + 1 for topic in ("a", "b", "c") for number in range(3)}
     with Meddler(registry.settings, lambda n: None) as meddler:
-        report = write_offsets(meddler, group, plan(registry, group, dict(wanted)), piece_bytes=1)
+        report = write_offsets(meddler, group, plan(registry, group, dict(wanted)), transaction_bytes=1)
         assert (len(report.written), meddler.transactions) == (9, 9)
     assert values(registry, group, *wanted) == list(wanted.values())
 
@@ -163,7 +163,7 @@ def test_a_zookeeper_that_stays_away(registry: Registry, cluster: Sandbox, proxy
     with Through(settings, proxy.cut, lambda: None) as through:
         through.timeout = 1.0
         with pytest.raises(WriteFailedError) as caught:
-            write_offsets(through, group, writes, patience=2.0)
+            write_offsets(through, group, writes, reconnect_timeout=2.0)
     assert caught.value.exit_code == 3
     assert (caught.value.report.doubtful, caught.value.report.unwritten) == ((P("t", 0),), ())
     assert write_offsets(registry, group, writes).written == (P("t", 0),)
@@ -174,7 +174,9 @@ def test_a_server_that_takes_smaller_requests(registry: Registry, make_group: Bu
     partitions = [P("t" * 240, number) for number in range(4_000)]
     group = make_group({})
     with Meddler(registry.settings, lambda n: None) as meddler:
-        report = write_offsets(meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)), piece_bytes=2 << 20)
+        report = write_offsets(
+            meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)), transaction_bytes=2 << 20
+        )
         assert len(report.written) == 4_000
         assert meddler.transactions > 2
     assert set(values(registry, group, *partitions)) == {1}

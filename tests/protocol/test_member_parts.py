@@ -91,9 +91,9 @@ def test_after_the_last_attempt_only_a_change_brings_another() -> None:
         retries.failed()
         assert not retries.is_last(at)
     retries.failed()
-    assert (retries.is_last(106.0), retries.patience(106.0)) == (True, 2.0)
+    assert (retries.is_last(106.0), retries.remaining_time(106.0)) == (True, 2.0)
     assert not retries.is_last(101.0)
-    assert (retries.is_last(109.0), retries.patience(109.0)) == (True, 0.0)
+    assert (retries.is_last(109.0), retries.remaining_time(109.0)) == (True, 0.0)
 
 
 def test_pauses_grow_for_one_that_keeps_trying() -> None:

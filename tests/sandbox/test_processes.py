@@ -136,7 +136,7 @@ def test_paused_process_can_be_asked_to_end(tmp_path: Path) -> None:
     child = spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log", guard=None)
     child.signal(signal.SIGSTOP)
     wait_until(lambda: is_paused(child.id.pid), 10, "the process is paused")
-    child.end(patience=300.0)
+    child.end(timeout=300.0)
     assert child.returncode == -signal.SIGTERM
 
 

@@ -32,7 +32,7 @@ from zkgroup.sandbox.owned_processes import ProcessId
 from zkgroup.sandbox.sandbox_paths import sandbox_folder
 from zkgroup.sandbox.sandbox_state import find, lock_file, read_state, write_state
 from zkgroup.sandbox.server_configuration import properties_file
-from zkgroup.sandbox.server_probe import HOST, known_brokers, port_is_free, zookeeper_data
+from zkgroup.sandbox.server_probe import HOST, metadata_brokers, port_is_free, zookeeper_data
 from zkgroup.sandbox.server_process import ServerFailedError, telling_line
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
@@ -60,7 +60,7 @@ def test_a_cluster_survives_each_kind_of_fault(make_sandbox: Callable[..., Sandb
     sandbox = make_sandbox(brokers=2, chroot="/a/b")
     ports = ports_of(sandbox.name)
     assert len(set(ports)) == 3
-    assert known_brokers(sandbox.broker(1).port) == {1, 2}
+    assert metadata_brokers(sandbox.broker(1).port) == {1, 2}
     settings = KafkaSettings(sandbox.bootstrap)
     with sandbox.registry() as registry:
         create_topic(registry, "t", 3, replication=2)

@@ -28,7 +28,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import resolve_connection
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.changes.access_lists import admits, is_asked_for
+from zkgroup.groups.changes.access_lists import admits, is_as_configured
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
@@ -256,8 +256,8 @@ def test_what_access_lists_say_of_a_principal() -> None:
     listed = (Acl("sasl", "ops", 31), Acl("world", "anyone", 1))
     assert admits(listed, ours, 4)
     assert not admits((Acl("sasl", "other", 31),), ours, 4)
-    assert is_asked_for(listed, ours)
-    assert not is_asked_for((*listed, Acl("world", "anyone", 31)), ours)
+    assert is_as_configured(listed, ours)
+    assert not is_as_configured((*listed, Acl("world", "anyone", 31)), ours)
 
 
 def test_with_a_scala_member(sandbox: Sandbox, realm: KerberosRealm, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _RELEASE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.ASCII)
 _INT32: Final = range(-(2**31), 2**31)
 #: The later consumer's names of the values of ``auto.offset.reset``.
 _LATER_RESETS: Final = {"earliest": "smallest", "latest": "largest"}
-_PATIENCE: Final = (
+_RETRY_KEYS: Final = (
     "zookeeper.session.timeout.ms",
     "rebalance.max.retries",
     "rebalance.backoff.ms",
@@ -273,12 +273,12 @@ class _PropertyReader:
             self._warn("dual.commit.enabled", "has no effect: offsets.storage is zookeeper")
         if "auto.commit.interval.ms" in self.given and not config.auto_commit_enable:
             self._warn("auto.commit.interval.ms", "has no effect: auto.commit.enable is false")
-        patience = config.rebalance_max_retries * config.rebalance_backoff_ms
-        tuned = [key for key in _PATIENCE if key in self.given]
-        if waits_for_claims and tuned and patience < config.zookeeper_session_timeout_ms:
+        retry_time_ms = config.rebalance_max_retries * config.rebalance_backoff_ms
+        tuned = [key for key in _RETRY_KEYS if key in self.given]
+        if waits_for_claims and tuned and retry_time_ms < config.zookeeper_session_timeout_ms:
             self._warn(
                 tuned[0],
-                f"makes rebalance.max.retries × rebalance.backoff.ms ({patience} ms) shorter than "
+                f"makes rebalance.max.retries × rebalance.backoff.ms ({retry_time_ms} ms) shorter than "
                 f"zookeeper.session.timeout.ms ({config.zookeeper_session_timeout_ms} ms): a rebalance may give up "
                 "before a dead member's claims expire",
             )
@@ -296,13 +296,13 @@ class _PropertyReader:
         self.warnings.append(f"{prop.origin + ': ' if prop else ''}{name} {text}")
 
     def _check_waits(self) -> None:
-        wait, patience = BY_KEY["fetch.wait.max.ms"], BY_KEY["socket.timeout.ms"]
-        values = [self.values.get(key.field, key.default) for key in (wait, patience)]
+        wait, timeout = BY_KEY["fetch.wait.max.ms"], BY_KEY["socket.timeout.ms"]
+        values = [self.values.get(key.field, key.default) for key in (wait, timeout)]
         if values[0] > values[1]:
-            origin = next(self.given[key.key].origin for key in (wait, patience) if key.key in self.given)
+            origin = next(self.given[key.key].origin for key in (wait, timeout) if key.key in self.given)
             raise UsageError(
-                f"{origin}: {wait.key}={values[0]} > {patience.key}={values[1]}",
-                f"lower {wait.key} or raise {patience.key}",
+                f"{origin}: {wait.key}={values[0]} > {timeout.key}={values[1]}",
+                f"lower {wait.key} or raise {timeout.key}",
             )
 
 

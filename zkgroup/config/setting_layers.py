@@ -126,9 +126,9 @@ def _in_environment(setting: Setting, environ: Mapping[str, str]) -> Iterator[_C
 
 
 def _in_profile(setting: Setting, profile: Profile, environ: Mapping[str, str]) -> Iterator[_Candidate]:
-    if setting.given_as in profile.values:
-        origin = profile.origin if setting.section == "connection" else f"{profile.origin}, {setting.given_as}"
-        yield _Candidate(profile.values[setting.given_as], origin, setting.kind == "secret")
+    if setting.option_name in profile.values:
+        origin = profile.origin if setting.section == "connection" else f"{profile.origin}, {setting.option_name}"
+        yield _Candidate(profile.values[setting.option_name], origin, setting.kind == "secret")
     variable = profile.values.get(f"{setting.name}-env") if setting.kind == "secret" else None
     if variable is not None:
         if not environ.get(variable):

@@ -76,19 +76,19 @@ class Setting:
     alias: str = ""
 
     @property
-    def given_as(self) -> str:
+    def option_name(self) -> str:
         """The option's name without dashes. A secret's option names a file."""
         return f"{self.name}-file" if self.kind == "secret" else self.name
 
     @property
     def option(self) -> str:
         """The option, as ``--NAME``."""
-        return f"--{self.given_as}"
+        return f"--{self.option_name}"
 
     @property
     def parameter(self) -> str:
         """The option as the name of a Python parameter."""
-        return self.given_as.replace("-", "_")
+        return self.option_name.replace("-", "_")
 
     @property
     def variable(self) -> str:
@@ -100,7 +100,7 @@ class Setting:
         """The keys of a profile."""
         if not (self.name and self.in_profile):
             return ()
-        return (self.given_as, f"{self.name}-env") if self.kind == "secret" else (self.name,)
+        return (self.option_name, f"{self.name}-env") if self.kind == "secret" else (self.name,)
 
     @property
     def field(self) -> str:

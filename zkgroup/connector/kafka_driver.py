@@ -16,7 +16,7 @@ from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_membership import GroupMembership, OutdatedError
-from zkgroup.clients.kafka.start_position import StartAt, resolve_known
+from zkgroup.clients.kafka.start_position import StartAt, resolve_created
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector.member_driver import MemberDriver, Statistics
 from zkgroup.connector.rebalance_listener import Rebalance
@@ -105,10 +105,10 @@ class KafkaDriver(MemberDriver):
         self.error, self._leaving = error, True
 
     def join(self) -> None:
-        patience = self._config.quiesce_timeout_ms / 1000 + BROKER_TIMEOUT
-        if not self._ended.wait(0.5 if self._at_once else patience) and self.error is None and not self._at_once:
+        timeout = self._config.quiesce_timeout_ms / 1000 + BROKER_TIMEOUT
+        if not self._ended.wait(0.5 if self._at_once else timeout) and self.error is None and not self._at_once:
             self.error = UnreachableError(
-                f"the coordinator of group {self.group} gave no answer within {patience:g} s",
+                f"the coordinator of group {self.group} gave no answer within {timeout:g} s",
                 "what was not committed will be read again; the coordinator takes this member for dead soon",
             )
 
@@ -208,7 +208,7 @@ class KafkaDriver(MemberDriver):
             starts = {partition: offset for partition, offset in committed.items() if offset is not None}
             without: dict[TopicPartition, int] = {}
             if unknown := [partition for partition, offset in committed.items() if offset is None]:
-                found = resolve_known(self._brokers(), unknown, self._start, BROKER_TIMEOUT)
+                found = resolve_created(self._brokers(), unknown, self._start, BROKER_TIMEOUT)
                 without = {partition: offset for partition, offset in found.items() if offset is not None}
         except UnreachableError as error:
             self._retry_at = time.monotonic() + RETRY_INTERVAL

@@ -70,7 +70,7 @@ class StreamReader:
         self._checked_at = 0.0
         self._failed = False  # a connection of this fetcher to a broker
         self._received_at = 0.0  # when a message came last, or a connection failed
-        self._patience = SILENCE
+        self._silence_timeout = SILENCE
 
     def close(self) -> None:
         """Free the fetcher. A reader that is inside returns when its fetch ends."""
@@ -113,7 +113,7 @@ class StreamReader:
         # Messages from before an error are delivered before the error is handled: that may move the position.
         self._errors += fetched.errors
         if fetched.messages:
-            self._received_at, self._patience = time.monotonic(), SILENCE
+            self._received_at, self._silence_timeout = time.monotonic(), SILENCE
         if fetched.messages or fetched.ends:
             self._all_down = self._warned = False
             if self._away:
@@ -124,9 +124,9 @@ class StreamReader:
     def _is_silent(self) -> bool:
         """Whether a connection has failed and no message has come for long. librdkafka (2.16) connects again, but was
         seen never to fetch again where partitions were assigned while the broker was away."""
-        if not self._failed or time.monotonic() - self._received_at <= self._patience:
+        if not self._failed or time.monotonic() - self._received_at <= self._silence_timeout:
             return False
-        self._patience = min(MAX_SILENCE, 2 * self._patience)
+        self._silence_timeout = min(MAX_SILENCE, 2 * self._silence_timeout)
         return True
 
     def _follow(self, version: int, generation: int | None, share: Mapping[TopicPartition, int]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
-from zkgroup.clients.kafka.start_position import StartAt, resolve_known
+from zkgroup.clients.kafka.start_position import StartAt, resolve_created
 from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.connector.blocking_calls import Worker
@@ -353,7 +353,7 @@ class ZooKeeperDriver(MemberDriver):
     ) -> Mapping[TopicPartition, int | None]:
         start = self._start_at or StartAt.after_reset(reset)
         try:
-            return resolve_known(self._brokers.settings(), partitions, start, BROKER_TIMEOUT)
+            return resolve_created(self._brokers.settings(), partitions, start, BROKER_TIMEOUT)
         except OffsetOutOfRangeError as error:
             self.post(ev.StreamFailed(error))  # the user gave the offset: trying again does not help
             raise

@@ -52,12 +52,12 @@ def is_lag_unknown(committed: int | None, log_start: int | None, log_end: int | 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Which cluster it is. ``id`` is Kafka's own, None before 0.10.1. ``made`` identifies the registry by the creation
-    of its ``/consumers`` node (transaction id and milliseconds), None where there is none."""
+    """Which cluster it is. ``id`` is Kafka's own, None before 0.10.1. ``created`` identifies the registry by the
+    creation of its ``/consumers`` node (transaction id and milliseconds), None where there is none."""
 
     connect: str
     id: str | None = None
-    made: tuple[int, int] | None = None
+    created: tuple[int, int] | None = None
 
     @property
     def description(self) -> str:
@@ -68,8 +68,8 @@ class Cluster:
         """Whether they are two clusters: by their ids, else by their registries; None where neither is known."""
         if self.id is not None and other.id is not None:
             return self.id != other.id
-        if self.made is not None and other.made is not None:
-            return self.made != other.made
+        if self.created is not None and other.created is not None:
+            return self.created != other.created
         return None
 
     def is_same(self, other: Cluster) -> bool:
@@ -104,7 +104,7 @@ class GroupMember:
     foreign: str | None = None
 
     @property
-    def streams_wanted(self) -> int | None:
+    def stream_count(self) -> int | None:
         """Its number of streams: of a static subscription the sum over its topics; of a filter its number, as each
         stream reads all topics. None where the registration cannot be read."""
         return None if self.registration is None else sum(self.registration.subscription.values())
@@ -258,7 +258,7 @@ class GroupSnapshot:
     them. ``unlisted``: why groups in Kafka may be missing from a list of all. ``ids_changed``: the transaction of the
     last change of members (0: unknown). ``unreadable``: the nodes of the group and the cluster that may not be read,
     path → why; that is no fault of the group. ``last_change``: the newest time of any node of the group.
-    ``coordinator``: None where the group is not in Kafka, or was not requested. ``known_topics``: all that exist.
+    ``coordinator``: None where the group is not in Kafka, or was not requested. ``existing_topics``: all that exist.
     ``kafka_members_unknown`` and ``kafka_offsets_unknown``: the coordinator did not answer: there may be some.
     ``kafka_failures``: the halves that this group's coordinator did not answer, and why. ``foreign``: children of the
     group's node that no consumer creates. ``faulty_brokers``: those whose registrations make the Scala consumer fail.
@@ -272,7 +272,7 @@ class GroupSnapshot:
     subscribed: frozenset[str]
     problems: tuple[NodeProblem, ...] = ()
     topics: Mapping[str, GroupTopic] = field(default_factory=dict)
-    known_topics: tuple[str, ...] = ()
+    existing_topics: tuple[str, ...] = ()
     taken_at: int = 0
     took: float = 0.0
     in_zookeeper: bool = True

@@ -60,7 +60,7 @@ def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
         yield ProcessRow(state.name, member.name, member.release, None, member.process.pid, condition, member.log)
 
 
-def found_rows(name: str) -> Iterator[ProcessRow]:
+def leftover_process_rows(name: str) -> Iterator[ProcessRow]:
     """The processes of a sandbox without a readable state file, found by their command lines."""
     for found in find_by_folder(sandbox_folder(name)):
         parts = found.place.parts or (".",)
@@ -109,7 +109,7 @@ def stop(name: str) -> SandboxState | None:
             _end_members([member.process for member in state.members])
             for server in reversed(state.servers):  # brokers before their ZooKeeper
                 server.process.kill()
-        elif _end_found(folder) or damaged:
+        elif _end_leftover_processes(folder) or damaged:
             state = SandboxState(name, kafka="", connect="", bootstrap="", folder=str(folder), servers=())
         shutil.rmtree(folder, ignore_errors=True)
     return state
@@ -131,7 +131,7 @@ def stop_member(name: str, member_id: str) -> None:
         write_state(replace(state, members=tuple(member for member in state.members if member not in leaving)))
 
 
-def _end_found(folder: Path) -> bool:
+def _end_leftover_processes(folder: Path) -> bool:
     """End the processes of a sandbox without a state file; False if there are none."""
     found = find_by_folder(folder)
     _end_members([one.process for one in found if one.place.parts[:1] == ("members",)])

@@ -32,7 +32,7 @@ from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.sandbox_security import Security, check_release, registry_settings
 from zkgroup.sandbox.sandbox_state import SandboxState, ServerState, lock_file, locked, read_state, write_state
 from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
-from zkgroup.sandbox.server_probe import HOST, free_port, known_brokers, zookeeper_data
+from zkgroup.sandbox.server_probe import HOST, free_port, metadata_brokers, zookeeper_data
 from zkgroup.sandbox.server_process import Server, telling_line
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
@@ -112,7 +112,7 @@ class Sandbox:
         self._heap_mb = heap_mb
         self._archive_classes = record
         self._under_load = under_load
-        self._guard = Watchdog()
+        self._watchdog = Watchdog()
         #: Of a secured sandbox that was started here.
         self.authority: Authority | None = None
         #: The further ports of a secured server: ZooKeeper's by the name ``tls``, listeners' by theirs.
@@ -183,7 +183,7 @@ class Sandbox:
     @property
     def guard(self) -> Watchdog | None:
         """What ends processes that belong to the sandbox when its owner dies; None where they run on."""
-        return self._guard if self.owned else None
+        return self._watchdog if self.owned else None
 
     def registry(self, timeout: float = 10.0) -> Registry:
         """A registry on the sandbox's ZooKeeper, to be used as a context manager. Raises ``UsageError`` in KRaft
@@ -221,12 +221,12 @@ class Sandbox:
                 raise UsageError(f"{self.folder} exists, and no sandbox made it", "name a folder that does not exist")
             shutil.rmtree(self.folder, ignore_errors=True)  # what a crash left
             self.folder.mkdir(parents=True, mode=0o700)
-            self._guard.start()
-            self._guard.send(f"rm {self.folder}")
+            self._watchdog.start()
+            self._watchdog.send(f"rm {self.folder}")
             if self.security is not None:
                 self.authority = self.security.make(self.name)
             if self.folder == sandbox_folder(self.name):
-                self._guard.send(f"unlock {lock_file(self.name)}")
+                self._watchdog.send(f"unlock {lock_file(self.name)}")
             try:
                 self._start_servers()
                 self._started = True
@@ -235,7 +235,7 @@ class Sandbox:
                 self._end_everything()
                 raise
             if not self.owned:
-                self._guard.close(release=True)
+                self._watchdog.close(release=True)
         return self
 
     def _start_servers(self) -> None:
@@ -243,7 +243,7 @@ class Sandbox:
         zookeeper_jars = zookeeper_class_path()
         kafka_jars = kafka_class_path(self.release.version) if self._count else ""
         if isinstance(self.security, KerberosRealm):
-            self._kdc = self.security.kdc(self.folder / "kdc", self._guard)
+            self._kdc = self.security.kdc(self.folder / "kdc", self._watchdog)
             self._kdc.start(START_TIMEOUT)
         if self._zookeeper_address is None and not self.release.kraft:
             self._zookeeper = self._zookeeper_server(java, zookeeper_jars)
@@ -297,7 +297,7 @@ class Sandbox:
             data = zookeeper_data(port)
             return data is not None and data.resolve() == (folder / "data").resolve()
 
-        return Server("ZooKeeper", folder, prepare, serves, self._guard, self._zookeeper_port)
+        return Server("ZooKeeper", folder, prepare, serves, self._watchdog, self._zookeeper_port)
 
     def _broker_server(self, java: Path, class_path: str, broker_id: int) -> Server:
         folder = self.folder / f"broker-{broker_id}"
@@ -332,7 +332,7 @@ class Sandbox:
             )
 
         def serves(port: int) -> bool:
-            known = known_brokers(port)
+            known = metadata_brokers(port)
             if known is None or (self.release.tells_brokers and broker_id not in known):
                 return False
             kraft = self.release.kraft
@@ -340,7 +340,9 @@ class Sandbox:
             return started in server.new_log()  # or another broker of this number would do
 
         port = None if self._broker_port is None else self._broker_port + broker_id - 1
-        server = Server(f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._guard, port)
+        server = Server(
+            f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._watchdog, port
+        )
         return server
 
     def _write_logging(self, folder: Path) -> str:
@@ -376,7 +378,7 @@ class Sandbox:
             return
         deadline = time.monotonic() + START_TIMEOUT
         for broker in self._brokers.values():
-            while known_brokers(broker.port) != frozenset(self._brokers):
+            while metadata_brokers(broker.port) != frozenset(self._brokers):
                 if time.monotonic() > deadline:
                     raise ZkgroupError(f"{broker.name} does not know all brokers", f"see its log {broker.log}")
                 time.sleep(POLL)
@@ -414,7 +416,7 @@ class Sandbox:
         """Leave the servers running by themselves, as if they had not been owned."""
         self.owned = False
         self._record()
-        self._guard.close(release=True)
+        self._watchdog.close(release=True)
         self._started = False
 
     def _end_everything(self) -> None:
@@ -424,7 +426,7 @@ class Sandbox:
             if server is not None:
                 server.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._guard.close()
+        self._watchdog.close()
         self._started = False
 
     def __enter__(self) -> Self:

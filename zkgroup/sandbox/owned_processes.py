@@ -52,11 +52,11 @@ class ProcessId:
             time.sleep(POLL)
         return True
 
-    def end(self, patience: float) -> None:
-        """Terminate the process, and kill it after ``patience`` seconds."""
+    def end(self, timeout: float) -> None:
+        """Terminate the process, and kill it after ``timeout`` seconds."""
         if self.signal(signal.SIGTERM):
             self.signal(signal.SIGCONT)  # a paused one hears nothing
-            if not self.wait_gone(patience):
+            if not self.wait_gone(timeout):
                 self.kill()
 
     def kill(self) -> None:
@@ -113,7 +113,7 @@ class Process:
 
     def __init__(self, child: subprocess.Popen[bytes], guard: Watchdog | None) -> None:
         self._child = child
-        self._guard = guard
+        self._watchdog = guard
         # The start time is read before anything can reap the child, so it is there even if the child has ended.
         self.id = ProcessId(child.pid, start_token(child.pid) or "ended")
 
@@ -136,15 +136,15 @@ class Process:
             self._child.wait(timeout)
         except subprocess.TimeoutExpired:
             return False
-        if self._guard is not None:
-            self._guard.send(f"-{self._child.pid}")
+        if self._watchdog is not None:
+            self._watchdog.send(f"-{self._child.pid}")
         return True
 
-    def end(self, patience: float) -> None:
-        """Terminate the process, and kill it after ``patience`` seconds."""
+    def end(self, timeout: float) -> None:
+        """Terminate the process, and kill it after ``timeout`` seconds."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a paused one hears nothing
-        if not self.wait(patience):
+        if not self.wait(timeout):
             self.kill()
 
     def kill(self) -> None:
@@ -172,10 +172,10 @@ class Restartable:
             raise ZkgroupError(f"{self.name} has not been started", "start it first")
         return self._process
 
-    def stop(self, patience: float = 20.0) -> None:
-        """Terminate the process (SIGTERM), and kill it after ``patience`` seconds."""
+    def stop(self, timeout: float = 20.0) -> None:
+        """Terminate the process (SIGTERM), and kill it after ``timeout`` seconds."""
         if self._process is not None:
-            self._process.end(patience)
+            self._process.end(timeout)
 
     def kill(self) -> None:
         """Kill the process (SIGKILL)."""

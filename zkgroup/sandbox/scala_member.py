@@ -128,7 +128,7 @@ class ScalaMember(Restartable):
         self.folder = folder
         self.output = folder / "output"
         self.log = folder / "log"
-        self._guard = guard
+        self._watchdog = guard
         self._archive_classes = record
         self._read_to = self._seen = 0
 
@@ -165,7 +165,7 @@ class ScalaMember(Restartable):
         """Start the process, and return at once. It may be started again after it has ended; output is appended."""
         if not self.running:
             command = self.options.command(self.folder, record=self._archive_classes)
-            self._process = spawn(command, folder=self.folder, log=self.log, guard=self._guard, output=self.output)
+            self._process = spawn(command, folder=self.folder, log=self.log, guard=self._watchdog, output=self.output)
         return self
 
     def lines(self) -> list[bytes]:

@@ -56,7 +56,7 @@ def zookeeper_data(port: int, timeout: float = 1.0) -> Path | None:
     return Path(os.fsdecode(found[1].strip())).parent if found else None
 
 
-def known_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
+def metadata_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
     """The broker ids in the metadata of the broker at ``port``: its own, once its controller has made it known.
 
     None where it does not answer. 0.8 knows no brokers while there are no topics.

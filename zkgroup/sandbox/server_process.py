@@ -45,7 +45,7 @@ class Server(Restartable):
         self.log = folder / "server.log"
         self._prepare = prepare
         self._serves = serves
-        self._guard = guard
+        self._watchdog = guard
         self._fixed = port is not None
         self._port = port
         self._served = False
@@ -74,7 +74,7 @@ class Server(Restartable):
         self.folder.mkdir(parents=True, exist_ok=True)
         command = self._prepare(self._port)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self._process = spawn(command, folder=self.folder, log=self.log, guard=self._guard)
+        self._process = spawn(command, folder=self.folder, log=self.log, guard=self._watchdog)
 
     def wait(self, timeout: float = 60.0) -> None:
         """Wait until the launched server serves.

@@ -18,14 +18,14 @@ PROBE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LegacyProbe:
     """The brokers that answered, and those that did not, each in the order given."""
 
     answering: tuple[Endpoint, ...]
     silent: tuple[Endpoint, ...]
 
 
-def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[Endpoint] = ()) -> Asked:
+def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[Endpoint] = ()) -> LegacyProbe:
     """Ask all of them, for at most ``timeout`` seconds if none answers, and ``GRACE`` once one has. ``hopeless`` ones
     are asked, too, but not waited for when others have answered."""
 
@@ -36,7 +36,7 @@ def ask(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[E
 
     question = wire_protocol.offsets_request((), -1)
     answers = wire_protocol.exchange({endpoint: (endpoint, question) for endpoint in endpoints}, timeout, wait)
-    return Asked(
+    return LegacyProbe(
         tuple(endpoint for endpoint in endpoints if endpoint in answers),
         tuple(endpoint for endpoint in endpoints if endpoint not in answers),
     )

@@ -18,10 +18,10 @@ _BYTES: Final = 16
 
 
 def read_fingerprints(
-    consumer: Consumer, partition: TopicPartition, start: int, end: int, patience: float
+    consumer: Consumer, partition: TopicPartition, start: int, end: int, silence_timeout: float
 ) -> Iterator[ReadMessage]:
     """The messages with ``start`` ≤ offset < ``end``, in order. Raises as ``RangeReader.batches``."""
-    for batch in RangeReader(consumer, patience).batches(partition, start, end):
+    for batch in RangeReader(consumer, silence_timeout).batches(partition, start, end):
         messages: list[Message] = list(batch)
         for message, headers in zip(messages, headers_of(messages), strict=True):
             at = _timestamp_of(message)

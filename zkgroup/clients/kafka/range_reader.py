@@ -181,13 +181,13 @@ class _Prompt(Consumer):
 class RangeReader:
     """Reads ranges, one after the other, with one consumer; used by one thread.
 
-    ``patience``: seconds without a message after which the brokers are asked for the reason.
+    ``silence_timeout``: seconds without a message after which the brokers are asked for the reason.
     """
 
-    def __init__(self, source: MessageSource, patience: float = 30.0) -> None:
+    def __init__(self, source: MessageSource, silence_timeout: float = 30.0) -> None:
         self._source = source
-        self._patience = patience
-        self._ask = max(1.0, min(_ASK, patience))
+        self._silence_timeout = silence_timeout
+        self._ask = max(1.0, min(_ASK, silence_timeout))
         self._size = 1  # messages to ask for; follows their size
         self.is_large = False  # keys and headers were: ``range_consumer`` makes another consumer for such
         self.hole: Hole | None = None
@@ -204,7 +204,7 @@ class RangeReader:
         self.hole = None
         position = start
         self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, start)])
-        silence = _Silence(self._patience)
+        silence = _Silence(self._silence_timeout)
         while position < end:
             batch, events = self._fetch(end - position)
             heard = bool(batch)
@@ -214,11 +214,11 @@ class RangeReader:
             if batch:
                 position = _next_position(partition, position, batch)
                 if isinstance(batch, NativeMessages):
-                    yield from self._native_pieces(batch)
+                    yield from self._split_native(batch)
                     batch = []  # or it would stay in memory while the next is fetched
                 else:
-                    yield from _pieces(batch, self._adapt(batch))  # which empties it, before the next is fetched
-                silence = _Silence(self._patience)
+                    yield from _split(batch, self._adapt(batch))  # which empties it, before the next is fetched
+                silence = _Silence(self._silence_timeout)
             for event in events:
                 complete |= self._handle_event(partition, position, end, event, silence)
             if complete:
@@ -230,7 +230,7 @@ class RangeReader:
                     return
                 # Once more from where it fell silent: messages in a range that seems empty would be lost.
                 self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
-                silence = _Silence(self._patience, was_empty=True)
+                silence = _Silence(self._silence_timeout, was_empty=True)
 
     def _fetch(self, most: int) -> tuple[list[Message] | NativeMessages, list[Message]]:
         """Messages and events."""
@@ -242,8 +242,8 @@ class RangeReader:
         events = [message for message in batch if message.error() is not None]
         return [message for message in batch if message.error() is None], events
 
-    def _native_pieces(self, batch: NativeMessages) -> Iterator[NativeMessages]:
-        """As ``_pieces``: each piece is freed when the next is asked for. Keys and headers are treated alike."""
+    def _split_native(self, batch: NativeMessages) -> Iterator[NativeMessages]:
+        """As ``_split``: each piece is freed when the next is asked for. Keys and headers are treated alike."""
         self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _LARGE
         if batch.size <= 2 * _BATCH_BYTES:
             yield batch
@@ -306,7 +306,7 @@ class RangeReader:
             return
         why = f" ({silence.error.str()})" if silence.error is not None else ""
         raise UnreachableError(
-            f"{partition} gives nothing at offset {position} for {self._patience:g} s{why}",
+            f"{partition} gives nothing at offset {position} for {self._silence_timeout:g} s{why}",
             "check the brokers, then try again",
         )
 
@@ -358,8 +358,8 @@ class _Silence:
     Counted in waits, not by the clock: the time for which this process was stopped, or busy elsewhere, is no silence.
     """
 
-    def __init__(self, patience: float, *, was_empty: bool = False) -> None:
-        self._waits = max(1, round(patience / _WAIT))
+    def __init__(self, silence_timeout: float, *, was_empty: bool = False) -> None:
+        self._waits = max(1, round(silence_timeout / _WAIT))
         self.was_empty = was_empty
         self.error: KafkaError | None = None
         self.ended_at: int | None = None
@@ -386,7 +386,7 @@ def _keys_and_headers(messages: Sequence[Message]) -> MemorySize:
     return MemorySize(sum(map(len, some)) + memory, are_there, bool(headers))
 
 
-def _pieces(batch: list[Message], memory: MemorySize) -> Iterator[SizedBatch]:
+def _split(batch: list[Message], memory: MemorySize) -> Iterator[SizedBatch]:
     """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
     follow small ones."""
     if memory.size <= 2 * _BATCH_BYTES:

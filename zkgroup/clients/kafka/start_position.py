@@ -71,7 +71,7 @@ def resolve_start(
     return _offsets(settings, log_ranges(settings, list(partitions), timeout), start, timeout)
 
 
-def resolve_known(
+def resolve_created(
     settings: KafkaSettings, partitions: Iterable[TopicPartition], start: StartAt, timeout: float
 ) -> dict[TopicPartition, int | None]:
     """As ``resolve_start``, but None for a partition without a leader, or one that is not created yet.

@@ -56,7 +56,7 @@ NEAR: Final = TAILS[-1]
 _WAIT: Final = 0.02
 # Seconds without a message after which the rest of a log seems to be empty; and until that is assumed, twice.
 _SILENCE: Final = 1.0
-_PATIENCE: Final = 3.0
+_SILENCE_TIMEOUT: Final = 3.0
 _BATCH: Final = 500
 _LEGACY: Final = ("0.8", "0.9")
 #: Errors of a partition that librdkafka recovers from by itself, and the end of a partition.
@@ -192,7 +192,7 @@ class _Bracket:
         return self.high - self.low <= 1 or end - self.offset <= NEAR
 
 
-FoundOffset = tuple[int | None, str | None]
+TimestampOffset = tuple[int | None, str | None]
 
 
 class _Search:
@@ -211,10 +211,10 @@ class _Search:
     def _spent(self) -> bool:
         return self._left <= 0 or time.monotonic() >= self._deadline
 
-    def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, FoundOffset]:
+    def run(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, TimestampOffset]:
         tails = self._tails(logs)
         since = self._earlier(logs, tails)
-        places: dict[TopicPartition, FoundOffset] = {}
+        places: dict[TopicPartition, TimestampOffset] = {}
         ranges = {}
         for partition, (start, end) in logs.items():
             begin = max(start, since.get(partition, start))
@@ -300,7 +300,7 @@ class _Search:
         """After a silence: the rest may be empty, or its broker away; ``RangeReader`` finds out."""
         if self._spent:
             return
-        reader = RangeReader(self._source, _PATIENCE)
+        reader = RangeReader(self._source, _SILENCE_TIMEOUT)
         for batch in reader.batches(partition, searched.position, searched.end):
             for message in batch:
                 searched.take(message, self._millis)
@@ -319,7 +319,7 @@ def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSetting
     )
 
 
-def _found_in(searched: _Range) -> FoundOffset:
+def _found_in(searched: _Range) -> TimestampOffset:
     if searched.hit is not None:
         return searched.hit, None
     if searched.timeless is not None:

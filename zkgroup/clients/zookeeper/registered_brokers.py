@@ -16,7 +16,7 @@ from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, 
 log = logging.getLogger(__name__)
 
 #: How long old brokers may take to answer, in seconds.
-PATIENCE: Final = 5.0
+TIMEOUT: Final = 5.0
 
 
 class Brokers:
@@ -31,7 +31,7 @@ class Brokers:
         read: Callable[[Sequence[Op]], list[Result]],
         properties: Mapping[str, str],
         given: KafkaSettings | None = None,
-        timeout: float = PATIENCE,
+        timeout: float = TIMEOUT,
         *,
         listener: str | None = None,
         silent_level: int = logging.WARNING,

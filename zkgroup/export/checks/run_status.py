@@ -116,7 +116,7 @@ def _row(registry: Registry, group: str, node: object, destination: Destination 
 
 def _left(group: str, destination: Destination | None) -> StatusRow | None:
     """A run's folder that ZooKeeper knows nothing of."""
-    left = destination.left_runs(group) if destination is not None else []
+    left = destination.leftover_runs(group) if destination is not None else []
     if destination is None or not left:
         return None
     return StatusRow(group, left[-1], "unfinished", "left", None, None, None, destination.store.uri, _LEFT)
@@ -126,7 +126,7 @@ def _is_elsewhere(group: str, pointer: Pointer | None, destination: Destination 
     """Whether a run is for another destination: one place has many names, so its folder counts, too."""
     if pointer is None or destination is None or pointer.output == destination.store.uri:
         return False
-    return pointer.run not in destination.left_runs(group) and not destination.is_logged(group, pointer.run)
+    return pointer.run not in destination.leftover_runs(group) and not destination.is_logged(group, pointer.run)
 
 
 def _in_the_way(group: str, pointer: Pointer | None, destination: Destination | None) -> str:

@@ -113,7 +113,7 @@ def verify(
             layouts[record.run] = record.layout
             expected.add(record)
             _enter(accounts, record)
-        for run in destination.left_runs(group):
+        for run in destination.leftover_runs(group):
             if destination.is_logged(group, run):
                 unfinished.add(run)
             else:

@@ -13,7 +13,7 @@ What zkgroup keeps is ``OUT/_zkgroup/``, which no reader takes for data:
   says what all records of the group account for: an export reads no other.
 - ``topics/TOPIC/GROUP@CLUSTER``: see ``topic_owners``.
 - ``layout/HASH.json``: the layout, which all files share, since readers take a destination for one table.
-- ``columns/HASH.json``: see ``kept_columns``.
+- ``columns/HASH.json``: see ``recorded_columns``.
 - ``catalog.db``: the catalog of Iceberg tables, where no other is named.
 - ``runs/GROUP/RUN/``: a run under way: ``*.tmp``, and ``record.json`` once all is written.
 """
@@ -160,7 +160,7 @@ class Destination:
         """The folder of a run under way."""
         return f"{RUNS}/{group}/{run}"
 
-    def left_runs(self, group: str) -> list[str]:
+    def leftover_runs(self, group: str) -> list[str]:
         """Runs of a group that have a folder: one under way, and those that were killed."""
         return self.store.names(f"{RUNS}/{group}")
 

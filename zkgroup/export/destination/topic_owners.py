@@ -112,7 +112,7 @@ def replace_owner(destination: Destination, topic: str, owner: Owner, group: str
     destination.store.remove_file(f"{folder}/{owner.name}")
 
 
-def known_coverage(
+def recorded_coverage(
     destination: Destination,
     own: RunRecord | None,
     owners: Mapping[str, Sequence[Owner]],

@@ -185,7 +185,7 @@ def is_read(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutWish:
+class LayoutOptions:
     """The layout options; None: as the destination has it, or else the default."""
 
     by: tuple[Part, ...] | None = None

@@ -166,7 +166,7 @@ class Pointer:
     offsets: Mapping[str, Mapping[int, Interval]] | None = None
 
 
-def ranges_held(parts: Iterable[RecordPart], files: Iterable[RecordFile]) -> list[list[tuple[str, Slice]]]:
+def ranges_by_part(parts: Iterable[RecordPart], files: Iterable[RecordFile]) -> list[list[tuple[str, Slice]]]:
     """The ranges that ``files``, named, hold of each part."""
     by_partition: dict[TopicPartition, list[tuple[Slice, str]]] = {}
     for file in files:
@@ -187,8 +187,8 @@ def _start(ranges: tuple[Slice, str]) -> int:
     return ranges[0].start
 
 
-def rows_held(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[int]:
-    return [sum(one.rows for _, one in ranges) for ranges in ranges_held(parts, files)]
+def rows_by_part(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[int]:
+    return [sum(one.rows for _, one in ranges) for ranges in ranges_by_part(parts, files)]
 
 
 def share_files(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
@@ -201,7 +201,7 @@ def share_files(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
             upto = file.bytes * rows // max(1, file.rows)
             sizes[file.name, one] = upto - given
             given = upto
-    for part, ranges in zip(record.partitions, ranges_held(record.partitions, record.files), strict=True):
+    for part, ranges in zip(record.partitions, ranges_by_part(record.partitions, record.files), strict=True):
         yield part, sum(sizes[key] for key in ranges), len({name for name, _ in ranges})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zkgroup.clients.schema_registry import RegistrySettings
 from zkgroup.export.model.address import Address
-from zkgroup.export.model.layout import LayoutWish
+from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.model.plan_types import Begin, OnMismatch
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.export.planning.bounds import BEGINNINGS, LATEST, Bound
@@ -30,9 +30,9 @@ class ExportRequest:
     nothing explains, is a recorded gap. ``take_over``: the group that owned the topics so far. ``abandon``: give up a
     decided run whose destination is lost, and do nothing else. ``join``: be a member of the group with these settings,
     and export what it is given of the topics. ``master`` None: that of ``conf``, else all cores of this machine.
-    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``patience``: seconds without a message
-    after which a task asks what is wrong. ``range_messages``: about how many one task reads.
-    ``schemas``: of keys and values, where ``layout`` names a format with one; ``registry``: of those without a text.
+    ``conf``: Spark's properties; ``spark_timeout``, ``log``: see ``SparkJobs``. ``silence_timeout``: seconds without a
+    message after which a task asks what is wrong. ``range_messages``: about how many one task reads. ``schemas``: of
+    keys and values, where ``layout`` names a format with one; ``registry``: of those without a text.
     """
 
     group: str
@@ -53,11 +53,11 @@ class ExportRequest:
     spark_timeout: float = 120.0
     log: Path | None = None
     compression: str = COMPRESSION
-    layout: LayoutWish = field(default_factory=LayoutWish)
+    layout: LayoutOptions = field(default_factory=LayoutOptions)
     schemas: FieldSchemas = field(default_factory=FieldSchemas)
     registry: RegistrySettings | None = None
     target_bytes: int = TARGET_BYTES
-    patience: float = 30.0
+    silence_timeout: float = 30.0
     range_messages: int = RANGE_MESSAGES
 
     @property

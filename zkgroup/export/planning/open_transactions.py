@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: Milliseconds: ``transaction.max.timeout.ms``, where it is not set.
 _LONG: Final = 15 * 60 * 1000
-_PATIENCE: Final = 3.0  # seconds without a message
+_SILENCE_TIMEOUT: Final = 3.0  # seconds without a message
 _SHOWN: Final = 3
 
 
@@ -81,7 +81,7 @@ def _times(
         return found
     with suppress(ZkgroupError), closing(range_consumer(kafka.with_isolation("read_uncommitted"))) as source:
         for partition, count in behind.items():
-            reader = RangeReader(source, _PATIENCE)
+            reader = RangeReader(source, _SILENCE_TIMEOUT)
             for batch in reader.batches(partition, ends[partition], ends[partition] + count):
                 kind, millis = batch[0].timestamp()
                 found[partition] = millis if kind > 0 and millis > 0 else None

@@ -12,7 +12,7 @@ from zkgroup.export.model.accounting import total
 from zkgroup.export.model.intervals import overlaps
 from zkgroup.export.model.layout import Period
 from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
-from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, rows_held
+from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, rows_by_part
 from zkgroup.export.planning.export_plan import cut
 from zkgroup.export.tasks.late_messages import late_of
 from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, RangeAnswer
@@ -31,10 +31,10 @@ class WrittenFiles:
 
 def ranges_of(plan: RunPlan) -> list[OffsetRange]:
     """The ranges to read, cut into pieces; with a limit of bytes a partition is one piece, which may end anywhere."""
-    return [piece for part in plan.partitions for piece in _pieces(plan, part)]
+    return [piece for part in plan.partitions for piece in _task_ranges(plan, part)]
 
 
-def _pieces(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
+def _task_ranges(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
     size = plan.range_messages if plan.max_bytes is None else 1 << 62
     return cut(part.partition, part.start, part.end, size)
 
@@ -78,7 +78,7 @@ def _assembled(
 ) -> tuple[RecordPart, Period]:
     answers: list[RangeAnswer] = []
     end = part.start
-    for piece in _pieces(plan, part):
+    for piece in _task_ranges(plan, part):
         answer = found.pop(piece, None)
         if answer is None or piece.start != end or not piece.start <= answer.reached <= piece.end:
             raise ZkgroupError(
@@ -109,7 +109,7 @@ def _assembled(
 
 def _refuse_unbalanced(plan: RunPlan, parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> None:
     """Every offset of a part is a row, or a gap; and every row is in a file of that part."""
-    counts = rows_held(parts, files)
+    counts = rows_by_part(parts, files)
     for part, rows in zip(parts, counts, strict=True):
         if not part.is_balanced or rows != part.rows + part.undecodable:
             start = part.start

@@ -74,7 +74,7 @@ class ExportClaim:
         self._above = [znodes.group(group), self._path.rpartition("/")[0], self._path]
         self._made: set[str] = set()
         self._locked = False
-        self._patience = max(30.0, 2 * registry.timeout)
+        self._reconnect_timeout = max(30.0, 2 * registry.timeout)
 
     @property
     def registry(self) -> Registry:
@@ -164,7 +164,7 @@ class ExportClaim:
         ``UnreachableError`` when ZooKeeper stays away too long, and ``RefusedError`` when somebody else got the lock
         meanwhile.
         """
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._reconnect_timeout
         while True:
             try:
                 if self._registry.lost:

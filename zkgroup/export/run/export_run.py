@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.coverage import extend_coverage
-from zkgroup.export.destination.kept_columns import claim_columns
+from zkgroup.export.destination.recorded_columns import claim_columns
 from zkgroup.export.destination.run_log import RECORD, Destination
 from zkgroup.export.destination.table_format import open_format, table_changed
 from zkgroup.export.destination.topic_owners import claim_topics

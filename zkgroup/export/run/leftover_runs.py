@@ -8,7 +8,7 @@ from zkgroup.export.destination.run_log import RECORD, Destination, number_of
 from zkgroup.export.model.documents import DamagedDocumentError, decode_record
 from zkgroup.export.model.intervals import subtract
 from zkgroup.export.model.run_record import RecordPart, RunRecord
-from zkgroup.export.run.publication import publish_what_is_there
+from zkgroup.export.run.publication import publish_existing
 from zkgroup.export.run.run_context import RunContext
 
 
@@ -23,10 +23,10 @@ def remove_leftovers(
     may be what ZooKeeper has lost, and the log may not have the messages any more.
     """
     kept: list[str] = []
-    for run in destination.left_runs(group) if runs is None else runs:
+    for run in destination.leftover_runs(group) if runs is None else runs:
         entry = next((one for one in destination.entries(group) if one.run == run), None)
         if entry is not None:
-            publish_what_is_there(destination, destination.record(group, entry), context)
+            publish_existing(destination, destination.record(group, entry), context)
         elif not _is_needless(destination, group, run):
             kept.append(run)
             continue

@@ -11,10 +11,10 @@ from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.kept_columns import resolve_schemas
+from zkgroup.export.destination.recorded_columns import resolve_schemas
 from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
 from zkgroup.export.destination.table_format import lost_partitions, open_format, read_coverage
-from zkgroup.export.destination.topic_owners import Owner, known_coverage, read_owners, refuse_owned
+from zkgroup.export.destination.topic_owners import Owner, read_owners, recorded_coverage, refuse_owned
 from zkgroup.export.model.documents import damaged
 from zkgroup.export.model.layout import Layout, is_read
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
@@ -214,7 +214,7 @@ class Planner:
                 raise damaged(f"{destination}/{TOPICS}/{topic}", "has no owner any more")
         layout = request.layout.resolve(None, destination.store.uri) if layout is None else layout
         tables = Tables(destination, layout, request.group)
-        coverage = known_coverage(destination, newest, owners, request.group, clusters, tables.read_coverage)
+        coverage = recorded_coverage(destination, newest, owners, request.group, clusters, tables.read_coverage)
         for topic in topics:
             foreign = any(owner.cluster not in clusters for owner in owners[topic])
             tables.format.refuse_foreign(topic, is_recorded=topic in coverage or foreign)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.kept_columns import kept_schemas
+from zkgroup.export.destination.recorded_columns import recorded_schemas
 from zkgroup.export.destination.run_log import Destination, number_of
 from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import Layout
@@ -38,7 +38,7 @@ def changed_tables(destination: Destination, record: RunRecord) -> list[str]:
     return tables.changed(record.group, bases)
 
 
-def publish_what_is_there(destination: Destination, record: RunRecord, context: RunContext) -> None:
+def publish_existing(destination: Destination, record: RunRecord, context: RunContext) -> None:
     """Publish the files of a run in the log that exist. Warns of missing ones, which a backfill writes again, and of
     tables that others have changed: the next export asks how to continue with these."""
     if changed := changed_tables(destination, record):
@@ -66,7 +66,7 @@ def publish(destination: Destination, record: RunRecord, context: RunContext) ->
     record = replace(record, files=tuple(file for file in record.files if file.topic in topics), topics=topics)
     _name_files(destination, record, context)
     layout = record.layout
-    tables.commit(record, lambda: schema_of(layout, kept_schemas(destination, layout)), context.passed)
+    tables.commit(record, lambda: schema_of(layout, recorded_schemas(destination, layout)), context.passed)
 
 
 def schema_of(layout: Layout, schemas: FieldSchemas) -> Any:

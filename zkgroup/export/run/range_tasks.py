@@ -37,7 +37,7 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
     ranges = ranges_of(plan)
     share = None if plan.max_bytes is None else max(1, plan.max_bytes // max(1, len(ranges)))
     cleanup = {topic: identity.cleanup for topic, identity in plan.topics.items()}
-    settings = TaskSettings(kafka.portable(), options, context.patience, cleanup, share, plan.records_gaps)
+    settings = TaskSettings(kafka.portable(), options, context.silence_timeout, cleanup, share, plan.records_gaps)
     done = size = 0
 
     def on_answer(answer: DoneAnswer) -> None:
@@ -57,7 +57,7 @@ def write_ranges(plan: RunPlan, destination: Destination, context: RunContext) -
         try:
             answers = runner.run(settings, tasks, on_answer)
         except OffsetsDeletedError as error:
-            raise RefusedError(_overtaken(plan, kafka, context.patience) or error.message, _DELETED) from None
+            raise RefusedError(_overtaken(plan, kafka, context.silence_timeout) or error.message, _DELETED) from None
     context.passed("files written")
     return assemble(plan, answers)
 

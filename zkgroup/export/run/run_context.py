@@ -67,7 +67,7 @@ class RunContext:
 
     kafka: Callable[[], KafkaSettings]
     runner: Callable[[], AbstractContextManager[Runner]]
-    patience: float
+    silence_timeout: float
     progress: Callable[[Progress], None]
     warn: Callable[[str], None]
     passed: Callable[[str], None]

@@ -33,7 +33,7 @@ from zkgroup.export.run.export_run import DecidedRun, PlannedRun
 from zkgroup.export.run.export_summary import PartitionSummary, summarize
 from zkgroup.export.run.leftover_runs import leftover_notices, remove_leftovers
 from zkgroup.export.run.planner import Planner
-from zkgroup.export.run.publication import changed_tables, publish_what_is_there
+from zkgroup.export.run.publication import changed_tables, publish_existing
 from zkgroup.export.run.run_context import Progress, RunContext, Runner
 from zkgroup.export.spark.spark_master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.optional_packages import require
@@ -113,7 +113,7 @@ class _Export:
             log.info("passed: %s", point)
             passed(point)
 
-        self._context = RunContext(kafka, runner or self._spark, request.patience, progress, warn, on_point)
+        self._context = RunContext(kafka, runner or self._spark, request.silence_timeout, progress, warn, on_point)
 
     def run(self) -> list[PartitionSummary]:
         """Finish what is decided, or plan, and carry that out."""
@@ -125,7 +125,7 @@ class _Export:
         self._destination.store.check()
         context.progress(Progress("planning", 0, 0))
         pointer, _ = read_pointer(self._registry, request.group)
-        if pointer is None and not self._destination.left_runs(request.group):
+        if pointer is None and not self._destination.leftover_runs(request.group):
             newest = self._destination.newest_run(request.group)
             try:
                 planned = self._planner.plan(self._registry)
@@ -292,7 +292,7 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
             Remedy("see what it does", status_command(claim.group)),
         )
     if logged is not None:  # its record stays, and what it has published
-        publish_what_is_there(destination, logged, context)
+        publish_existing(destination, logged, context)
         destination.store.remove(destination.work(claim.group, pointer.run))
         return
     what = f"run {pointer.run} of group {claim.group} to {pointer.output} is given up"

@@ -55,7 +55,7 @@ class SparkJvm:
     def __init__(self, folder: Path, log: Path) -> None:
         self._folder = folder
         self._log = log
-        self._guard: Watchdog | None = None
+        self._watchdog: Watchdog | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._gateway: Any = None
         self._classes: ClassArchive | None = None
@@ -97,15 +97,15 @@ class SparkJvm:
         if os.environ.get("JAVA_HOME") and Path(os.environ["JAVA_HOME"], "bin", "java") != java:
             del variables["JAVA_HOME"]  # too old: that on the path is not
         self._log.touch()
-        self._guard = Watchdog()
-        self._guard.start()
-        self._guard.send(f"rm {self._folder}")
+        self._watchdog = Watchdog()
+        self._watchdog.start()
+        self._watchdog.send(f"rm {self._folder}")
         if self._killed:
             raise InterruptedError("killed before it began")
         self._process = subprocess.Popen(
             ["sh", "-c", _REPORT, "sh", str(self._log), *command],
             stdin=subprocess.PIPE,
-            stdout=self._guard.fileno(),
+            stdout=self._watchdog.fileno(),
             stderr=subprocess.DEVNULL,
             env=variables,
         )
@@ -167,7 +167,7 @@ class SparkJvm:
         """
         gateway, self._gateway = self._gateway, None
         process, self._process = self._process, None
-        guard, self._guard = self._guard, None
+        guard, self._watchdog = self._watchdog, None
         try:
             if process is not None:
                 if gateway is not None:

@@ -147,7 +147,7 @@ class _RangeReading:
         partition, _, end = self._piece
         while self._missing.position < end:
             try:
-                reader = RangeReader(self._source.get(), self._settings.patience)
+                reader = RangeReader(self._source.get(), self._settings.silence_timeout)
                 for batch in reader.batches(partition, self._missing.position, end):
                     taken = self._take(batch)
                     del batch
@@ -182,7 +182,9 @@ class _RangeReading:
 
     def _pass_over_deleted(self) -> bool:
         """Retention overtook the reader: go on where the log starts. False if it was something else."""
-        start = _patiently(lambda: _log_start(self._source.get(), self._piece.partition, self._settings.patience))
+        start = _patiently(
+            lambda: _log_start(self._source.get(), self._piece.partition, self._settings.silence_timeout)
+        )
         low = min(start, self._piece.end)
         deleted = low - self._missing.position
         self._deleted += max(0, deleted)
@@ -207,7 +209,7 @@ class _RangeReading:
         """The offsets of ``span`` that a reader of uncommitted messages is given."""
         source = range_consumer(self._settings.kafka.with_isolation("read_uncommitted"), large=self._source.is_large)
         try:
-            for batch in RangeReader(source, self._settings.patience).batches(self._piece.partition, *span):
+            for batch in RangeReader(source, self._settings.silence_timeout).batches(self._piece.partition, *span):
                 yield from cast("Iterator[int]", map(Message.offset, batch))
         finally:
             source.close()

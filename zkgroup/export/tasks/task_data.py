@@ -45,14 +45,14 @@ class FileOptions:
 class TaskSettings:
     """The settings of every task of an export.
 
-    ``patience`` is in seconds, see ``RangeReader``. ``cleanup``: topics' policies, see ``accounting``. ``max_bytes``:
-    of keys and values a range may take, None: no limit. ``skip_deleted``: go on where the log starts when retention
-    deletes messages that are being read.
+    ``silence_timeout`` is in seconds, see ``RangeReader``. ``cleanup``: topics' policies, see ``accounting``.
+    ``max_bytes``: of keys and values a range may take, None: no limit. ``skip_deleted``: go on where the log starts
+    when retention deletes messages that are being read.
     """
 
     kafka: KafkaSettings
     files: FileOptions
-    patience: float = 30.0
+    silence_timeout: float = 30.0
     cleanup: Mapping[str, str | None] = field(default_factory=dict)
     max_bytes: int | None = None
     skip_deleted: bool = False

@@ -108,7 +108,7 @@ def infer_strategy(snapshot: GroupSnapshot) -> StrategyInference:
     if found.exact or not any(pair.topic in INTERNAL_TOPICS for pair in live):
         return found
     registrations = {m.member: m.registration for m in snapshot.members if m.registration and m.member in members}
-    partitions = known_partitions(snapshot)
+    partitions = concerned_partitions(snapshot)
     for release in _OLDER_FILTERS:
         internal = internal_topics(release)
         streams = resolve_all(registrations, sorted(partitions), internal=internal)
@@ -127,7 +127,7 @@ def planned_partitions(snapshot: GroupSnapshot) -> dict[str, list[int]]:
     return found
 
 
-def known_partitions(snapshot: GroupSnapshot) -> dict[str, tuple[int, ...]]:
+def concerned_partitions(snapshot: GroupSnapshot) -> dict[str, tuple[int, ...]]:
     """The same, and for all other topics that concern the group: in another release some may be subscribed to."""
     found = {name: topic.partitions for name, topic in snapshot.topics.items() if topic.exists and not topic.error}
     return found | {topic: tuple(sorted(numbers)) for topic, numbers in planned_partitions(snapshot).items()}

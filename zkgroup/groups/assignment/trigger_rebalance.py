@@ -24,7 +24,7 @@ from zkgroup.groups.assignment.assignment_diff import owned_now
 from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.ownership import not_judged, stops_rebalances
+from zkgroup.groups.snapshot.ownership import stops_rebalances, unreadable_ownership
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition, identify_owner, spans
@@ -89,7 +89,7 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
             f"group {group} would not rebalance: no broker is registered, and members keep what they own until one is",
             "start the brokers; if they run, compare the chroot in their zookeeper.connect with the one given here",
         )
-    if unknown := not_judged(snapshot):
+    if unknown := unreadable_ownership(snapshot):
         return ZkgroupError(
             f"whether group {group} would get through a rebalance is not known: {'; '.join(unknown[:3])}",
             "connect with credentials that its access list admits",

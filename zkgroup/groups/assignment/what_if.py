@@ -13,7 +13,7 @@ from typing import Final
 
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError, did_you_mean
 from zkgroup.groups.assignment.mixed_strategies import holder_sets
-from zkgroup.groups.assignment.strategy_inference import Variant, known_partitions
+from zkgroup.groups.assignment.strategy_inference import Variant, concerned_partitions
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_threads, resolve_all
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, span_list
@@ -54,10 +54,10 @@ class Scenario:
 
 def scenario_of(snapshot: GroupSnapshot) -> Scenario:
     """The group as it is, without members whose registration cannot be read."""
-    partitions = known_partitions(snapshot)
+    partitions = concerned_partitions(snapshot)
     return Scenario(
         {m.member: m.registration for m in snapshot.members if m.registration is not None and m.error is None},
-        frozenset(snapshot.known_topics) | partitions.keys(),
+        frozenset(snapshot.existing_topics) | partitions.keys(),
         partitions,
     )
 

@@ -112,7 +112,7 @@ def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) 
     return True
 
 
-def is_asked_for(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
+def is_as_configured(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
     """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
     session in place of ``auth``, whatever their names of ``unknown_schemes``."""
     unknown = unknown_schemes(settings)

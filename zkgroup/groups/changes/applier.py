@@ -33,7 +33,7 @@ from zkgroup.groups.changes.missing_permissions import (
 from zkgroup.groups.changes.plan import Plan, Source, saved_offsets
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
-from zkgroup.groups.changes.znode_deletion import is_in_pieces, remove_nodes
+from zkgroup.groups.changes.znode_deletion import is_split, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import Cluster, OffsetStore, stores_of
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, answer_timeout
@@ -141,7 +141,7 @@ class Applier:
         """Raise ``RefusedError`` if ZooKeeper will not let these credentials delete the plan's nodes."""
         if plan.removal is not None and self.registry is not None:
             tree = plan.removal.tree
-            refuse_removal(self.registry, tree, in_pieces=is_in_pieces(self.registry, tree.nodes))
+            refuse_removal(self.registry, tree, is_split=is_split(self.registry, tree.nodes))
 
     def needs(self, plan: Plan) -> list[Need]:
         """The permissions in ZooKeeper that the plan takes."""
@@ -150,7 +150,7 @@ class Applier:
             if plan.removal.permanent:  # each node is proved to be permanent by a child
                 below = [(node.path, permission) for node in tree.nodes for permission in (CREATE, DELETE)]
                 return [*needs_of_removal(tree), *below]
-            return needs_of_removal(tree, in_pieces=is_in_pieces(self.registry, tree.nodes))
+            return needs_of_removal(tree, is_split=is_split(self.registry, tree.nodes))
         moving = [] if plan.is_removal else plan.moving("zookeeper")
         return needs_of_writes(plan.group, [row.key for row in moving]) if moving else []
 

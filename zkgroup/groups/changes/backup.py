@@ -94,7 +94,7 @@ def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> list[str]:
             f"{path} was made of another cluster, {_called(backup.cluster)}; this is {_called(cluster)}",
             "connect to that one",
         )
-    if backup.cluster.id is None and backup.cluster.made is None and (cluster.id or cluster.made):
+    if backup.cluster.id is None and backup.cluster.created is None and (cluster.id or cluster.created):
         return [f"{path} names no cluster: zkgroup assumes this one, which has the same address"]
     return []
 

@@ -117,7 +117,7 @@ def encode(backup: Backup) -> bytes:
         group=backup.group,
         zookeeper=cluster.connect,
         cluster_id=cluster.id,
-        consumers_made=None if cluster.made is None else _Creation(*cluster.made),
+        consumers_made=None if cluster.created is None else _Creation(*cluster.created),
         stores=backup.stores,
         offsets=[
             _Offset(

@@ -35,7 +35,7 @@ def first_batch(items: Iterable[T], bytes_of: Callable[[T], int], limit: int) ->
     return batch
 
 
-def first_piece(
+def first_offset_batch(
     paths: Mapping[TopicPartition, str],
     partitions: Iterable[TopicPartition],
     settings: ZooKeeperSettings,

@@ -14,8 +14,8 @@ from typing import Final
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.access_lists import CREATE, DELETE, admits, is_asked_for, lacks, readable_acl
-from zkgroup.groups.changes.batching import first_piece
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, admits, is_as_configured, lacks, readable_acl
+from zkgroup.groups.changes.batching import first_offset_batch
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import format_acl
@@ -60,9 +60,9 @@ def copied_lists(
     found = {new: acl for new, acl in (theirs or {}).items() if new not in empty or acl != OPEN}
     asked = settings.acl
     lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in empty), asked)
-    in_pieces = len(first_piece(znodes.offset_paths(to, keys), keys, settings, lists)) < len(keys)
-    if asked is None or in_pieces:  # one transaction is refused as a whole
-        _check_below(lists, to, settings, in_pieces=in_pieces)
+    is_split = len(first_offset_batch(znodes.offset_paths(to, keys), keys, settings, lists)) < len(keys)
+    if asked is None or is_split:  # one transaction is refused as a whole
+        _check_below(lists, to, settings, is_split=is_split)
     closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
     if asked is not None:
         return CopiedLists(warnings=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
@@ -101,7 +101,7 @@ def _why_not_theirs(
     warning = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
     if hidden:
         return (f"{warning}, which are not shown to these credentials",)
-    differs = any(not is_asked_for(acl, settings) for acl in closed)
+    differs = any(not is_as_configured(acl, settings) for acl in closed)
     return (f"{warning}: {_describe(closed)}",) if differs else ()
 
 
@@ -131,7 +131,7 @@ def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renamin
         yield new[key], old[key]
 
 
-def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_pieces: bool) -> None:
+def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, is_split: bool) -> None:
     """Raise ``RefusedError`` where a node's list keeps these credentials from making nodes below it. A copy in several
     pieces would stop half way: there a list must surely permit it."""
     stuck: list[str] = []
@@ -139,11 +139,11 @@ def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, in_piece
     for path, acl in lists.items():
         if path not in (znodes.ids(to), znodes.owners(to)) and path.count("/") < _OFFSET_DEPTH:
             needs = [CREATE]
-            if in_pieces and path == znodes.group(to):
+            if is_split and path == znodes.group(to):
                 needs.append(DELETE)  # from the second piece on, the guard makes and deletes ``ids``
             if any(lacks(acl, settings.auth, one) for one in needs):
                 stuck.append(path)
-            elif in_pieces and not all(admits(acl, settings, one) for one in needs):
+            elif is_split and not all(admits(acl, settings, one) for one in needs):
                 doubtful.append(path)
     if stuck or doubtful:
         obstacle = "that keeps" if stuck else "in the first of several transactions that may keep"

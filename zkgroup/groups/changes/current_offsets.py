@@ -150,13 +150,13 @@ def _selected(snapshot: GroupSnapshot, selection: Selection) -> list[TopicPartit
     existing = {name: topic.partitions for name, topic in topics.items()}
     if selection.listed is None:
         assert selection.scope is not None
-        check_topics(selection.scope.topics, existing, lambda: snapshot.known_topics)
+        check_topics(selection.scope.topics, existing, lambda: snapshot.existing_topics)
         return selection.scope.select(existing)
     keys = sorted(key for key in selection.listed if selection.has(key))
     if not keys:
         raise UsageError("the file has none of the partitions that are named", "see --topic")
     if not selection.gone:
-        check_topics({key.topic for key in keys}, existing, lambda: snapshot.known_topics)
+        check_topics({key.topic for key in keys}, existing, lambda: snapshot.existing_topics)
         there = {topic: frozenset(numbers) for topic, numbers in existing.items()}
         if missing := next((key for key in keys if key.partition not in there[key.topic]), None):
             raise no_partition(missing, existing[missing.topic])

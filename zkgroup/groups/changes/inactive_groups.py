@@ -16,7 +16,7 @@ from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.missing_permissions import lacking, needs_of_removal
 from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 from zkgroup.groups.changes.whole_group import CREDENTIALS
-from zkgroup.groups.changes.znode_deletion import BATCH, is_in_pieces
+from zkgroup.groups.changes.znode_deletion import BATCH, is_split
 from zkgroup.groups.changes.znode_transactions import CREDENTIALS as MAY_CHANGE
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
@@ -240,7 +240,7 @@ def check_access(
             row = replace(row, action="keep", note=unknown.message, barred=True)
         elif row.action == "delete":
             tree = trees[row.group]
-            needs = needs_of_removal(tree, in_pieces=is_in_pieces(registry, tree.nodes))
+            needs = needs_of_removal(tree, is_split=is_split(registry, tree.nodes))
             if missing := lacking(lists, registry.settings.auth, needs):
                 note = f"may not be changed: {listed(missing)}"
                 left[row.group] = RefusedError(note, MAY_CHANGE)

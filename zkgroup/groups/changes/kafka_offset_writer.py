@@ -153,10 +153,10 @@ class _KafkaOffsetWriting(Reporter):
             self._find_out(writes, stop, 0.0)
             raise
 
-    def _find_out(self, writes: Sequence[OffsetChange], error: BaseException, patience: float) -> None:
+    def _find_out(self, writes: Sequence[OffsetChange], error: BaseException, reconnect_timeout: float) -> None:
         """Find out whether a commit was applied that was answered with an error, or not at all; else it remains in
         doubt. Raises ``RefusedError`` where the reason is that the group has become active."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + reconnect_timeout
         while True:
             try:
                 found = self._offsets.fetch([write.key for write in writes], self._timeout)

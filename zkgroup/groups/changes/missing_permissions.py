@@ -46,11 +46,11 @@ def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Ne
     return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
 
 
-def needs_of_removal(tree: GroupTree, *, in_pieces: bool = False) -> list[Need]:
-    """The permissions to remove these nodes; ``in_pieces``: in more than one transaction, where the guard
+def needs_of_removal(tree: GroupTree, *, is_split: bool = False) -> list[Need]:
+    """The permissions to remove these nodes; ``is_split``: in more than one transaction, where the guard
     makes nodes."""
     needs = [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
-    return [*needs, (znodes.group(tree.group), CREATE)] if in_pieces else needs
+    return [*needs, (znodes.group(tree.group), CREATE)] if is_split else needs
 
 
 def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedError | None:
@@ -81,8 +81,8 @@ def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]],
     ]
 
 
-def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> None:
-    """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``in_pieces``: in more than one
+def refuse_removal(registry: Registry, tree: GroupTree, *, is_split: bool) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``is_split``: in more than one
     transaction): for a change that does something else first. Changes nothing.
 
     The server itself is asked, whatever it is set to: it checks permissions before versions (3.4.6,
@@ -92,7 +92,7 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, in_pieces: bool) -> N
     probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
     above = znodes.group(tree.group)
     words = [_describe_need(path, DELETE) for path in one_below]
-    if in_pieces:  # their guard makes and deletes nodes below the group's
+    if is_split:  # their guard makes and deletes nodes below the group's
         probe = f"{above}/{_PROBE}"
         probes.append(Transaction((Create(probe), Delete(probe))))
         words.append(f"{above} (not to be {_WORDS[CREATE]}, and rid of them)")

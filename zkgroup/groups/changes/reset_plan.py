@@ -296,7 +296,7 @@ def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
     return [f"{what}: --undo will leave what is written there"]
 
 
-def describe_left(group: str, rows: Iterable[OffsetChange]) -> str | None:
+def describe_unrestored(group: str, rows: Iterable[OffsetChange]) -> str | None:
     """The offsets that an undo cannot restore, as text; None where there are none."""
     left = [row.key for row in rows if row.problem == "left"]
     if not left:

@@ -22,7 +22,7 @@ from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     CREDENTIALS,
-    PATIENCE,
+    RECONNECT_TIMEOUT,
     SteadyRegistry,
     TransactionSeries,
     not_allowed,
@@ -49,7 +49,11 @@ BATCH: Final = 250
 
 
 def remove_nodes(
-    registry: Registry, removal: ZnodeRemoval, *, piece_bytes: int = MAX_TRANSACTION_BYTES, patience: float = PATIENCE
+    registry: Registry,
+    removal: ZnodeRemoval,
+    *,
+    transaction_bytes: int = MAX_TRANSACTION_BYTES,
+    reconnect_timeout: float = RECONNECT_TIMEOUT,
 ) -> int:
     """Remove the nodes; returns how many. A node that is gone already is no error.
 
@@ -58,7 +62,7 @@ def remove_nodes(
     says what is removed, and what is not known; an interruption carries that as a note.
     """
     with ExitStack() as opened:
-        return _Removal(registry, removal, piece_bytes, patience, opened).run()
+        return _Removal(registry, removal, transaction_bytes, reconnect_timeout, opened).run()
 
 
 def remove_empty_group(registry: Registry, group: str) -> bool:
@@ -76,7 +80,7 @@ def remove_empty_group(registry: Registry, group: str) -> bool:
 
 
 def remove_groups(
-    registry: Registry, trees: Iterable[GroupTree], patience: float = PATIENCE
+    registry: Registry, trees: Iterable[GroupTree], reconnect_timeout: float = RECONNECT_TIMEOUT
 ) -> dict[str, ZkgroupError | None]:
     """Remove many groups, each wholly or not at all where one transaction suffices. For each group None, or why it was
     not removed: one that is refused does not stop the others. A lost ZooKeeper does: the rest is reported as failed,
@@ -85,7 +89,7 @@ def remove_groups(
     everything = list(trees)
     waiting = everything
     with ExitStack() as opened:
-        steady = SteadyRegistry(registry, opened, patience)
+        steady = SteadyRegistry(registry, opened, reconnect_timeout)
         try:
             while waiting:
                 _remove_batch(steady, waiting[:BATCH], outcome)
@@ -117,7 +121,7 @@ def _remove_batch(steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: d
     others: list[GroupTree] = []
     for tree in trees:
         same = [node.identity for node in tree.nodes] == [node.identity for node in now[tree.group].nodes]
-        fits = not is_in_pieces(registry, tree.nodes)
+        fits = not is_split(registry, tree.nodes)
         clear = same and fits and tree.nodes and not tree.live_owners and not tree.members and not tree.unreadable
         (plain if clear else others).append(tree)
     lost: list[GroupTree] = []
@@ -173,7 +177,7 @@ def _deletions(group: str, nodes: Iterable[TreeNode]) -> list[Delete]:
     return [Delete(node.path, node.stat.version) for node in ordered]
 
 
-def is_in_pieces(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
+def is_split(registry: Registry, nodes: Iterable[TreeNode]) -> bool:
     """Whether removing these nodes takes more than one transaction."""
     return sum(cost(node.path, registry.settings) for node in nodes) > MAX_TRANSACTION_BYTES
 
@@ -185,11 +189,11 @@ class _Removal(TransactionSeries[TreeNode]):
         self,
         registry: Registry,
         removal: ZnodeRemoval,
-        piece_bytes: int,
-        patience: float,
+        transaction_bytes: int,
+        reconnect_timeout: float,
         opened: ExitStack,
     ) -> None:
-        super().__init__(registry, opened, patience, piece_bytes)
+        super().__init__(registry, opened, reconnect_timeout, transaction_bytes)
         self._tree = removal.tree
         self._group = removal.tree.group
         self._roots = [znodes.group(self._group)] if removal.roots is None else list(removal.roots)
@@ -292,9 +296,9 @@ class _Removal(TransactionSeries[TreeNode]):
         self._removed |= {node.path: node for node in items}
         super()._settle(items)
 
-    def _was_applied(self, items: Collection[TreeNode], patience: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[TreeNode], reconnect_timeout: float | None = None) -> bool:
         node = next(iter(items))
-        (there,) = self.read_back([node.path], patience)
+        (there,) = self.read_back([node.path], reconnect_timeout)
         if isinstance(there, Failure) and there.code is not Code.NO_NODE:
             raise not_allowed(f"cannot read {node.path}", there)
         return not _is_there(node, there)

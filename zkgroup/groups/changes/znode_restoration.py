@@ -42,7 +42,7 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
     """
     found: dict[str, list[SavedNode]] = {}
     for node in backup.nodes:
-        if not _is_left_out(backup, node):
+        if not _is_omitted(backup, node):
             found.setdefault(group_of(node.path), []).append(node)
     if in_kafka and not found and group in (None, backup.group):
         return []
@@ -57,15 +57,15 @@ def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False)
     ]
 
 
-def describe_left_out(backup: Backup) -> list[str]:
+def describe_omitted(backup: Backup) -> list[str]:
     """A warning of owner nodes that are not restored: without a session they would keep their partitions from all
     members."""
-    count = sum(_is_left_out(backup, node) for node in backup.nodes)
+    count = sum(_is_omitted(backup, node) for node in backup.nodes)
     those = "without a session, which would keep their partitions from all members"
     return [f"{counted(count, 'owner node')} of the backup {those}: not restored"] if count else []
 
 
-def _is_left_out(backup: Backup, node: SavedNode) -> bool:
+def _is_omitted(backup: Backup, node: SavedNode) -> bool:
     if backup.command == RELEASE_OWNERS:
         return False
     return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
@@ -164,9 +164,9 @@ class _Restoration(TransactionSeries[Create]):
         settings = self.registry.settings
         return cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
 
-    def _was_applied(self, items: Collection[Create], patience: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[Create], reconnect_timeout: float | None = None) -> bool:
         try:
-            (first,) = self.read_back([next(iter(items)).path], patience)
+            (first,) = self.read_back([next(iter(items)).path], reconnect_timeout)
         except UnreachableError as error:
             error.add_outcome(f"whether {counted(len(items), 'node')} are made is not known")
             error.add_remedy(GO_ON)

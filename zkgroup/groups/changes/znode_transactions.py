@@ -15,7 +15,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import CHANGED, Code, Create, Delete, Failure, Get, Result, SetData, Sync
 
 #: Seconds to wait for a ZooKeeper that went away while a transaction was under way.
-PATIENCE: Final = 30.0
+RECONNECT_TIMEOUT: Final = 30.0
 CREDENTIALS: Final = "connect with credentials that may change the group's nodes"
 #: How often a transaction is tried again when nothing that matters has changed.
 _MAX_ATTEMPTS: Final = 6
@@ -31,22 +31,22 @@ def not_allowed(what: str, failure: Failure) -> ZkgroupError:
 
 
 class SteadyRegistry:
-    """A registry that is replaced when its session is over. ``patience``: how many seconds a lost ZooKeeper is waited
-    for. ``opened`` closes what is opened on the way."""
+    """A registry that is replaced when its session is over. ``reconnect_timeout``: how many seconds a lost ZooKeeper is
+    waited for. ``opened`` closes what is opened on the way."""
 
-    def __init__(self, registry: Registry, opened: ExitStack, patience: float = PATIENCE) -> None:
+    def __init__(self, registry: Registry, opened: ExitStack, reconnect_timeout: float = RECONNECT_TIMEOUT) -> None:
         self.registry = registry
-        self._patience = patience
+        self._reconnect_timeout = reconnect_timeout
         self._opened = opened
 
-    def read_back(self, paths: Sequence[str], patience: float | None = None) -> list[Result]:
+    def read_back(self, paths: Sequence[str], reconnect_timeout: float | None = None) -> list[Result]:
         """The nodes after a lost answer. A transaction that is not applied by then never will be.
 
         The request goes through the same session, if that lives: the server has then closed the old connection, or has
-        answered all earlier requests on it. If the session is over, nothing more is taken from it. ``patience``
-        replaces that of all. Raises ``UnreachableError``.
+        answered all earlier requests on it. If the session is over, nothing more is taken from it.
+        ``reconnect_timeout`` replaces that of all. Raises ``UnreachableError``.
         """
-        deadline = time.monotonic() + (self._patience if patience is None else patience)
+        deadline = time.monotonic() + (self._reconnect_timeout if reconnect_timeout is None else reconnect_timeout)
         while True:
             try:
                 if self.registry.lost:
@@ -69,15 +69,19 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
     verb: str
 
     def __init__(
-        self, registry: Registry, opened: ExitStack, patience: float = PATIENCE, limit: int = MAX_TRANSACTION_BYTES
+        self,
+        registry: Registry,
+        opened: ExitStack,
+        reconnect_timeout: float = RECONNECT_TIMEOUT,
+        limit: int = MAX_TRANSACTION_BYTES,
     ) -> None:
-        super().__init__(registry, opened, patience)
+        super().__init__(registry, opened, reconnect_timeout)
         self._limit = limit
         self._attempts = 0
         self._under_way: Collection[T] = ()
 
     @abstractmethod
-    def _was_applied(self, items: Collection[T], patience: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[T], reconnect_timeout: float | None = None) -> bool:
         """Find out whether a transaction of these items, whose answer was lost, was applied."""
 
     def _settle(self, items: Collection[T]) -> None:
@@ -111,7 +115,7 @@ class TransactionSeries(SteadyRegistry, ABC, Generic[T]):
             raise
         except BaseException:  # interrupted: the report depends on the answer
             with suppress(ZkgroupError):
-                if self._was_applied(items, patience=0.0):
+                if self._was_applied(items, reconnect_timeout=0.0):
                     self._settle(items)
                 self._under_way = ()
             raise

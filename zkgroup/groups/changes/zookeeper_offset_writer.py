@@ -20,7 +20,7 @@ from typing import TypeAlias
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.access_lists import readable_acl
-from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, first_piece
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, first_offset_batch
 from zkgroup.groups.changes.change_reports import (
     Reporter,
     WriteReport,
@@ -28,7 +28,7 @@ from zkgroup.groups.changes.change_reports import (
 )
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.groups.changes.preconditions import InactiveGroup, read_inactive_group
-from zkgroup.groups.changes.znode_transactions import PATIENCE, TransactionSeries, not_allowed
+from zkgroup.groups.changes.znode_transactions import RECONNECT_TIMEOUT, TransactionSeries, not_allowed
 from zkgroup.groups.snapshot.stored_offsets import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -58,25 +58,25 @@ def write_offsets(
     group: str,
     writes: Sequence[OffsetChange],
     *,
-    piece_bytes: int = MAX_TRANSACTION_BYTES,
+    transaction_bytes: int = MAX_TRANSACTION_BYTES,
     prune: bool = False,
-    patience: float = PATIENCE,
+    reconnect_timeout: float = RECONNECT_TIMEOUT,
     go_on: str = GO_ON,
     acls: Mapping[str, tuple[Acl, ...]] | None = None,
 ) -> WriteReport:
-    """Write all of ``writes`` (each partition once), in transactions of at most ``piece_bytes``.
+    """Write all of ``writes`` (each partition once), in transactions of at most ``transaction_bytes``.
 
     Everything is read before anything is written. With ``prune``, the node of a topic goes with the last of its
-    offsets. ``patience``: how many seconds a lost ZooKeeper is waited for, to learn whether a transaction was applied.
-    ``go_on``: the remedy where only a part is written. ``acls``: the access lists of nodes that are to be made, where
-    they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
+    offsets. ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited for, to learn whether a transaction was
+    applied. ``go_on``: the remedy where only a part is written. ``acls``: the access lists of nodes that are to be
+    made, where they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
 
     The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
     changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
     with the report so far; offsets of unknown outcome are ``doubtful``. An interruption carries it as a note.
     """
     with ExitStack() as opened:
-        writing = _ZooKeeperOffsetWriting(registry, group, writes, piece_bytes, prune, patience, opened)
+        writing = _ZooKeeperOffsetWriting(registry, group, writes, transaction_bytes, prune, reconnect_timeout, opened)
         writing.go_on = go_on
         writing.acls = acls or {}
         with reported(writing):
@@ -102,12 +102,12 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         registry: Registry,
         group: str,
         writes: Sequence[OffsetChange],
-        piece_bytes: int,
+        transaction_bytes: int,
         prune: bool,
-        patience: float,
+        reconnect_timeout: float,
         opened: ExitStack,
     ) -> None:
-        super().__init__(registry, opened, patience, piece_bytes)
+        super().__init__(registry, opened, reconnect_timeout, transaction_bytes)
         self.group = group
         self._prune = prune
         self.acls: Mapping[str, tuple[Acl, ...]] = {}
@@ -195,7 +195,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
     def _cut(self) -> list[OffsetChange]:
         """The first of the offsets that are left, as many as one transaction takes."""
         settings = self.registry.settings
-        piece = first_piece(self._paths, self._todo, settings, self.acls, self._limit)
+        piece = first_offset_batch(self._paths, self._todo, settings, self.acls, self._limit)
         return [self._todo[partition] for partition in piece]
 
     def _put(self, piece: Sequence[OffsetChange], reading: _OwnerReading) -> None:
@@ -255,9 +255,9 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     # --- after a lost connection ------------------------------------------------------------------------------------
 
-    def _was_applied(self, items: Collection[TopicPartition], patience: float | None = None) -> bool:
+    def _was_applied(self, items: Collection[TopicPartition], reconnect_timeout: float | None = None) -> bool:
         paths = [self._paths[key] for key in items]
-        results = self.read_back(paths, patience)
+        results = self.read_back(paths, reconnect_timeout)
         nodes = {key: _node(path, result) for key, path, result in zip(items, paths, results, strict=True)}
         # All or nothing: one node that is untouched is enough to know.
         if any(_same(self._base[key], node) for key, node in nodes.items()):

@@ -127,7 +127,7 @@ def _defects(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         )
     if doubled and member.error is None:
         if member.registration.pattern == "black_list":
-            kept_out = [name for name in facts.snapshot.known_topics if name not in member.streams]
+            kept_out = [name for name in facts.snapshot.existing_topics if name not in member.streams]
             kept_out = [name for name in kept_out if name not in INTERNAL_TOPICS]
             effect = f"excludes {counted(len(kept_out), 'topic')}" if kept_out else "excludes no topic"
         else:
@@ -165,11 +165,11 @@ def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
             yield finding(
                 "filter-without-topics",
                 member.member,
-                f"the filter {_shown(member)} matches none of {counted(len(facts.snapshot.known_topics), 'topic')}",
+                f"the filter {_shown(member)} matches none of {counted(len(facts.snapshot.existing_topics), 'topic')}",
                 "nothing, if the topics are still to come: the member joins in when they do; else correct the filter",
             )
         return
-    known = set(facts.snapshot.known_topics)
+    known = set(facts.snapshot.existing_topics)
     if not known and facts.snapshot.problems:
         return  # the list of topics may be what could not be read
     missing = sorted(name for name in registration.subscription if name not in known)

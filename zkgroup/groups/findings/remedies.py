@@ -109,7 +109,7 @@ def _older(stored: StoredOffset, topic: GroupTopic) -> bool:
 
 def is_gone(facts: GroupFacts, p: GroupPartition) -> bool:
     """Whether the partition surely does not exist: no member gets it, and its offset cannot be set."""
-    if p.exists or (not facts.snapshot.known_topics and facts.snapshot.problems):
+    if p.exists or (not facts.snapshot.existing_topics and facts.snapshot.problems):
         return False  # the list of topics may be what could not be read
     topic = facts.snapshot.topics.get(p.topic)
     return topic is None or topic.error is None or not topic.exists

@@ -19,7 +19,7 @@ KEPT: Final = 7 * 24 * 3600 * 1000
 #: The least distance of two snapshots in a window, in milliseconds.
 APART: Final = 15_000
 #: How long to wait for another process that writes, in seconds.
-PATIENCE: Final = 5.0
+LOCK_TIMEOUT: Final = 5.0
 _VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE snapshot (
@@ -47,7 +47,7 @@ class LagHistory:
     def __enter__(self) -> Self:
         with self._translated_errors():
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._opened = sqlite3.connect(self._path, timeout=PATIENCE, isolation_level=None)
+            self._opened = sqlite3.connect(self._path, timeout=LOCK_TIMEOUT, isolation_level=None)
             self._opened.execute("PRAGMA foreign_keys = ON")
             self._prepare(self._opened)
         return self

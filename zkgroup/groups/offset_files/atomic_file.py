@@ -12,7 +12,7 @@ from pathlib import Path
 from zkgroup.errors import ZkgroupError
 
 
-def write_whole(path: str, text: str) -> None:
+def write_atomically(path: str, text: str) -> None:
     """Write a file whole or not at all: it replaces another one only when everything is on the disk.
 
     An existing file keeps its mode; pipes and devices are written to directly. Raises ``ZkgroupError``.

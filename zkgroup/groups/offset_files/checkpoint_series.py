@@ -15,7 +15,7 @@ from typing import Final, Self
 from urllib.parse import quote
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.groups.offset_files.atomic_file import write_whole
+from zkgroup.groups.offset_files.atomic_file import write_atomically
 
 #: Every name has milliseconds, three digits: so the order of names (``ls``, in any locale) is that of time.
 _STAMP: Final = "%Y-%m-%dT%H%M%S.%f"
@@ -24,7 +24,7 @@ _NAME: Final = r"\.(\d{4}-\d\d-\d\dT\d{6})(?:\.(\d{3}))?(?:-(\d+))?Z\.(?:txt|csv
 _STEP: Final = timedelta(milliseconds=1)
 _ENDINGS: Final = {"csv": "csv", "json": "json", "spark": "json"}
 #: How long to wait for another run that writes there, in seconds.
-PATIENCE: Final = 10.0
+LOCK_TIMEOUT: Final = 10.0
 
 
 class Series:
@@ -49,7 +49,7 @@ class Series:
             self._folder.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 path = self._next_name()
-                write_whole(str(path), text)
+                write_atomically(str(path), text)
                 if keep is not None:
                     for old in self.files()[:-keep]:
                         old.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ class Series:
     def _locked(self) -> Iterator[None]:
         descriptor = os.open(self._folder / f".{self._stem}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            until = time.monotonic() + PATIENCE
+            until = time.monotonic() + LOCK_TIMEOUT
             while True:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +89,8 @@ class Series:
                 except BlockingIOError:
                     if time.monotonic() > until:
                         raise RefusedError(
-                            f"another run has been writing to {self._folder} for {PATIENCE:g} s", "check that process"
+                            f"another run has been writing to {self._folder} for {LOCK_TIMEOUT:g} s",
+                            "check that process",
                         ) from None
                     time.sleep(0.05)
             yield

@@ -140,7 +140,8 @@ def format_offsets(
 ) -> str:
     """A file's text, partitions in order, with the ``cluster`` where the format has a place for it. Raises
     ``UsageError`` for a name that the format cannot express."""
-    made = None if cluster is None or cluster.made is None else dict(zip(("czxid", "ctime"), cluster.made, strict=True))
+    created = cluster.created if cluster is not None else None
+    made = None if created is None else dict(zip(("czxid", "ctime"), created, strict=True))
     origin = {} if cluster is None else dict(zip(CLUSTER_KEYS, (cluster.id, made), strict=True))
     ordered = [(key, offsets[key]) for key in sorted(offsets)]
     match form:

@@ -26,7 +26,7 @@ from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupE
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, Store
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
-from zkgroup.groups.snapshot.raw_group import RawGroup, build_raw_group, build_snapshot, why_not_asked
+from zkgroup.groups.snapshot.raw_group import RawGroup, build_raw_group, build_snapshot, why_log_unread
 from zkgroup.groups.snapshot.snapshot_notes import notes_by_reason
 from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, needs_partitions
 from zkgroup.protocol import znodes
@@ -209,7 +209,7 @@ class GroupReader:
         if self.queries is None or not self.reads_logs:
             return {}
         partitions = {key: one for raw in raw_groups for key, one in raw.partitions.items() if key not in known}
-        return self.queries.logs(key for key, one in partitions.items() if why_not_asked(key, one, cluster) is None)
+        return self.queries.logs(key for key, one in partitions.items() if why_log_unread(key, one, cluster) is None)
 
     def _with_ages(self, found: Sequence[GroupSnapshot], queries: BrokerQueries) -> list[GroupSnapshot]:
         """The snapshots with the age of the next message of each partition with lag."""
@@ -239,7 +239,7 @@ class GroupReader:
         if self.queries is None or self.store == "zookeeper" or self.registry is None:
             return None
         # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
-        if OFFSETS_TOPIC not in reader.cluster.known_topics:
+        if OFFSETS_TOPIC not in reader.cluster.existing_topics:
             if znodes.topics() in reader.cluster.unreadable:  # whether there is that topic is unknown
                 self.kafka_groups = dict.fromkeys(reader.groups, UNKNOWN_KAFKA_GROUP)
             return None

@@ -162,7 +162,7 @@ def _member_row(member: GroupMember, owned: int) -> MemberRow:
         member.registered_at,
         subscription,
         registration.pattern if registration is not None else None,
-        member.streams_wanted,
+        member.stream_count,
         owned,
         member.session_id or None,
     )

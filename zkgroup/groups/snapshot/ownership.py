@@ -16,7 +16,7 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     group is not rebalancing, and every partition of the assigned topics has one member. Members in ZooKeeper and in
     Kafka read different partitions.
 
-    Nodes that may not be read are no defects: see ``not_judged``.
+    Nodes that may not be read are no defects: see ``unreadable_ownership``.
     """
     members = {member.member: member for member in snapshot.members}
     defects = [str(problem) for problem in snapshot.problems]
@@ -45,7 +45,7 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     return defects + _in_kafka(snapshot)
 
 
-def not_judged(snapshot: GroupSnapshot) -> list[str]:
+def unreadable_ownership(snapshot: GroupSnapshot) -> list[str]:
     """The nodes that may not be read, and could have defects of the ownership."""
     root = f"/consumers/{snapshot.group}"
     concern = (f"{root}/ids", f"{root}/owners", znodes.topics())

@@ -155,7 +155,7 @@ def build_snapshot(
         subscribed,
         tuple(problem for problem in [*topic_problems, *raw.problems] if problem),
         topics=topics,
-        known_topics=cluster.known_topics,
+        existing_topics=cluster.existing_topics,
         taken_at=taken_at,
         in_zookeeper=nodes.exists(paths.group),
         last_change=raw.last_change,
@@ -205,7 +205,7 @@ def _partition(
         cluster.leaders.get(key, leader),
         raw.stored,
         raw.kafka,
-        log_error=None if logs is None else why_not_asked(key, raw, cluster),
+        log_error=None if logs is None else why_log_unread(key, raw, cluster),
         claimed=claim.claimed,
         is_unreadable=claim.is_unreadable,
         leader_unknown=key not in cluster.leaders and leader is None and key in cluster.unknown_leaders,
@@ -214,7 +214,7 @@ def _partition(
     return partition if partition.log_error is not None else partition.with_log(log)
 
 
-def why_not_asked(key: TopicPartition, raw: RawPartition, cluster: ClusterState) -> str | None:
+def why_log_unread(key: TopicPartition, raw: RawPartition, cluster: ClusterState) -> str | None:
     """Why no broker has the partition's log; None where one may."""
     if not cluster.topics[key.topic].exists:
         return f"topic {key.topic} does not exist"

@@ -131,15 +131,15 @@ class ClusterState:
     """
 
     def __init__(
-        self, known_topics: Iterable[str], broker_ids: Iterable[int], to_be_deleted: Collection[str] = ()
+        self, existing_topics: Iterable[str], broker_ids: Iterable[int], to_be_deleted: Collection[str] = ()
     ) -> None:
-        self.known_topics = tuple(sorted(known_topics))
+        self.existing_topics = tuple(sorted(existing_topics))
         self.broker_ids = tuple(sorted(broker_ids))
         self.topics: dict[str, GroupTopic] = {}
         self.leaders: dict[TopicPartition, int | None] = {}
         self.unknown_leaders: set[TopicPartition] = set()
         self.unreadable: dict[str, str] = {}
-        self.selections = TopicSelections(self.known_topics)
+        self.selections = TopicSelections(self.existing_topics)
         self.faulty_brokers: tuple[FaultyBroker, ...] = ()
         self._marked = frozenset(to_be_deleted)
 
@@ -247,7 +247,7 @@ class ZnodeReader:
             nodes=[path for group in paths for path in group[:2]],
         )
         self.cluster = cluster = ClusterState.of_registry(nodes)
-        if selections is not None and selections.topics == cluster.known_topics:
+        if selections is not None and selections.topics == cluster.existing_topics:
             cluster.selections = selections
         self._read(
             lists=[path for group in paths for parent in group[2:] for path in child_paths(parent, nodes)],

@@ -237,7 +237,7 @@ class GroupWatch:
             question = Question(
                 [p.key for p in snapshot.partitions if p.exists],
                 snapshot.broker_ids,
-                frozenset(snapshot.known_topics),
+                frozenset(snapshot.existing_topics),
                 by_partition=needs_partitions(self._reader.nodes),
                 positions=self._positions(snapshot),
             )

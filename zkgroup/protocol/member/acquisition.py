@@ -49,16 +49,16 @@ class RebalanceRetries:
 
         The time matters because a change may have triggered all retries early.
         """
-        return self.count >= self._max_retries and not self.patience(now)
+        return self.count >= self._max_retries and not self.remaining_time(now)
 
     def is_last(self, now: float) -> bool:
-        """Whether no other attempt is due by time alone: only a change may bring one, within ``patience``.
+        """Whether no other attempt is due by time alone: only a change may bring one, within ``remaining_time``.
 
         The Scala consumer sleeps after its last attempt, too, and then gives up.
         """
-        return self.count >= self._max_retries and self._backoff >= self.patience(now)
+        return self.count >= self._max_retries and self._backoff >= self.remaining_time(now)
 
-    def patience(self, now: float) -> float:
+    def remaining_time(self, now: float) -> float:
         """How much is left of the time that the Scala consumer would take."""
         return max(0.0, self._began + self._max_retries * self._backoff - now)
 
@@ -224,7 +224,7 @@ class Acquisition:
                 return
             ctx.log(logging.ERROR, notice_of(f"cannot get its share of group {ctx.settings.group}, trying on", error))
         if self.retries.is_last(ctx.now) and not ctx.settings.keep_trying:
-            ctx.timers.set("retry", ctx.now + self.retries.patience(ctx.now), lambda: self._give_up(error))
+            ctx.timers.set("retry", ctx.now + self.retries.remaining_time(ctx.now), lambda: self._give_up(error))
         else:
             ctx.timers.set("retry", ctx.now + self.retries.pause(ctx.now), self._retry)
         if isinstance(error, do.OwnerConflictError):

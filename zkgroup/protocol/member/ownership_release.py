@@ -78,8 +78,8 @@ class OwnershipRelease:
         ctx = self._context
         # Other members give up after some 8 s of waiting for our release: retries must not take that long.
         # A member that leaves has leave_timeout.
-        patience = float("inf") if ctx.leaving else ctx.settings.quiesce_timeout
-        self._commits.commit(self._consumed, then, until=ctx.now + patience)
+        limit = float("inf") if ctx.leaving else ctx.settings.quiesce_timeout
+        self._commits.commit(self._consumed, then, until=ctx.now + limit)
 
     def _committed(self, error: Exception | None) -> None:
         ctx = self._context

@@ -49,7 +49,7 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
     )
 
 
-def kept_schemas(destination: Destination, layout: Layout) -> FieldSchemas:
+def recorded_schemas(destination: Destination, layout: Layout) -> FieldSchemas:
     """Schemas that have a destination's columns, and decode nothing. Raises ``DamagedDocumentError`` without these."""
     forms = {name: form for name in _FIELDS if (form := getattr(layout, name)) in SCHEMA_FORMATS}
     wide = _widest(layout, _documents(destination).values()) if forms else ColumnTypes()
