@@ -102,7 +102,7 @@ class MetricsReader:
         except Exception as error:  # noqa: BLE001  # at the next request it may be over
             code = error.exit_code if isinstance(error, ZkgroupError) else ZkgroupError.exit_code
             warnings = [str(error) or type(error).__name__]
-        gc.enable()  # see keep_everything: this process goes on
+        gc.enable()  # see disable_garbage_collection: this process goes on
         warn(self._ctx, [one for one in warnings if one not in self._warned])
         self._warned = frozenset(warnings)
         return MetricsReading(metrics, began, time.monotonic() - began, code)
