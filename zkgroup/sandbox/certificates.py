@@ -49,11 +49,10 @@ class Certificate:
 
     def key_store(self, authority: Certificate) -> bytes:
         """A PKCS#12 store for Java, with ``STORE_PASSWORD``."""
-        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+        from cryptography.hazmat.primitives.serialization import pkcs12
 
-        protection = BestAvailableEncryption(STORE_PASSWORD.encode())
         store: bytes = pkcs12.serialize_key_and_certificates(
-            b"server", self.key, self.certificate, [authority.certificate], protection
+            b"server", self.key, self.certificate, [authority.certificate], _store_encryption()
         )
         return store
 
@@ -89,11 +88,19 @@ class Authority:
 
     def trust_store(self) -> bytes:
         """A PKCS#12 store for Java, with ``STORE_PASSWORD``."""
-        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+        from cryptography.hazmat.primitives.serialization import pkcs12
 
         entry = pkcs12.PKCS12Certificate(self.own.certificate, b"ca")
-        store: bytes = pkcs12.serialize_java_truststore([entry], BestAvailableEncryption(STORE_PASSWORD.encode()))
+        store: bytes = pkcs12.serialize_java_truststore([entry], _store_encryption())
         return store
+
+
+def _store_encryption() -> Any:
+    """By ``STORE_PASSWORD``, in one round: ZooKeeper opens its stores for each connection, and the usual 20,000 rounds
+    take a fifth of a second there."""
+    from cryptography.hazmat.primitives.serialization import PrivateFormat
+
+    return PrivateFormat.PKCS12.encryption_builder().kdf_rounds(1).build(STORE_PASSWORD.encode())
 
 
 def _general_name(host: str) -> Any:
