@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Lake:
         """Export values (bytes as they are), and return how many rows of them decode."""
         datas = [one if isinstance(one, bytes) else encoded(schema, one) for one in values]
         produce(self._kafka, topic, [ProducerRecord(data, b'{"shop": 7}' if key else None, 0) for data in datas])
-        rows = self._export(self._group, topic, **by(schema, key=key, into=kind), **options)
+        rows = self._export(self._group, topic, **(by(schema, key=key, into=kind) | options))
         return sum(row.rows for row in rows)
 
     def table(self, kind: TableKind, topic: str) -> Any:
@@ -60,6 +61,11 @@ class Lake:
 
     def values(self, kind: TableKind, topic: str) -> list[Any]:
         return list(self.arrow(kind, topic)["value"].to_pylist())
+
+
+def fields(properties: Any) -> dict[str, Any]:
+    """The options of an export of JSON with these fields into Iceberg."""
+    return by({"type": "object", "properties": properties}, "json-schema", into="iceberg")
 
 
 @pytest.fixture
@@ -221,6 +227,21 @@ def test_what_a_table_cannot_hold_is_refused_before_anything_is_read(
                 lake.more(kind, topic, avro(("at", {"type": "array", "items": AT_NOON})), **where)
         assert files_in(lake.out) == before
     assert points.count("planned") == 0
+
+
+def test_names_with_dots_in_an_iceberg_table(lake: Lake, make_topic: Callable[..., str]) -> None:
+    """Of JSON: a column, also where one comes later. Iceberg knows a field by its path: of two fields with one path the
+    second one is refused, in the same schema and in a later one."""
+    topic, text = make_topic(), {"type": "string"}
+    old = {"a.b": text, "c": {"type": "object", "properties": {"d": text}}}
+    more = partial(lake.more, "iceberg", topic, None)
+    assert more(b'{"a.b": "x"}', **fields(old)) == 1
+    for wrong in (old | {"c.d": text}, {"a": {"type": "object", "properties": {"b": text}}}):
+        with pytest.raises(SchemaError, match=r"two fields are value\.[ac]\.[bd], which Iceberg cannot tell apart"):
+            more(**fields(wrong))
+    assert more(b'{"a.b": "y", "e.f": "z"}', **fields(old | {"e.f": text})) == 1
+    found = [{"a.b": "x", "c": None, "e.f": None}, {"a.b": "y", "c": None, "e.f": "z"}]
+    assert lake.values("iceberg", topic) == found
 
 
 def test_a_schema_that_another_engine_has_changed(lake: Lake, make_topic: Callable[..., str]) -> None:

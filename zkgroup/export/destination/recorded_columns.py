@@ -35,7 +35,7 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
     if given == FieldSchemas():
         return given
     from zkgroup.export.destination.table_columns import column_type  # pyarrow takes 0.1 s
-    from zkgroup.schemas.column_types import encode_type
+    from zkgroup.schemas.column_types import decode_type, encode_type
     from zkgroup.schemas.field_decoder import make_decoder
 
     own = {
@@ -44,6 +44,8 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
         if schema is not None
     }
     wide = _widest(layout, [*_documents(destination).values(), ColumnTypes(**own)])
+    for name in own:  # old and new fields together
+        column_type(decode_type(getattr(wide, name)), layout.format, name)
     return FieldSchemas(
         **{name: schema and replace(schema, column=getattr(wide, name)) for name, schema in schemas.items()}
     )

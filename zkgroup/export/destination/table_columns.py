@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,11 +31,16 @@ def offsets_of(rows: Any, partition: int | None) -> dict[int, list[Any]]:
 
 def column_type(kind: Any, form: TableKind, path: str) -> Any:
     """The type of a decoded key's or value's column: as tables have it, where ``form`` has tables. ``path``: of the
-    column, for the error. Raises ``SchemaError`` where the format has no such type."""
-    if form == "delta" and (inner := _time_of_day(kind, path)):
+    column, for the error. Raises ``SchemaError`` where the format has no such type, or no
+    names for its fields."""
+    fields = list(_fields(kind, path))
+    if form == "delta" and (times := [inner for inner, one in fields if pa.types.is_time(one)]):
         raise SchemaError(
-            f"{inner} is a time of day, which Delta has no type for", "leave it out, or choose another --format"
+            f"{times[0]} is a time of day, which Delta has no type for", "leave it out, or choose another --format"
         )
+    names = Counter(inner.replace("[]", ".element").replace("{}", ".value") for inner, _ in fields)
+    if form == "iceberg" and (twice := [name for name, count in names.items() if count > 1]):
+        raise SchemaError(f"two fields are {twice[0]}, which Iceberg cannot tell apart", "rename one of them")
     return kind if form == "parquet" else _table_type(kind)
 
 
@@ -70,15 +76,16 @@ def _widen(their: Any, our: Any, form: TableKind) -> Any:
     return widen(_table_type(their.type), _table_type(our.type), our.name, promotes=can_promote(form))
 
 
-def _time_of_day(kind: Any, path: str) -> str | None:
-    """The path of the first time of day within a type."""
+def _fields(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """A type and all within it, by their paths."""
+    yield path, kind
     if pa.types.is_struct(kind):
-        return next(filter(None, (_time_of_day(field.type, f"{path}.{field.name}") for field in kind)), None)
-    if pa.types.is_list(kind):
-        return _time_of_day(kind.value_type, f"{path}[]")
-    if pa.types.is_map(kind):
-        return _time_of_day(kind.item_type, f"{path}{{}}")
-    return path if pa.types.is_time(kind) else None
+        for field in kind:
+            yield from _fields(field.type, f"{path}.{field.name}")
+    elif pa.types.is_list(kind):
+        yield from _fields(kind.value_type, f"{path}[]")
+    elif pa.types.is_map(kind):
+        yield from _fields(kind.item_type, f"{path}{{}}")
 
 
 def _table_field(field: Any) -> Any:
