@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from zkgroup.clients.kafka.client import (
     UNREACHABLE,
@@ -140,23 +140,17 @@ class Coordinators:
             return kafka_groups
         by_partition = by_partition or self.settings.legacy_release is not None
         named = self._named(asked, topics) if by_partition else None
-        # Both are under way at the same time: a coordinator that is dead is waited for once.
-        deadline = self._deadline()
-        describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
-        committed = self._committed(asked, named)
-        described = {group: _answer(describing[group], deadline, _group) for group in asked}
+        described = self._described(asked)
+        # NOT_COORDINATOR to a request for offsets ends the process (librdkafka 2.16: rd_kafka_cgrp_op of an admin
+        # client): only a coordinator that has described the group is asked. One that is silent is waited for once.
+        away = {group: answer for group, answer in described.items() if _is_away(answer)}
+        committed = self._committed([group for group in asked if group not in away], named)
         # A broker that cannot read the request drops the connection.
         puzzled = [group for group, answer in committed.items() if _is_dropped(answer)]
         if puzzled and not by_partition:
             self._client = None  # one whose connection was dropped asks nothing for seconds (librdkafka 2.16)
-            deadline = self._deadline()
-            # Other requests on that connection are lost, too.
-            dropped = [group for group, answer in described.items() if _is_dropped(answer)]
-            describing = (
-                self.client().describe_consumer_groups(dropped, request_timeout=self.timeout) if dropped else {}
-            )
             committed |= self._committed(puzzled, self._named(puzzled, topics))
-            described |= {group: _answer(describing[group], deadline, _group) for group in dropped}
+        committed.update(away)
         return kafka_groups | {group: self._build_group(group, described[group], committed[group]) for group in asked}
 
     def members(self, groups: Sequence[str]) -> dict[str, tuple[CoordinatorMember, ...] | str]:
@@ -164,13 +158,27 @@ class Coordinators:
         asked at all."""
         if not groups:
             return {}
-        deadline = self._deadline()
-        asked = self.client().describe_consumer_groups(list(groups), request_timeout=self.timeout)
-        found = {group: _answer(future, deadline, _group) for group, future in asked.items()}
+        found = self._described(groups)
         return {
             group: answer.members if isinstance(answer, CoordinatorGroup) else self._why(answer)
             for group, answer in found.items()
         }
+
+    def _described(self, groups: Sequence[str]) -> dict[str, CoordinatorGroup | Exception]:
+        """The groups as their coordinators describe them, or why they do not. A coordinator that moves or loads is
+        asked again: librdkafka (2.16) does not do so for brokers from 4.0 on."""
+        found: dict[str, CoordinatorGroup | Exception] = {}
+        asked, deadline = list(groups), self._deadline()
+        while asked:
+            describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
+            found |= {group: _answer(describing[group], deadline, _group) for group in asked}
+            asked = [group for group in asked if _is_moving(found[group])]
+            if asked and time.monotonic() > deadline - 1:
+                break
+            if asked:
+                time.sleep(_MOVING_PAUSE)
+                self._client = None  # a new one forgets the coordinators
+        return found
 
     def _named(
         self, groups: Sequence[str], topics: Mapping[str, Collection[str]] | None
@@ -237,7 +245,7 @@ class Coordinators:
     def _why(self, error: Exception) -> str:
         # librdkafka words the same silence in several ways, one for each question.
         if isinstance(error, KafkaException) and error.args[0].code() not in _SILENCE:
-            return str(error.args[0].str())
+            return _text(error.args[0])
         return f"no answer within {round(self.timeout, 1):g} s"
 
     def check_deletes(self, group: str) -> None:
@@ -273,11 +281,18 @@ class Coordinators:
     def _failed(self, what: str, error: KafkaError) -> ZkgroupError:
         if error.code() in UNREACHABLE:
             return no_answer(self.settings, self.timeout)
-        return ZkgroupError(f"{what}: {error.str()}")
+        return ZkgroupError(f"{what}: {_text(error)}")
 
 
 _NOT_ALL: Final = "not all groups in Kafka are known"
 _SILENCE: Final = (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE)
+_MOVING: Final = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+#: Seconds until a coordinator that moves is asked again.
+_MOVING_PAUSE: Final = 0.2
 # A release that cannot list or describe groups knows no members.
 _NOT_THERE_YET: Final = (KafkaError._UNSUPPORTED_FEATURE,)
 
@@ -301,6 +316,23 @@ def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T
 def _is_dropped(answer: object) -> bool:
     """Whether the connection was lost before the answer came."""
     return isinstance(answer, KafkaException) and answer.args[0].code() == KafkaError._TRANSPORT
+
+
+def _is_moving(answer: object) -> bool:
+    """Whether another broker becomes the coordinator, or it reads its groups."""
+    return isinstance(answer, KafkaException) and answer.args[0].code() in _MOVING
+
+
+def _is_away(answer: object) -> TypeGuard[Exception]:
+    """Whether no broker has answered as the group's coordinator."""
+    silent = isinstance(answer, KafkaException) and answer.args[0].code() in _SILENCE
+    return isinstance(answer, TimeoutError) or silent or _is_moving(answer)
+
+
+def _text(error: KafkaError) -> str:
+    """The error as text. librdkafka (2.16) has nothing but the request's name where the broker sends no text."""
+    text = str(error.str())
+    return f"{text}{error.name()}" if text.endswith(": ") else text
 
 
 def _is_beyond(error: Exception) -> bool:
@@ -386,7 +418,7 @@ def deletes_groups(settings: KafkaSettings, group: str, timeout: float) -> bool:
     except KafkaException as error:
         if error.args[0].code() in UNREACHABLE:
             raise no_answer(settings, timeout) from None
-        raise ZkgroupError(f"the coordinator of group {group} cannot be found: {error.args[0].str()}") from None
+        raise ZkgroupError(f"the coordinator of group {group} cannot be found: {_text(error.args[0])}") from None
     coordinator = str(described.coordinator.id) if described.coordinator else ""
     # Each request is a line of its own. All lines of a broker were written before its answer, and a poll reads all that
     # are written.
