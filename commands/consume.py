@@ -274,8 +274,8 @@ def _filter(keys: Sequence[str], values: Sequence[str], headers: Sequence[str]) 
         from zkgroup.clients.kafka.message_filter import MessageFilter, parse_pattern
     by_name: dict[str, list[Matcher]] = {}
     for one in headers:
-        name, equals, pattern = one.partition("=")
-        if not equals:
+        name, _, pattern = one.partition("=")
+        if not name or not pattern:
             raise UsageError(f"--filter-header {one[:80]!r} is no NAME=PATTERN", "NAME=* is any value")
         by_name.setdefault(name, []).append(parse_pattern(pattern, "--filter-header"))
     return MessageFilter(

@@ -17,13 +17,13 @@ from zkgroup.errors import FilterLimitError, UsageError
         ("order-*", [b"order-", b"order-1\n2"], [b"an order-1", b"Order-1", b""]),
         ("?", ["é".encode(), b"\xff", b"\n"], [b"", b"ab", b"\xff\xff"]),
         ("*[!0-9]", [b"1a", "é".encode(), b"\xc3"], [b"a1", b""]),
-        ("", [b""], [b"a"]),
+        ("/^$/", [b""], [b"a"]),
+        ("[a[]*[]]", [b"[a]", b"a]"], [b"b]", b"a["]),
         ("*", [b"", b"\x00"], [None]),
         ("\udcff*", [b"\xff", b"\xff\xfe"], ["ÿ".encode(), b"a\xff"]),
         ("/order/", [b"order", b"an order\n"], [b"Order", b"/orde/"]),
         ("/^a.c$/", [b"abc", b"a\xffc", "aéc".encode()], [b"abcd", b"a\nc"]),
         ("/(?i)ÄB/", ["äb".encode()], [b"\xe4b"]),
-        ("//", [b"//"], [b"", b"/"]),
         ("[/]a/*/", [b"/a/b/"], [b"a/b"]),
     ],
 )
@@ -63,10 +63,31 @@ def test_fields_and_limits() -> None:
     assert MessageFilter(matchers, matchers, {"x": matchers}).passing(messages) == ([], 9)
 
 
-def test_wrong_and_endless_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An expression that is none is refused; one that takes for ever ends, and names the message that it met."""
-    with pytest.raises(UsageError, match=r"--filter-key: '/a\(/' is no regular expression: "):
-        parse_pattern("/a(/", "--filter-key")
+@pytest.mark.parametrize(
+    ("pattern", "problem", "instead"),
+    [
+        ("/a(/", "'/a(/' is no regular expression: ", "correct it"),
+        ("/k1", "'/k1' is no expression between two /", "write '/RE/', or '[/]k1' for a glob"),
+        ("/k1/i", "'/k1/i' is no expression", "'[/]k1/i' for a glob"),
+        ("/", "'/' is no expression", "'[/]' for a glob"),
+        ("//", "'//' is no expression", "'[/]/' for a glob"),
+        ("*[a", "'*[a' has a [ without its ]", "[[] for the character ["),
+        ("[]", "'[]' has a [ without", ""),
+        ("[a]b[!]", "'[a]b[!]' has a [ without", ""),
+        ("a[z-a]", "'a[z-a]' has a range of no characters", "[a-z]"),
+        ("", "the pattern is empty", "/^$/"),
+    ],
+)
+def test_malformed_patterns(pattern: str, problem: str, instead: str) -> None:
+    """What could match nothing that was meant is refused, with what to write instead."""
+    with pytest.raises(UsageError) as refused:
+        parse_pattern(pattern, "--filter-key")
+    assert str(refused.value).startswith(f"--filter-key: {problem}")
+    assert instead in str(refused.value)
+
+
+def test_an_endless_expression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends, and names the message that it met."""
     monkeypatch.setattr(message_filter, "TIMEOUT", 0.1)
     wanted = MessageFilter(value=[parse_pattern("/^(a|aa)+$/", "")])
     message = Message(topic="orders", partition=3, offset=17, value=b"a" * 60 + b"!")

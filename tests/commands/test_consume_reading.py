@@ -254,6 +254,9 @@ def test_filtered_messages_are_consumed(
     lines, said = consume("--filter-header", "type=paid", "--filter-value", "*2*", *decoded)
     assert ([json.loads(line)["value"] for line in lines], said) == ([{"total": 2}], "")
     assert consume("--filter-key", "nothing") == ([], "zkgroup: 0 of 6 messages printed\n")
+    for malformed in ("=a", "a", "a=", "a=[b"):
+        refused = run("consume", topic, "-g", group, "--filter-header", malformed)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
 
 
 def test_what_a_message_does_to_a_terminal(

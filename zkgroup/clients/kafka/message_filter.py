@@ -30,18 +30,33 @@ Matcher: TypeAlias = Callable[[str], object]
 
 #: Seconds of work for an expression and one text.
 TIMEOUT: Final = 1.0
+_CLASS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")
+#: What ``fnmatch`` makes of a range such as ``[z-a]``.
+_NO_CHARACTER: Final = "(?!)"
 
 
 def parse_pattern(pattern: str, name: str) -> Matcher:
-    """The matcher of a pattern. Raises ``UsageError``, which names the option ``name``."""
-    if len(pattern) < 3 or not (pattern.startswith("/") and pattern.endswith("/")):
-        return re.compile(translate(pattern)).match
-    try:
-        return partial(regex.compile(pattern[1:-1], cache_pattern=False).search, timeout=TIMEOUT)
-    except regex.error as error:
-        raise UsageError(
-            f"{name}: {pattern[:80]!r} is no regular expression: {error}", "correct it, or write [/] for a / of a glob"
-        ) from None
+    """The matcher of a pattern. Raises ``UsageError``, which names the option ``name``, for what is malformed: the
+    command would consume every message and print none."""
+    given = f"{name}: {pattern[:80]!r}"
+    if not pattern:
+        raise UsageError(f"{name}: the pattern is empty", "write * for any text, or /^$/ for the empty one")
+    if pattern.startswith("/"):
+        if len(pattern) < 3 or not pattern.endswith("/"):
+            raise UsageError(
+                f"{given} is no expression between two /", f"write '/RE/', or '[/]{pattern[1:80]}' for a glob"
+            )
+        try:
+            return partial(regex.compile(pattern[1:-1], cache_pattern=False).search, timeout=TIMEOUT)
+        except regex.error as error:
+            raise UsageError(
+                f"{given} is no regular expression: {error}", "correct it, or write [/] for a / of a glob"
+            ) from None
+    if "[" in _CLASS.sub("", pattern):
+        raise UsageError(f"{given} has a [ without its ]", "close it, or write [[] for the character [")
+    if _NO_CHARACTER in (translated := translate(pattern)):
+        raise UsageError(f"{given} has a range of no characters", "write the smaller character first, as in [a-z]")
+    return re.compile(translated).match
 
 
 @dataclass(frozen=True, slots=True)
