@@ -98,6 +98,12 @@ def _take_part(
         except (KeyboardInterrupt, Terminated):
             connector.leave(at_once=True)
             raise
+    if gone and sink.written and connector.config.auto_commit_enable:
+        log.warning(
+            "the reader of stdout has gone: what was printed after the last commit of group %s is not committed: "
+            "--max-messages N ends after N messages and commits them",
+            connector.config.group_id,
+        )
     for partition, why in held_back.items() if not stop and not gone else ():
         raise ZkgroupError(f"{partition} was not read: {why}")
     return exit_code(sink, stop, "what was not written is not committed")
