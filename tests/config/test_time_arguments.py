@@ -73,8 +73,11 @@ def test_what_is_no_time(text: str) -> None:
         ("Yesterday", NOON - 36 * HOUR),
         ("yesterday 14:00", NOON - 22 * HOUR),
         ("yesterday  14:00:30+02:00", NOON - 24 * HOUR + 30_000),
-        ("14:00", NOON + 2 * HOUR),
-        ("14:00:30.5+02:00", NOON + 30_500),
+        ("12:00", NOON),
+        ("10:00", NOON - 2 * HOUR),
+        ("13:59:30.5+02:00", NOON - 29_500),
+        ("today 14:00", NOON + 2 * HOUR),
+        ("2024-05-01T14:00", NOON + 2 * HOUR),
         ("PT1H", NOON - HOUR),
         ("P1DT12H ago", NOON - 36 * HOUR),
         ("3h", NOON - 3 * HOUR),
@@ -90,7 +93,24 @@ def test_times_as_people_type_them(text: str, millis: int) -> None:
     assert parse_time(text, NOON) == millis
 
 
-@pytest.mark.parametrize("text", ["@3h", "@1714564800", "@1714564800000", "@yesterday 14:00", "@14:00", "@PT1H"])
+@pytest.mark.parametrize("text", ["14:00", " 14:00:00.0", "16:00+02:00"])
+def test_a_time_of_day_that_is_to_come(text: str) -> None:
+    """It may mean yesterday's: refused, with both readings."""
+    clock = text.strip()
+    with pytest.raises(UsageError) as refused:
+        parse_time(text, NOON)
+    assert str(refused.value).startswith(f"{text!r} is still to come today: it is 12:00 UTC: ")
+    assert str(refused.value).endswith(f": write 'yesterday {clock}' or 'today {clock}'")
+    assert parse_time(f"yesterday {clock}", NOON) + 24 * HOUR == parse_time(f"today {clock}", NOON) == NOON + 2 * HOUR
+
+
+def test_a_start_that_is_to_come() -> None:
+    """Where reading starts refuses it with the same words."""
+    with pytest.raises(UsageError, match="is still to come today"):
+        parse_start("@23:59:59.999")
+
+
+@pytest.mark.parametrize("text", ["@3h", "@1714564800", "@1714564800000", "@yesterday 14:00", "@00:00", "@PT1H"])
 def test_starts_by_time(text: str) -> None:
     """Where reading starts takes the same times; few digits are milliseconds."""
     expected = parse_time(text[1:])

@@ -113,7 +113,7 @@ def test_bounds_that_mean_nothing_are_refused(text: str, option: str) -> None:
         parse_bound(text, "group", option)
     assert "start" not in str(raised.value)
     assert option == "--from" or "earliest" not in str(raised.value)
-    assert not text.startswith("@") or f"{option} {text!r} is no time" in raised.value.message
+    assert not text.startswith("@") or f"{option} {text!r}: {text[1:]!r} is no time" in raised.value.message
 
 
 def test_a_file_of_another_cluster_is_refused(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def parse_time(text: str, now: int | None = None) -> int:
     ``today``, ``14:00`` (of today), ``yesterday 14:00``, or a duration before ``now`` (milliseconds since 1970, by
     default this moment): ``3h``, ``3h ago``, ``PT3H``. UTC where it names no zone. Times before 1970 count as 1970.
 
-    Raises ``UsageError``.
+    Raises ``UsageError``, also for a time of day that is still to come: it may mean yesterday.
     """
     now = int(time.time() * 1000) if now is None else now
     written = " ".join(text.lower().split())
@@ -44,6 +44,11 @@ def parse_time(text: str, now: int | None = None) -> int:
     if day in _DAYS:
         date = (_EPOCH + timedelta(milliseconds=now) - timedelta(days=_DAYS[day])).date()
         if (found := _iso(f"{date}T{clock or '00:00'}")) is not None:
+            if found > now and clock == written:
+                raise UsageError(
+                    f"{text[:80]!r} is still to come today: it is {_EPOCH + timedelta(milliseconds=now):%H:%M} UTC",
+                    f"write 'yesterday {clock}' or 'today {clock}'",
+                )
             return found
     if re.fullmatch(r"[0-9]{9,15}", written, re.ASCII):
         return int(written) * (1000 if len(written) < 12 else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,8 +51,7 @@ def parse_start(text: str, reset: Reset | None = None) -> StartAt:
     if re.fullmatch(r"@[0-9]{1,8}", text, re.ASCII):
         return StartAt("time", int(text[1:]))
     if text.startswith("@"):
-        with contextlib.suppress(UsageError):
-            return StartAt("time", parse_time(text[1:]))
+        return StartAt("time", parse_time(text[1:]))
     raise UsageError(
         f"{text[:80]!r} is no position to start at",
         "write earliest, latest, N, -N, or @TIME such as @2024-05-01T12:00 or '@3h ago'",

@@ -82,12 +82,8 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
 def _millis(text: str, option: str) -> int:
     try:
         return parse_start(text).value
-    except UsageError:
-        # Its own words are of where a consumer may start, which is neither all of this nor right for an end.
-        raise UsageError(
-            f"{option} {text[:80]!r} is no time",
-            "write it like @2024-05-01T12:00, '@3h ago', or @1714564800000 (ms since 1970)",
-        ) from None
+    except UsageError as error:
+        raise UsageError(f"{option} {text[:80]!r}: {error.message}", error.remedy) from None
 
 
 def refuse_other_origin(here: Cluster, *bounds: Bound) -> None:
