@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,6 +154,25 @@ def test_an_export_that_is_only_planned_binds_nothing(
     reset = ("reset-offsets", group, "--topic", topic, "--to-earliest", *server)
     refused = run(*reset)
     assert (refused.returncode, "an export runs on h9, process 7" in refused.stderr) == (5, True), refused.stderr
+    registry.write(Delete(lock))
+    ended = subprocess.Popen(["true"])
+    ended.wait(30)
+    killed = json.dumps({"host": socket.gethostname(), "pid": ended.pid}).encode()
+    registry.write(Create(lock, killed, ephemeral=True))
+    said = f"an export on {socket.gethostname()}, process {ended.pid}, was killed"
+    for command in (
+        reset,
+        ("unsubscribe", group, "--topic", topic, *server[:2]),
+        ("delete-group", group, *server),
+        ("rename-group", group, other, *server),
+        ("delete-group", "--pattern", group, *server),
+    ):
+        refused = run(*command)
+        assert said in refused.stderr + refused.stdout, (command, refused)
+        assert "stop its clients" not in refused.stderr
+    registry.write(SetData(state, b'{"format":1,"state":"decided","run":"R1","output":"/lake"}'))
+    assert "run that export again, which finishes it" in run(*reset).stderr
+    registry.write(SetData(state, b'{"format":1,"state":"planned","run":"R1","output":"/lake"}'))
     registry.write(Delete(lock))
     assert (run(*reset).returncode, values(registry, group, P(topic, 0))) == (0, [0])
     copied = run("copy-group", group, other, *server)

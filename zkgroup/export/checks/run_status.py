@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -94,7 +92,7 @@ def _row(registry: Registry, group: str, node: object, destination: Destination 
     if holder is None and pointer is None and step != "unreadable":
         return _left(group, destination)
     host, pid, since = (holder.host, holder.pid, holder.since) if holder else (None, None, None)
-    is_killed = host == socket.gethostname() and not Path(f"/proc/{pid}").exists()
+    is_killed = holder is not None and holder.is_killed
     if not advice:
         if holder and not is_killed:
             advice = "wait until it is done"

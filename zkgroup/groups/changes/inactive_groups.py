@@ -14,6 +14,7 @@ from zkgroup.groups.changes.backup import group_of, read_cluster
 from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.missing_permissions import lacking, needs_of_removal
+from zkgroup.groups.changes.preconditions import decode_exporter
 from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 from zkgroup.groups.changes.whole_group import CREDENTIALS
 from zkgroup.groups.changes.znode_deletion import BATCH, is_split
@@ -103,6 +104,8 @@ def _decide(
     if tree.members or tree.live_owners:
         state = "active"
         note = "it has members" if tree.members else f"a session owns {tree.live_owners[0]}"
+        if not tree.members and (exporter := decode_exporter(tree.export_lock)) is not None:
+            note = exporter.text
     elif members:
         state, note = "active", f"it has members in Kafka: {listed(members)}"
     elif isinstance(in_kafka, ZkgroupError):

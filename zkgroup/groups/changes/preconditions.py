@@ -7,10 +7,12 @@ too: their members read and commit, registered or not. So does a running export.
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -113,7 +115,12 @@ def read_inactive_group(registry: Registry, group: str, *, settled: bool = True)
     # Owners that are registered members need no line of their own.
     holders = [] if registered else _live_owners(registry, group, _children(owners, topics))
     if isinstance(exporting[2], Node):
-        holders.append(f"an export{_exporter(exporting[2])}")
+        exporter = decode_exporter(exporting[2].data)
+        if exporter is not None and exporter.is_killed and not registered and not holders:
+            if settled:
+                _refuse_unfinished(group, exporting[1])
+            raise RefusedError(f"group {group}: {exporter.text}", "wait until its session has ended, then try again")
+        holders.append("an export runs" if exporter is None else exporter.text)
     if registered or holders:
         lasting = _persistent(registry, group, registered)
         if lasting and len(lasting) == len(registered) and not holders:
@@ -202,14 +209,20 @@ class Exporter(msgspec.Struct):
     pid: int
     since: int | None = None
 
+    @property
+    def is_killed(self) -> bool:
+        """Whether its process on this host is gone: the lock stays until its session ends."""
+        return self.host == socket.gethostname() and not Path(f"/proc/{self.pid}").exists()
+
+    @property
+    def text(self) -> str:
+        """The export, as text."""
+        place = f"on {self.host}, process {self.pid}"
+        return f"an export {place}, was killed" if self.is_killed else f"an export runs {place}"
+
 
 def decode_exporter(data: bytes) -> Exporter | None:
     """Read an export's lock; None where it names no process."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(data, type=Exporter)
     return None
-
-
-def _exporter(node: Node) -> str:
-    found = decode_exporter(node.data)
-    return f" runs on {found.host}, process {found.pid}" if found else " runs"
