@@ -118,6 +118,27 @@ def test_what_another_client_keeps_below_them_is_named_counted_and_undone(
     assert (undone.returncode, there(registry, below)) == (0, [b"z"]), undone.stderr
 
 
+def test_an_owner_that_no_partition_has_for_a_name(
+    cluster: Sandbox, registry: Registry, second: Registry, make_group: Build, tmp_path: Path
+) -> None:
+    """It goes with the whole topic, not with partitions; what a session owns stays."""
+    group = make_group({P("t", 0): 5})
+    registry.write(Ensure(znodes.owner_topic(group, "t")))
+    paths = [f"{znodes.owner_topic(group, 't')}/{name}" for name in ("x", "y")]
+    registry.write(Create(paths[0], b"old-0"))
+    second.write(Create(paths[1], b"live-0", ephemeral=True))
+    server, backup = ("-z", cluster.connect), tmp_path / "backup.json"
+    assert run("release-owners", group, "--topic", "t:0", *server).returncode == 4
+    args = ("release-owners", group, "--topic", "t", *server)
+    (row,) = json.loads(run(*args, "--output", "json").stdout)
+    assert (row["topic"], row["partition"], row["owner"], paths[0] in row["note"]) == ("t", None, "old-0", True)
+    done = run(*args, "--execute", "--backup", str(backup))
+    assert (done.returncode, there(registry, *paths)) == (0, [None, b"live-0"]), done.stderr
+    second.close()
+    undone = run("delete-group", group, "--undo", str(backup), "--execute", *server)
+    assert (undone.returncode, there(registry, *paths)) == (0, [b"old-0", None]), undone.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
@@ -125,6 +146,8 @@ def test_what_another_client_keeps_below_them_is_named_counted_and_undone(
         (("--topic", "t:0-1"), 5, "owns t-1 in session 0x"),
         (("--topic", "t:7"), 4, "has no owner node of t there that outlives its session"),
         (("--topic", "typo"), 4, "has no owner node of typo"),
+        (("--topic", "tt"), 4, "there that outlives its session: did you mean t?"),
+        (("--member", "{group}_n"), 4, "did you mean {group}_m?"),
         (("--member", "typo"), 4, "has no member typo: it has {group}_m"),
         (("--member", "{group}_m"), 5, "is owned by session 0x"),
         ((), 2, "no owner and no member is given"),

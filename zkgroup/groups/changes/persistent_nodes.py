@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, did_you_mean
 from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
@@ -19,7 +19,7 @@ from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.snapshot_notes import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
-from zkgroup.protocol.operations import Create, Delete
+from zkgroup.protocol.operations import Children, Create, Delete
 from zkgroup.shell_commands import group_command
 from zkgroup.text import listed
 
@@ -28,8 +28,8 @@ _PARTITION: Final = re.compile(r"(?:[0-9]+-)?([0-9]{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRow:
-    """A node that is to go: the owner of a partition, or, without one, the registration of ``member``. ``since``: when
-    it was made, in milliseconds since 1970."""
+    """A node that is to go: an owner of ``topic``, whose name may be that of no ``partition``, or, without a topic, the
+    registration of ``member``. ``since``: when it was made, in milliseconds since 1970."""
 
     topic: str | None
     partition: int | None
@@ -53,21 +53,29 @@ def plan_release(
     owned = _owner_nodes(owners)
     meant = {key: node for key, node in owned.items() if scope.has(key)}
     ids = {node.path: node for node in registered.nodes}
+    unnamed = _other_children(owners, [topic for topic, ranges in scope.topics.items() if not ranges])
     for topic, ranges in scope.topics.items():
         live = [(key, node) for key, node in meant.items() if key.topic == topic and node.stat.owner]
-        if not any(key.topic == topic and not node.stat.owner for key, node in meant.items()) or (ranges and live):
-            raise _no_such_owner(group, topic, live)
+        lasting = any(key.topic == topic and not node.stat.owner for key, node in meant.items())
+        if not (lasting or topic in unnamed.values()) or (ranges and live):
+            raise _no_such_owner(registry, group, topic, live)
     for member in members:
         node = ids.get(znodes.member_id(group, member))
         if node is None:
-            there = listed(registered.members) or "none"
-            raise NotFoundError(f"group {group} has no member {member}", f"it has {there}")
+            there = f"it has {listed(registered.members) or 'none'}"
+            raise NotFoundError(
+                f"group {group} has no member {member}", did_you_mean(member, registered.members, there)
+            )
         if node.stat.owner:
             raise RefusedError(f"{node.path} is owned by session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
     _refuse_live(registry, group, members)
     alive = {name for name in registered.members if ids[znodes.member_id(group, name)].stat.owner}
     rows = [_owner_row(key, node, alive) for key, node in meant.items() if not node.stat.owner]
-    roots = [node.path for node in meant.values() if not node.stat.owner]
+    rows += [
+        ReleaseRow(topic, None, node.text or None, None, node.stat.ctime, f"{node.path}: no partition has that name")
+        for node, topic in unnamed.items()
+    ]
+    roots = [node.path for node in (*meant.values(), *unnamed) if not node.stat.owner]
     for member in sorted(members):
         path = znodes.member_id(group, member)
         rows.append(ReleaseRow(None, None, None, member, ids[path].stat.ctime, "a registration"))
@@ -123,6 +131,17 @@ def _owner_nodes(tree: GroupTree) -> dict[TopicPartition, TreeNode]:
     return dict(sorted(found.items()))
 
 
+def _other_children(tree: GroupTree, topics: Collection[str]) -> dict[TreeNode, str]:
+    """The nodes among owners of these topics that no session owns and that no partition has for a name."""
+    above = {znodes.owner_topic(tree.group, topic): topic for topic in topics}
+    return {
+        node: above[parent]
+        for node in tree.nodes
+        for parent, _, name in [node.path.rpartition("/")]
+        if parent in above and not node.stat.owner and not _PARTITION.fullmatch(name)
+    }
+
+
 def _check_readable(*trees: GroupTree) -> None:
     if unreadable := [why for tree in trees for why in tree.unreadable]:
         raise RefusedError(
@@ -132,12 +151,14 @@ def _check_readable(*trees: GroupTree) -> None:
 
 
 def _no_such_owner(
-    group: str, topic: str, live: Sequence[tuple[TopicPartition, TreeNode]]
+    registry: Registry, group: str, topic: str, live: Sequence[tuple[TopicPartition, TreeNode]]
 ) -> NotFoundError | RefusedError:
     if not live:
+        (known,) = registry.read([Children(znodes.owners(group))])
+        see = Remedy("see the owners", group_command("owners", group))
         return NotFoundError(
             f"group {group} has no owner node of {topic} there that outlives its session",
-            Remedy("see the owners", group_command("owners", group)),
+            did_you_mean(topic, known if isinstance(known, tuple) else (), see),
         )
     key, node = live[0]
     return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
