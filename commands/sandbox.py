@@ -44,6 +44,13 @@ COLUMNS = ("sandbox", "process", "release", "address", "pid", "state", "log")
 
 NameOption = Annotated[str, option("--name", metavar="NAME", help="The sandbox.", complete=complete_sandbox)]
 
+#: The keys of consumer.properties for which a member has options.
+_OPTIONS_OF_MEMBER = {
+    "consumer.id": "--id",
+    "group.id": "--group",
+    "partition.assignment.strategy": "--strategy",
+    "zookeeper.connect": "--name",
+}
 #: Properties by which a sandbox finds its brokers.
 _OWN = frozenset(
     {"advertised.host.name", "advertised.listeners", "advertised.port", "broker.id", "host.name", "listeners", "port"}
@@ -335,6 +342,9 @@ def member(
         _check_filter(subscription)
     if id is not None:
         load_consumer_config([Property("consumer.id", id, "--id")])
+    properties = parse_key_values(property or (), "--property")
+    for key in sorted(_OPTIONS_OF_MEMBER.keys() & properties):
+        raise UsageError(f"--property {key}: {_OPTIONS_OF_MEMBER[key]} says that", "leave it out")
     state = running(name)
     if not state.connect:
         raise UsageError(
@@ -352,7 +362,7 @@ def member(
         strategy=strategy,
         from_beginning=from_beginning,
         output="records" if records else "values",
-        properties=parse_key_values(property or (), "--property"),
+        properties=properties,
         java_options=tuple(security.java_options(member=True)) if security else (),
     )
     if id is not None:

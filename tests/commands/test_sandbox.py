@@ -208,6 +208,7 @@ def test_what_a_sandbox_finds_its_brokers_by(key: str) -> None:
         (["t", "--group", "g", "--release", "3.9.1"], "has no consumer that keeps its group in ZooKeeper"),
         (["t", "--group", "g", "--release", "7"], "Kafka 7 is not among the sandbox's releases"),
         (["t", "--group", "g", "-X", "novalue"], "--property 'novalue' is no KEY=VALUE"),
+        (["t", "--group", "g", "-X", "group.id=b"], "--property group.id: --group says that: leave it out"),
         (["t"], "missing option '--group'"),
         (["t", "--group", "g/h"], "group name 'g/h' has a character that Kafka does not take"),
         (["t", "--group", ""], "the group name is empty"),

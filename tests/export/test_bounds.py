@@ -12,7 +12,7 @@ import pytest
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
-from zkgroup.export.planning.bounds import EARLIEST, Bound, notes_on, parse_bound
+from zkgroup.export.planning.bounds import EARLIEST, LATEST, Bound, notes_on, parse_bound
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
@@ -103,6 +103,12 @@ def test_a_file_of_others_is_refused_without_options_that_are_not_there(tmp_path
     assert parse_bound(str(path), "b", "--from").offsets == {TopicPartition("t", 0): 6}
     with pytest.raises(UsageError, match="has offsets of groups a, b, and not of c: give a file of one group"):
         parse_bound(str(path), "c", "--from")
+
+
+def test_places_are_read_in_any_case() -> None:
+    assert [parse_bound(text, "g", "--from") for text in ("Earliest", "LATEST", "End")] == [EARLIEST, LATEST, LATEST]
+    with pytest.raises(UsageError, match="is no place to stop at"):
+        parse_bound("Earliest", "g", "--until")
 
 
 @pytest.mark.parametrize("option", ["--from", "--until"])

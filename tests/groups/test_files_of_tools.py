@@ -63,6 +63,7 @@ BURROW_TOPICS = json.dumps(
         (DESCRIBE_1_1, None, {P("orders", 0): 5, P("orders", 1): None}),
         (DESCRIBE_3_9, "g1", {P("orders", 0): 5}),
         (DESCRIBE_3_9.replace("has no active members", "is rebalancing"), "g1", {P("orders", 0): 5}),
+        (f"Consumer group 'g1' is rebalancing.\n{DESCRIBE_1_1}", "g1", {P("orders", 0): 5, P("orders", 1): None}),
         (DESCRIBE_0_8, "g1", {P("orders", 0): 5}),
         (CHECKER, "g1", {P("orders", 0): 5}),
         (BURROW_STATUS, "g1", {P("orders", 0): 5}),

@@ -47,9 +47,9 @@ def parse_bound(text: str, group: str, option: str) -> Bound:
     ``@TIME`` (as in ``time_arguments``), ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of
     which the group's offsets are taken, or those of its only group. Raises ``UsageError``."""
     places = _ENDS if option == "--until" else BEGINNINGS
-    if text in places:
-        return places[text]
-    if text in BEGINNINGS:
+    if (word := text.lower()) in places:
+        return places[word]
+    if word in BEGINNINGS:
         raise UsageError(f"{option} {text!r} is no place to stop at", "write committed, end, @TIME or offsets")
     if text.startswith("@"):
         return Bound("time", _millis(text, option), text=text)

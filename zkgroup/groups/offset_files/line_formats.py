@@ -27,7 +27,7 @@ _PARTITION_COLUMNS: Final = ("partition", "pid")  # kafka.tools.ConsumerOffsetCh
 # What Kafka's tools (0.8 to 3.9) print before, in and behind their tables, their log included.
 _AROUND: Final = re.compile(
     r"Note: This will (not|only) show information about .*"
-    r"|(Warning: )?Consumer group '.*' (has no active members|is rebalancing)\."
+    r"|(Warning: )?Consumer group '(?P<group>.*)' (has no active members|is rebalancing)\."
     r"|(Error: )?Could not fetch offset from zookeeper for group .* due to missing offset data in zookeeper\."
     r"|BROKER INFO|[0-9]+ -> \S+:[0-9]+"
     r"|\[[0-9 :,-]+\] (INFO|WARN|ERROR) .*|(log4j:(WARN|ERROR)|SLF4J:) .*"
@@ -126,6 +126,11 @@ def _read_fields(
     text: str, entries: Entries, split: Callable[[int, str], list[str]], form: str, widths: set[int]
 ) -> None:
     layout: _Layout | None = None
+    # A table of Kafka's tool before 2.0 has no column for the group, and may have this line above it.
+    around = (
+        _AROUND.fullmatch(text[start : min(end, start + MAX_LINE)].strip()) for start, end in islice(_lines(text), 10)
+    )
+    named = next((match["group"] for match in around if match and match["group"]), None)
     for number, line in _lines_of(text, entries):
         fields = split(number, line)
         if layout is None:
@@ -135,7 +140,7 @@ def _read_fields(
             continue
         if len(fields) != layout.width:
             entries.fail(number, f"{excerpt(line)} has {len(fields)} fields, not {layout.width}", f"lines are {form}")
-        group = None if layout.group is None else fields[layout.group]
+        group = named if layout.group is None else fields[layout.group]
         topic = entries.topic(number, fields[layout.topic])
         partition = entries.partition(number, fields[layout.partition])
         offset = entries.offset(number, fields[layout.offset], none=bool(layout.head))
