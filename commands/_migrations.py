@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from zkgroup.errors import NotFoundError, Remedy, UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, Remedy, UsageError, ZkgroupError, did_you_mean
 from zkgroup.text import counted, listed
 
 from ._context import cluster_connection
@@ -221,7 +221,8 @@ class ClusterMigrations(Migrations):
     def check_topics(self, topics: Collection[str]) -> None:
         if unread := sorted(self._topics.keys() - set(topics)):
             raise UsageError(
-                f"--topic-map names {listed(unread)}, of which no offset is moved", "check the names, or leave it out"
+                f"--topic-map names {listed(unread)}, of which no offset is moved",
+                did_you_mean(unread[0], topics, "check the names, or leave it out"),
             )
 
     def check_origin(self) -> None:

@@ -248,6 +248,11 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
             2,
             "--topic-map names nosuch, of which no offset is moved: check the names, or leave it out",
         ),
+        (
+            lambda one: ["--to-cluster", "new", f"--topic-map={one.topic[:-1]}=a"],
+            2,
+            ", of which no offset is moved: did you mean ",
+        ),
         (lambda one: ["--to", "kafka", "--not-found", "earliest"], 2, "are about --to-cluster"),
         (lambda one: [], 2, "no place is given"),
     ],
