@@ -42,18 +42,18 @@ def test_unreadable_offsets_are_mended(
     kept = Kept(registry, kafka, unique("malformed"), "zookeeper")
     kept.put({P(topic, 0): 1, P(topic, 1): 1})
     registry.write(SetData(znodes.offset(kept.group, P(topic, 0)), b"malformed"))
-    registry.write(SetData(znodes.offset(kept.group, P(topic, 1)), b"-1"))
+    registry.write(SetData(znodes.offset(kept.group, P(topic, 1)), b"-5"))
     resetter = kept.resetter()
     plan = resetter.plan(Target("offset", 7), selection(f"{topic}:0-1"))
     assert [(row.current, row.is_legible) for row in plan.rows] == [(None, False), (None, True)]
-    assert [entry.raw for entry in resetter.backup(plan).offsets] == [b"malformed", None]
+    assert [entry.raw for entry in resetter.backup(plan).offsets] == [b"malformed", b"-5"]
     saved = carry_out(resetter, plan, tmp_path / "backup")
     assert kept.get(P(topic, 0), P(topic, 1)) == [7, 7]
     carry_out(resetter, resetter.plan_undo(saved), tmp_path / "again")
-    assert stored_data(kept, topic)[0] == b"malformed"
+    assert stored_data(kept, topic)[:2] == [b"malformed", b"-5"]
 
 
-MALFORMED = (b"12\n", b" 12 ", b"abc", b"", b"\xff12")
+MALFORMED = (b"12\n", b" 12 ", b"abc", b"", b"\xff12", b"-1", b"-915623761776", b"+12", b"007")
 
 
 def stored_data(kept: Kept, topic: str) -> list[bytes | None]:

@@ -18,6 +18,7 @@ from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, StoredOffset, stores_of
 from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import ranges
+from zkgroup.groups.snapshot.stored_offsets import java_long
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import are, counted
@@ -198,7 +199,8 @@ def plan_undo(
             notes.append("is as it was before")
             row = replace(row, target=current, raw=None, stays=True)
         elif undo.raw is not None:
-            notes.append(f"byte by byte as it was, {_shown(undo.raw)}: no member of the Scala consumer can read that")
+            unread = "" if java_long(undo.raw) is not None else ": no member of the Scala consumer can read that"
+            notes.append(f"byte by byte as it was, {_shown(undo.raw)}{unread}")
         elif undo.before is None and undo.store == "kafka":
             notes.append("had no offset; Kafka cannot forget a single one: left as it is")
             row = replace(row, target=current, problem="left", stays=True)

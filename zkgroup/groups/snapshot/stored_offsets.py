@@ -50,7 +50,7 @@ def stored_offset(path: str, node: Node) -> StoredOffset:
         else:
             offset = number if number >= 0 else None
     stat = node.stat
-    data = None if error is None and defect is None else node.data
+    data = None if offset is not None and node.data == znodes.encode_offset(offset) else node.data
     return StoredOffset(offset, stat.version, stat.mzxid, stat.ctime, stat.mtime, error, defect, data=data)
 
 
