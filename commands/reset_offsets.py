@@ -140,8 +140,9 @@ def reset_offsets(
     Kafka cannot do that: offsets kept there are read again just before, which leaves some milliseconds in which
     another's commit would be lost. Where a group has offsets in both, ZooKeeper comes first. A backup is written
     before, for --undo, which puts back every node byte by byte; what Kafka had no offset of before it cannot forget
-    again (exit 6). Afterwards everything is read again (exit 6 if it is not as planned). By time, Kafka 0.8 and 0.9
-    know only the times of segments.
+    again (exit 6). Afterwards everything is read again (exit 6 if it is not as planned); in Kafka for some seconds,
+    where a consumer may commit that is no member (Spark, Flink). By time, Kafka 0.8 and 0.9 know only the times of
+    segments.
 
     \b
     zkgroup reset-offsets billing --topic orders:0,2-5 --to-earliest

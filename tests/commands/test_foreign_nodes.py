@@ -10,7 +10,7 @@ from grouping import Groups, tree
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import Create, Ensure
+from zkgroup.protocol.operations import Create, Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 
 STATE = b'{"topology":{"id":"4f9a8081","name":"Top"},"offset":88,"partition":0,"topic":"orders"}'
@@ -97,6 +97,26 @@ def test_foreign_nodes_among_offsets(cluster: Sandbox, groups: Groups, name: str
     assert (
         f"1 node of another client is not copied: {path}" in run("copy-group", group, unique("to"), *zookeeper).stderr
     )
+
+
+@pytest.mark.parametrize("below", ["", "/offsets", "/offsets/orders", "/ids", "/owners"])
+def test_data_where_consumers_have_none(
+    cluster: Sandbox, registry: Registry, groups: Groups, unique: Callable[[str], str], below: str
+) -> None:
+    """It is named as other clients' nodes are; a rename takes along what belongs to nodes that it makes."""
+    group, to = groups.make(members={}, owners={}, offsets={("orders", 0): 5}), unique("to")
+    groups.write(Ensure(znodes.owners(group)))
+    path, carried = f"{znodes.group(group)}{below}", below not in ("/ids", "/owners")
+    registry.write(SetData(path, STATE))
+    zookeeper = ("-z", cluster.connect, "--store", "zookeeper")
+    node = "1 node of another client is"
+    assert f"{node} deleted, too: {path}\n" in run("delete-group", group, *zookeeper).stderr
+    assert f"{node} deleted, too: {path}" in run("delete-group", "--pattern", group, *zookeeper).stdout
+    assert f"{node} not copied: {path}\n" in run("copy-group", group, unique("copy"), *zookeeper).stderr
+    renamed = run("rename-group", group, to, "--execute", *zookeeper)
+    assert (renamed.returncode, f"{node} deleted, and not copied: {path}\n" in renamed.stderr) == (0, not carried)
+    if carried:
+        assert tree(registry, f"{znodes.group(to)}{below}")[f"{znodes.group(to)}{below}"][0] == STATE
 
 
 def test_a_checkpoint_says_what_offsets_say(cluster: Sandbox, groups: Groups) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from cli import run
-from grouping import Groups, tree
+from grouping import Groups, commit_in_kafka, tree
 from judged import judged, stored
 from support import wait_until
 
@@ -20,7 +20,7 @@ from zkgroup.groups.changes.unregistered_committers import LATELY, find_unregist
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Failure, SetData
+from zkgroup.protocol.operations import Create, Delete, Failure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 
 NOW = 1411294187842
@@ -28,17 +28,24 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @contextmanager
-def committing(registry: Registry, group: str, topic: str, partitions: int) -> Iterator[None]:
-    """Commits for each partition by itself, several times a second, as such consumers do."""
+def committing(registry: Registry, group: str, topic: str, partitions: int, how: str = "each") -> Iterator[None]:
+    """Commits for each partition by itself, several times a second, as such consumers do. ``how``: "together" in one
+    transaction, "again" by deletion and creation."""
     stop = threading.Event()
     value = 10
 
     def commit(session: Registry) -> None:
         nonlocal value
         value += 1
-        for number in range(partitions):
-            path = znodes.offset(group, TopicPartition(topic, number))
-            assert not isinstance(session.write(SetData(path, b"%d" % value)), Failure)
+        paths = [znodes.offset(group, TopicPartition(topic, number)) for number in range(partitions)]
+        if how == "together":
+            session.transaction([SetData(path, b"%d" % value) for path in paths])
+            return
+        for path in paths:
+            if how == "again":
+                assert not isinstance(session.write(Delete(path)), Failure)
+            write = Create(path, b"%d" % value) if how == "again" else SetData(path, b"%d" % value)
+            assert not isinstance(session.write(write), Failure)
 
     def work() -> None:
         with Registry(registry.settings, 30.0) as session:
@@ -48,7 +55,7 @@ def committing(registry: Registry, group: str, topic: str, partitions: int) -> I
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        wait_until(lambda: value >= 13, 20, "it has committed three times")
+        wait_until(lambda: value >= 16, 20, "it has committed six times")
         yield
     finally:
         stop.set()
@@ -108,6 +115,20 @@ def test_no_change_is_made_while_it_commits(
     assert tree(registry, znodes.group(group)).keys() == before
 
 
+@pytest.mark.parametrize("how", ["together", "again"])
+def test_however_it_commits(
+    how: str, cluster: Sandbox, registry: Registry, groups: Groups, make_topic: Callable[..., str],
+    fill: Callable[..., object],
+) -> None:  # fmt: skip
+    """In one transaction, or by deletion and creation: nothing is written over."""
+    topic = make_topic(2)
+    fill(topic, 40, 2)
+    group = groups.make(offsets={(topic, 0): 10, (topic, 1): 10})
+    with committing(registry, group, topic, 2, how):
+        done = run("reset-offsets", group, "--all-topics", "--to-earliest", "--execute", "-z", cluster.connect)
+    assert (done.returncode, "an unregistered consumer commits: " in done.stderr) == (5, True), done
+
+
 def test_of_many_groups_those_without_it_are_deleted(
     live: tuple[str, str], cluster: Sandbox, registry: Registry, groups: Groups
 ) -> None:
@@ -121,6 +142,38 @@ def test_of_many_groups_those_without_it_are_deleted(
     assert f"{group}: an unregistered consumer commits: " in done.stderr
     assert tree(registry, znodes.group(group)).keys() == before
     assert not tree(registry, znodes.group(idle))
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_consumer_in_kafka_that_is_no_member(
+    moves: bool, cluster: Sandbox, kafka: KafkaSettings, unique: Callable[[str], str], make_topic: Callable[..., str],
+    fill: Callable[..., object],
+) -> None:  # fmt: skip
+    """It assigns its partitions itself, and commits every two seconds, the same offset where nothing comes: after a
+    reset and a deletion its next commit is seen, and nothing is called verified."""
+    topic, group = make_topic(1), unique("assigned")
+    fill(topic, 40)
+    stop, place = threading.Event(), ("--store", "kafka", "-z", cluster.connect, "--execute")
+
+    def work() -> None:
+        offset = 10
+        while not stop.wait(2):
+            commit_in_kafka(kafka, group, {TopicPartition(topic, 0): offset})
+            offset += moves
+
+    commit_in_kafka(kafka, group, {TopicPartition(topic, 0): 9})
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_until(lambda: read_group(None, group, kafka=kafka).partitions[0].committed("kafka") != 9, 20, "it commits")
+        reset = run("reset-offsets", group, "--all-topics", "--to-earliest", *place)
+        assert (reset.returncode, f"{topic}-0 in kafka is 1" in reset.stderr) == (6, True), reset
+        assert "verified" not in reset.stderr
+        deleted = run("delete-group", group, *place)
+        assert (deleted.returncode, "has offsets there again" in deleted.stderr) == (6, True), deleted
+    finally:
+        stop.set()
+        thread.join(20)
 
 
 def test_once_it_has_stopped_the_change_is_made(
@@ -179,6 +232,10 @@ def test_what_tells_of_it() -> None:
     assert find_unregistered_commits({P0: new}, 60, NOW, {P0: replace(new, mzxid=65)}) is not None
     assert find_unregistered_commits({P0: new}, 60, NOW, {P0: new}) is None
     assert find_unregistered_commits({P0: new}, 60, NOW, {}) is None
+    many = replace(one, version=5)
+    assert find_unregistered_commits({P0: many, P1: many}, 60, NOW) is not None
+    rare = replace(many, created_at=NOW - 90_000)
+    assert find_unregistered_commits({P0: rare, P1: rare}, 60, NOW) is None
     idle = find_unregistered_commits({P0: replace(one, created_at=0)}, 60, NOW)
     assert idle is not None
     assert idle.wait == 60

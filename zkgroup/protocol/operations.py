@@ -35,6 +35,7 @@ class Stat:
     """A znode's stat. Times are milliseconds since 1970; ``owner`` is 0 for a persistent node.
 
     ``pzxid``: the transaction in which a child came or went last, or else the node itself came; it has no time.
+    ``deletions``: how many children have been deleted.
     """
 
     czxid: int
@@ -45,6 +46,7 @@ class Stat:
     owner: int
     children: int = 0
     pzxid: int = 0
+    deletions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,6 +361,7 @@ def _group(description: Any) -> CoordinatorGroup:
         description.partition_assignor or None,
         tuple(sorted(members, key=lambda member: member.member)),
         description.coordinator.id if description.coordinator else None,
+        is_simple=description.is_simple_consumer_group,
     )
 
 

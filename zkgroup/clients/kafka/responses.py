@@ -118,13 +118,15 @@ class CoordinatorMember:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorGroup:
-    """A group at its coordinator. ``state``: Kafka's word (``Stable``, ``Empty``, ``Dead`` …)."""
+    """A group at its coordinator. ``state``: Kafka's word (``Stable``, ``Empty``, ``Dead`` …). ``is_simple``: no member
+    has joined it, all commits are of consumers that assign their partitions themselves, or of tools."""
 
     state: str
     strategy: str | None = None
     members: tuple[CoordinatorMember, ...] = ()
     coordinator: int | None = None
     error: str | None = None
+    is_simple: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def _stat(stat: ZnodeStat) -> Stat:
         stat.ephemeralOwner,
         stat.numChildren,
         stat.pzxid,
+        (stat.cversion - stat.numChildren) // 2,  # it counts creations and deletions
     )
 
 

@@ -30,7 +30,7 @@ from zkgroup.groups.changes.missing_permissions import (
     needs_of_writes,
     refuse_removal,
 )
-from zkgroup.groups.changes.plan import Plan, Source, saved_offsets
+from zkgroup.groups.changes.plan import OffsetChange, Plan, Source, saved_offsets
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
 from zkgroup.groups.changes.znode_deletion import is_split, remove_nodes
@@ -195,7 +195,9 @@ class Applier:
         if zookeeper:
             assert self.registry is not None, "offsets in ZooKeeper were read from it"
             prune = plan.undone is not None
-            write_offsets(self.registry, plan.group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls)
+            write_offsets(
+                self.registry, plan.group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls, data=plan.data
+            )
         if not kafka:
             return
         groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
@@ -291,9 +293,26 @@ class Applier:
                 logs = asked.result() if asked else {}
             except ZkgroupError as error:
                 warnings.append(_UNSEEN + error.message)
+        self._compare(plan, [(row, *found[row.store][row.key]) for row in plan.rows])
+        self._await_commits(plan)
+        return logs
+
+    def _await_commits(self, plan: Plan) -> None:
+        """Raise ``VerificationError`` where a consumer that is no member commits over what Kafka had before."""
+        if not (rows := [row for row in plan.rows if row.store == "kafka" and row.seen is not None]):
+            return
+        from zkgroup.clients.kafka.group_offsets import GroupOffsets
+        from zkgroup.groups.changes.kafka_offset_writer import verification_moments
+
+        with closing(GroupOffsets(self.brokers(), plan.group)) as offsets:
+            for _ in verification_moments(self.coordinators().side(plan.group)):
+                now = offsets.fetch([row.key for row in rows], self.timeout)
+                self._compare(plan, [(row, now[row.key], None) for row in rows])
+
+    def _compare(self, plan: Plan, found: Iterable[tuple[OffsetChange, int | None, bytes | None]]) -> None:
+        """Raise ``VerificationError`` where an offset, or its znode's bytes, is not as planned."""
         wrong = []
-        for row in plan.rows:
-            offset, data = found[row.store][row.key]
+        for row, offset, data in found:
             wanted = row.current if row.stays else row.target
             if row.raw is not None and data != row.raw:
                 wrong.append(f"{row.key} in {row.store} is not as it was")
@@ -305,7 +324,6 @@ class Applier:
                 f"group {plan.group} is not as planned: {listed(wrong)}",
                 f"find the client that commits for it; {NOT_AGAIN if plan.is_shift else 'then plan again'}",
             )
-        return logs
 
     def _is_emptied(self, group: str) -> bool:
         return self.registry is not None and self.registry.read([Children(znodes.offsets(group))]) == [()]

@@ -14,6 +14,7 @@ from zkgroup.groups.changes.whole_group import WholeGroup
 from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.snapshot_notes import foreign_note
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, listed
 
@@ -35,7 +36,8 @@ def plan_copy(
         if one.error is not None:
             notes, problem = [f"not copied: {one.error}"], "unreadable"
         elif one.offset is None:
-            notes = ["not copied: -1 stands for none"]
+            number = one.data.decode().strip() if isinstance(one, StoredOffset) and one.data else "-1"
+            notes = [f"not copied: {number} stands for none"]
         elif seen is not None and seen.error is not None:
             notes, problem = [f"replaces what is no offset: {seen.error}"], "conflict"
         elif current == one.offset:
@@ -80,6 +82,7 @@ def plan_group_copy(
         group=target.group,
         store=_store_of({*target.stores, *(row.store for row in rows)}),
         rows=tuple(sorted(rows, key=lambda row: (row.key, row.store != "zookeeper"))),
+        data=_data_above(source, target, rows) if is_rename else {},
         exists=bool(target.stores),
         warnings=(divergence.message,) if overwrite and divergence is not None else (),
         refusals=tuple(refusals),
@@ -87,6 +90,22 @@ def plan_group_copy(
         if is_rename
         else None,
     )
+
+
+def _data_above(source: WholeGroup, target: WholeGroup, rows: Sequence[OffsetChange]) -> dict[str, bytes]:
+    """The data of nodes above offsets, which another client has written, by the paths of a rename's new nodes."""
+    if source.tree is None or target.tree is not None:
+        return {}
+    made = [znodes.group(source.group), znodes.offsets(source.group)]
+    topics = dict.fromkeys(row.topic for row in rows if row.store == "zookeeper" and row.moves)
+    made = [*made, *(znodes.offset_topic(source.group, topic) for topic in topics)] if topics else []
+    data = {node.path: node.data for node in source.tree.nodes if node.data}
+    return {_renamed(path, source.group, target.group): data[path] for path in made if path in data}
+
+
+def _renamed(path: str, group: str, to: str) -> str:
+    """The path of a group's node below another group."""
+    return znodes.group(to) + path.removeprefix(znodes.group(group))
 
 
 def _store_of(stores: Iterable[OffsetStore]) -> Store:
@@ -158,17 +177,21 @@ def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffs
 
 
 def plan_group_deletion(
-    found: WholeGroup, command: str = "delete-group", *, note: str = "deleted, too", foreign: bool = True
+    found: WholeGroup, command: str = "delete-group", *, copy: Plan | None = None, foreign: bool = True
 ) -> Plan:
-    """The deletion of all that the group has, in the given stores. ``note``: what happens to other clients' nodes.
-    ``foreign``: also where nothing else would be lost."""
+    """The deletion of all that the group has, in the given stores. ``copy``: of a group that is renamed. ``foreign``:
+    also where nothing but other clients' nodes would be lost."""
+    note, lost = "deleted, too", () if found.tree is None else found.tree.foreign
+    if copy is not None:
+        note = "deleted, and not copied"
+        lost = tuple(path for path in lost if _renamed(path, found.group, copy.group) not in copy.data)
     rows = tuple(plan_delete(found.tree, found.kept))
     return Plan(
         command=command,
         group=found.group,
         store=_store_of(found.stores),
         rows=rows,
-        warnings=() if found.tree is None else tuple(foreign_note(found.tree.foreign, note)),
+        warnings=tuple(foreign_note(lost, note)),
         refusals=() if foreign or rows else tuple(refuse_foreign(found.tree, "stop that client, then give --foreign")),
         removal=None if found.tree is None else ZnodeRemoval(found.tree),
         in_kafka=found.kafka_group,

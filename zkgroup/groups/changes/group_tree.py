@@ -61,15 +61,16 @@ class GroupTree:
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """The nodes that neither consumers nor zkgroup make, such as the state of Storm's spout."""
-        return tuple(node.path for node in self.nodes if not self._is_known(node.path))
+        """The nodes that neither consumers nor zkgroup make, such as the state of Storm's spout, or that they make
+        without data."""
+        return tuple(node.path for node in self.nodes if not self._is_known(node))
 
-    def _is_known(self, path: str) -> bool:
+    def _is_known(self, node: TreeNode) -> bool:
         root = znodes.group(self.group)
-        match path.removeprefix(root).split("/")[1:]:
-            case [] | ["ids" | "owners" | "offsets" | "zkgroup"] | ["zkgroup", *_] | ["ids", _]:
-                return True
-            case ["owners" | "offsets", _] | ["owners", _, _]:
+        match node.path.removeprefix(root).split("/")[1:]:
+            case [] | ["ids" | "owners" | "offsets"] | ["owners" | "offsets", _]:
+                return not node.data
+            case ["zkgroup", *_] | ["ids", _] | ["owners", _, _]:
                 return True
             case ["offsets", _, number]:
                 return parse_partition(number) is not None
@@ -97,7 +98,14 @@ class GroupTree:
     @property
     def export(self) -> bytes:
         """The data of an unfinished export's node; empty where there is none."""
-        path = znodes.export_state(self.group)
+        return self._data(znodes.export_state(self.group))
+
+    @property
+    def export_lock(self) -> bytes:
+        """The data of the lock of an export; empty where there is none."""
+        return self._data(znodes.export_lock(self.group))
+
+    def _data(self, path: str) -> bytes:
         return next((node.data for node in self.nodes if node.path == path), b"")
 
     @property

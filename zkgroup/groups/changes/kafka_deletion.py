@@ -15,7 +15,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError
 from zkgroup.groups.changes.change_reports import after
-from zkgroup.groups.changes.kafka_offset_writer import Precondition, refuse_if_active
+from zkgroup.groups.changes.kafka_offset_writer import Precondition, refuse_if_active, verification_moments
 from zkgroup.groups.changes.plan import Source
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import listed
@@ -59,14 +59,15 @@ def remove_from_kafka(
         error.add_outcome(f"whether group {group} is deleted in Kafka is not known")
         error.add_remedy(_CHECK_GROUPS)
         raise
-    with after(f"group {group} is deleted in Kafka, which was not verified", _CHECK_GROUPS):
-        again = coordinators.read_group(group)
-    if again.offsets:
-        found = listed([str(key) for key in sorted(again.offsets)])
-        raise VerificationError(
-            f"group {group} is deleted in Kafka, and has offsets there again: {found}",
-            "find the client that commits for it; the backup has the deleted offsets",
-        )
+    for _ in verification_moments(planned):
+        with after(f"group {group} is deleted in Kafka, which was not verified", _CHECK_GROUPS):
+            again = coordinators.read_group(group)
+        if again.offsets:
+            found = listed([str(key) for key in sorted(again.offsets)])
+            raise VerificationError(
+                f"group {group} is deleted in Kafka, and has offsets there again: {found}",
+                "find the client that commits for it; the backup has the deleted offsets",
+            )
 
 
 def _changed(before: Mapping[TopicPartition, KafkaOffset], now: Mapping[TopicPartition, KafkaOffset]) -> list[str]:

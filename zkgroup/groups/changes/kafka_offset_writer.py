@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -26,6 +26,11 @@ from zkgroup.text import listed
 #: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
 PIECE: Final = 1000
 
+#: For how long commits are waited for after a change, in seconds, and how often offsets are read meanwhile: consumers
+#: commit every five seconds by default.
+COMMIT_WAIT: Final = 5.5
+COMMIT_POLL: Final = 0.5
+
 #: Raises ``RefusedError`` where the group has members that Kafka does not know.
 Precondition: TypeAlias = Callable[[], object]
 
@@ -38,6 +43,17 @@ def refuse_if_active(group: str, kafka_group: KafkaGroup) -> None:
         names = listed([f"{member.member} on {member.host or 'an unknown host'}" for member in members])
         raise RefusedError(f"group {group} is active in Kafka: {noun} {names}", "stop its clients, then try again")
     check_complete(group, kafka_group)
+
+
+def verification_moments(side: KafkaSide) -> Iterator[None]:
+    """When to read a group's offsets in Kafka after a change: once, and again and again for ``COMMIT_WAIT`` where no
+    member has ever joined the group. A consumer that assigns its partitions itself (Spark, Flink) shows in its commits
+    alone. Waits in between."""
+    deadline = time.monotonic() + (COMMIT_WAIT if side.group is None or side.group.is_simple else 0.0)
+    yield
+    while time.monotonic() < deadline:
+        time.sleep(COMMIT_POLL)
+        yield
 
 
 def check_before(settings: KafkaSettings, group: str, writes: Sequence[OffsetChange], timeout: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -16,12 +16,16 @@ from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Stat
 from zkgroup.text import counted, listed
 
 #: Two of the Scala consumer's default intervals between commits, in milliseconds: an older commit shows no activity.
 LATELY: Final = 120_000
 #: How many times a node must have been overwritten: a single write may be an operator's.
 MIN_COMMITS: Final = 2
+#: The same for offsets that are written in one transaction, as zkgroup does, and the longest interval in milliseconds.
+MIN_TRANSACTIONS: Final = 5
+MAX_INTERVAL: Final = 10_000
 #: For how long the next commit is waited for, in seconds.
 MIN_WAIT: Final = 1.0
 MAX_WAIT: Final = 60.0
@@ -61,23 +65,32 @@ def find_unregistered_commits(
     transaction in which a member came or went last, 0 where none did; ``now`` in milliseconds since 1970.
 
     A member's last commits come before it leaves. Several offsets that were written in one transaction are an
-    operator's, as no consumer does that. ``earlier``: the offsets at an earlier reading of the group without members:
-    one change since then is enough.
+    operator's, unless there are many such transactions, fast. ``earlier``: the offsets at an earlier reading of the
+    group without members: one change since then is enough.
     """
     together = Counter(one.mzxid for one in stored.values())
     found = {
         key: one
         for key, one in stored.items()
         if one.mzxid > ids_changed
-        and together[one.mzxid] == 1
         and now - one.changed_at < LATELY
-        and (one.version >= MIN_COMMITS or (earlier is not None and key in earlier and earlier[key].mzxid < one.mzxid))
+        and (
+            (one.version >= MIN_TRANSACTIONS and _interval(one) < MAX_INTERVAL)
+            if together[one.mzxid] > 1
+            else one.version >= MIN_COMMITS
+            or (earlier is not None and key in earlier and earlier[key].mzxid < one.mzxid)
+        )
     }
     if not found:
         return None
     newest = max(one.changed_at for one in found.values())
-    interval = min((one.changed_at - one.created_at) // max(one.version, 1) for one in found.values())
+    interval = min(map(_interval, found.values()))
     return UnregisteredCommits(tuple(sorted(found)), max(0, now - newest), interval)
+
+
+def _interval(offset: StoredOffset) -> int:
+    """The average time between commits, in milliseconds."""
+    return (offset.changed_at - offset.created_at) // max(offset.version, 1)
 
 
 def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
@@ -85,7 +98,20 @@ def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
     if tree.members or tree.live_owners:
         return None
     ids = next((node.stat.pzxid for node in tree.nodes if node.path == znodes.ids(tree.group)), 0)
-    return find_unregistered_commits(tree.offsets, ids, now)
+    topics = {node.path: node.stat for node in tree.nodes}
+    offsets = {
+        key: _with_recreations(one, topics[znodes.offset_topic(tree.group, key.topic)])
+        for key, one in tree.offsets.items()
+    }
+    return find_unregistered_commits(offsets, ids, now)
+
+
+def _with_recreations(offset: StoredOffset, topic: Stat) -> StoredOffset:
+    """The offset as if its node had been written over, where nodes of its topic were deleted and created again."""
+    recreations = topic.deletions // max(topic.children, 1)
+    if not recreations:
+        return offset
+    return replace(offset, version=offset.version + recreations, created_at=topic.ctime)
 
 
 def read_unregistered_commits(registry: Registry, group: str) -> UnregisteredCommits | None:

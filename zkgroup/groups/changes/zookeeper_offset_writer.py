@@ -63,6 +63,7 @@ def write_offsets(
     reconnect_timeout: float = RECONNECT_TIMEOUT,
     go_on: str = GO_ON,
     acls: Mapping[str, tuple[Acl, ...]] | None = None,
+    data: Mapping[str, bytes] | None = None,
 ) -> WriteReport:
     """Write all of ``writes`` (each partition once), in transactions of at most ``transaction_bytes``.
 
@@ -70,6 +71,7 @@ def write_offsets(
     offsets. ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited for, to learn whether a transaction was
     applied. ``go_on``: the remedy where only a part is written. ``acls``: the access lists of nodes that are to be
     made, where they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
+    ``data``: of nodes above offsets that are to be made.
 
     The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
     changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
@@ -79,6 +81,7 @@ def write_offsets(
         writing = _ZooKeeperOffsetWriting(registry, group, writes, transaction_bytes, prune, reconnect_timeout, opened)
         writing.go_on = go_on
         writing.acls = acls or {}
+        writing.data = data or {}
         with reported(writing):
             return writing.run()
 
@@ -111,6 +114,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         self.group = group
         self._prune = prune
         self.acls: Mapping[str, tuple[Acl, ...]] = {}
+        self.data: Mapping[str, bytes] = {}
         # In their order, so that a piece is described in few words.
         self._todo: dict[TopicPartition, OffsetChange] = {
             write.key: write for write in sorted(writes, key=lambda write: write.key)
@@ -235,7 +239,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         new = (w.topic for w in piece if w.data is not None and reading.nodes[w.key] is None)
         for path in self._above(sorted(set(new))):
             if path not in self._ids_and_owners and (path not in reading.above or _is_missing(reading.above[path])):
-                yield Create(path, acl=self._inherited(path, reading))
+                yield Create(path, self.data.get(path, b""), acl=self._inherited(path, reading))
 
     def _inherited(self, path: str, reading: _OwnerReading) -> tuple[Acl, ...]:
         """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
