@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,9 @@ from zkgroup.clients.kafka import legacy_brokers, wire_protocol
 from zkgroup.clients.kafka.client import KafkaSettings, topics
 from zkgroup.clients.kafka.legacy_brokers import GRACE, ask
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import Endpoint
@@ -63,7 +66,7 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
             unknown: "the name is not known",
             closed: "nothing listens there",
             silent[0]: "it accepts connections, and is silent",
-            web: "the server there is no Kafka broker",
+            web: "the server there speaks HTTP",
             ending: "the server there is no Kafka broker",
         }
         failures, others = legacy_brokers.troubles([living, *expected], plain=True)
@@ -73,6 +76,22 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
     lines = legacy_brokers.in_words({closed: "x", silent[0]: "y"})
     assert lines == f"{closed}: x; {silent[0]}: y"
     assert legacy_brokers.in_words({closed: "x"}) == "x"
+
+
+def test_what_is_no_zookeeper(living: Endpoint, silent: list[Endpoint]) -> None:
+    """A broker, a server of HTTP that waits for the end of a line, and silence, each by its name."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        web = endpoint(server.server_port)
+        assert legacy_brokers.troubles([web], plain=True)[0] == {web: "the server there speaks HTTP"}
+        for place, why in (
+            (living, "a Kafka broker answers there"),
+            (web, "the server there speaks HTTP"),
+            (silent[0], "connections are taken, and no request is answered"),
+        ):
+            with pytest.raises(UnreachableError, match=f": {why}"), Registry(ZooKeeperSettings(str(place)), 1.0):
+                pass
+        server.shutdown()
 
 
 def test_a_zookeeper_is_no_broker(cluster: Sandbox) -> None:

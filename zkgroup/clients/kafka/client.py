@@ -43,7 +43,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from zkgroup.clients import tls
 from zkgroup.clients.kafka import connection_errors, legacy_brokers, listeners
 from zkgroup.clients.kafka.librdkafka_log import ClientLog
-from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA
+from zkgroup.clients.kafka.wire_protocol import HTTP, NOT_KAFKA
 from zkgroup.config.settings_table import KERBEROS, PASSWORD_MECHANISMS, PROTOCOLS
 from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.broker_znodes import BrokerRegistration, parse_endpoints
@@ -461,7 +461,7 @@ def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     failures, others = legacy_brokers.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
     why = legacy_brokers.in_words(failures) or ("" if plain else "connections are accepted, and no request is answered")
     remedy = "check that they run and that this host may reach them"
-    if failures and set(failures.values()) == {NOT_KAFKA}:
+    if failures and set(failures.values()) <= {NOT_KAFKA, HTTP}:
         remedy = "give the address of a broker; that of ZooKeeper goes with --zookeeper"
     if others:
         elsewhere, _ = legacy_brokers.troubles(others[:_ASKED], plain=plain)

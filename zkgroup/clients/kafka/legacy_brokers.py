@@ -46,7 +46,8 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
     """Why each broker does not answer, as text, and the other brokers in the metadata of those that do.
 
     All are asked at once, for ``PROBE`` seconds; those that end the connection are asked once more, whether they are
-    brokers. Without ``plain`` text they are only connected to.
+    brokers, and those that are none, or silent, whether they speak HTTP. Without ``plain`` text they are only connected
+    to.
     """
     failures: dict[Endpoint, str] = {}
     question = wire_protocol.metadata_request() if plain else b""
@@ -63,6 +64,10 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
     ended = {one: (one, versions) for one, why in failures.items() if why == wire_protocol.ENDED}
     brokers = wire_protocol.exchange(ended, PROBE)
     failures |= {one: wire_protocol.NOT_KAFKA for one in ended if one not in brokers}
+    unknown = [one for one, why in failures.items() if why in (wire_protocol.NOT_KAFKA, wire_protocol.SILENT)]
+    found: dict[Endpoint, str] = {}
+    wire_protocol.exchange({one: (one, wire_protocol.HTTP_REQUEST) for one in unknown}, PROBE, failures=found)
+    failures |= {one: why for one, why in found.items() if why == wire_protocol.HTTP}
     return failures, [one for one in others if str(one) not in set(map(str, endpoints))]
 
 

@@ -30,6 +30,10 @@ _LARGEST: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a r
 #: Why a server gave no answer, where more is asked of it.
 ENDED: Final = "it ends the connection at the first request"
 NOT_KAFKA: Final = "the server there is no Kafka broker"
+HTTP: Final = "the server there speaks HTTP"
+SILENT: Final = "it accepts connections, and is silent"
+#: A request that a server of HTTP answers, which may wait for the end of the line at any other.
+HTTP_REQUEST: Final = b"GET / HTTP/1.0\r\n\r\n"
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -144,7 +148,7 @@ def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
 
 
 class NotKafkaError(OSError):
-    """The server that answered is no Kafka broker."""
+    """The server that answered is no Kafka broker. Its argument says so, as text."""
 
 
 def exchange(
@@ -211,12 +215,12 @@ class _Exchange(Generic[Key]):
             case ConnectionRefusedError():
                 return "nothing listens there"
             case NotKafkaError():
-                return NOT_KAFKA
+                return str(self._error)
             case ConnectionResetError():
                 return ENDED
             case OSError(strerror=str(why)) if not isinstance(self._error, TimeoutError):
                 return why.lower()
-        return "no connection is accepted there" if self._socket is None else "it accepts connections, and is silent"
+        return "no connection is accepted there" if self._socket is None else SILENT
 
     def close(self) -> None:
         """End it, whatever it waits for; only a thread that resolves a name is left behind."""
@@ -248,9 +252,10 @@ class _Exchange(Generic[Key]):
             if not self._request:
                 return b""
             connection.sendall(self._request)
-            length, number = struct.unpack("!ii", self._receive(connection, 8))
+            head = self._receive(connection, 8)
+            length, number = struct.unpack("!ii", head)
             if number != _NUMBER or not 4 <= length <= _LARGEST:
-                raise NotKafkaError
+                raise NotKafkaError(HTTP if head.startswith(b"HTTP/") else NOT_KAFKA)
             return self._receive(connection, length - 4)
 
     def _receive(self, connection: socket.socket, size: int) -> bytes:

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import Final, Self
 
 from zkgroup.clients.kafka.legacy_brokers import in_words, troubles
+from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA, SILENT
 from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
 from zkgroup.config.connection_settings import parse_connect_string
 from zkgroup.errors import UnreachableError, ZkgroupError
-from zkgroup.protocol.broker_znodes import parse_endpoints
+from zkgroup.protocol.broker_znodes import Endpoint, parse_endpoints
 from zkgroup.protocol.operations import (
     Check,
     Children,
@@ -88,8 +89,7 @@ class Registry:
             reason = f"({self._down})" if self._down is not None else f"(no answer within {round(self.timeout, 1):g} s)"
             if self._down is None:
                 addresses = parse_connect_string(self.settings.hosts, "ZooKeeper").addresses
-                failures, _ = troubles(parse_endpoints(",".join(map(str, addresses))), plain=False)
-                reason += f": {in_words(failures) or 'connections are taken, and no request is answered'}"
+                reason += f": {_why_none_answers(parse_endpoints(','.join(map(str, addresses))))}"
             raise UnreachableError(
                 f"ZooKeeper at {self.settings.hosts} cannot be reached {reason}",
                 "check the address, and that the server runs",
@@ -199,3 +199,12 @@ class Registry:
             if failure.index is None:
                 raise self._gone()
             raise TransactionRefused(failure.index, ops[failure.index].path, failure)
+
+
+def _why_none_answers(servers: Sequence[Endpoint]) -> str:
+    """What is at the addresses of servers of ZooKeeper that do not answer, as text."""
+    failures, _ = troubles(servers, plain=True)
+    found = {one: failures.get(one, "a Kafka broker answers there") for one in servers}
+    unanswered = "connections are taken, and no request is answered"
+    found = {one: unanswered if why in (NOT_KAFKA, SILENT) else why for one, why in found.items()}
+    return in_words(found) if len(set(found.values())) > 1 else found[servers[0]]
