@@ -305,7 +305,7 @@ class Applier:
         from zkgroup.groups.changes.kafka_offset_writer import verification_moments
 
         with closing(GroupOffsets(self.brokers(), plan.group)) as offsets:
-            for _ in verification_moments(self.coordinators().side(plan.group)):
+            for _ in verification_moments(self.coordinators().read_group(plan.group)):
                 now = offsets.fetch([row.key for row in rows], self.timeout)
                 self._compare(plan, [(row, now[row.key], None) for row in rows])
 

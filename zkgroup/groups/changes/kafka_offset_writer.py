@@ -45,11 +45,11 @@ def refuse_if_active(group: str, kafka_group: KafkaGroup) -> None:
     check_complete(group, kafka_group)
 
 
-def verification_moments(side: KafkaSide) -> Iterator[None]:
+def verification_moments(found: KafkaGroup) -> Iterator[None]:
     """When to read a group's offsets in Kafka after a change: once, and again and again for ``COMMIT_WAIT`` where no
     member has ever joined the group. A consumer that assigns its partitions itself (Spark, Flink) shows in its commits
     alone. Waits in between."""
-    deadline = time.monotonic() + (COMMIT_WAIT if side.group is None or side.group.is_simple else 0.0)
+    deadline = time.monotonic() + (COMMIT_WAIT if found.group is None or found.group.is_simple else 0.0)
     yield
     while time.monotonic() < deadline:
         time.sleep(COMMIT_POLL)
