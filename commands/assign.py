@@ -131,6 +131,7 @@ def assign(
     )
     from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
     from zkgroup.groups.findings.inspection import diagnose
+    from zkgroup.groups.snapshot.ownership import damaged_topics
 
     choice_of(strategy or "range", kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, options)
@@ -142,6 +143,10 @@ def assign(
             assert start.snapshot is not None
             findings = diagnose(start.snapshot, start.inference)
             change.warn(f"{found.code}: {found.message}" for found in findings if found.code == "foreign-client")
+            change.warn(
+                f"{problem}: members take the topic for one without partitions, and read the others"
+                for problem in damaged_topics(start.snapshot, passed_over=True)
+            )
             _check_harmless(start, base)
             if change.is_wanted(1):
                 _execute(ctx, change, registry, start, base, strategy, kafka_version, timeout, output)

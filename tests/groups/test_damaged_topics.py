@@ -17,7 +17,7 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.ownership import ownership_defects
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Create, Delete, Ensure
+from zkgroup.protocol.operations import Create, Delete, Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
 
 #: What members take for a topic without partitions.
@@ -88,6 +88,16 @@ def test_a_member_reads_on_and_its_group_is_sound(
         planned = run("assign", name, "--output", "json", "-z", cluster.connect)
         assert json.loads(planned.stdout)["matches_current"], planned
         assert bad in planned.stderr
+        if (release, data) == ("1.1.1", b"{}"):
+            done = run("assign", name, "--execute", "-z", cluster.connect)
+            assert (done.returncode, f"/brokers/topics/{bad}: has no partitions: members take" in done.stderr) == (
+                0,
+                True,
+            )
+            registry.write(SetData(znodes.topic(bad), b"[]"))
+            refused = run("assign", name, "--execute", "-z", cluster.connect)
+            said = f"would lose its owners in a rebalance: no member gets past znode /brokers/topics/{bad}"
+            assert (refused.returncode, said in refused.stderr) == (5, True), refused
 
 
 @pytest.mark.long  # the short one is in test_findings

@@ -24,7 +24,7 @@ from zkgroup.groups.assignment.assignment_diff import owned_now
 from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.ownership import stops_rebalances, unreadable_ownership
+from zkgroup.groups.snapshot.ownership import damaged_topics, stops_rebalances, unreadable_ownership
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition, identify_owner, spans
@@ -110,6 +110,11 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
                 f" {broker.fault.why}",
                 "restart that broker, so that it registers anew, or delete the node if it is no broker's",
             )
+    if damaged := damaged_topics(snapshot, passed_over=False):
+        return RefusedError(
+            f"group {group} would lose its owners in a rebalance: no member gets past {damaged[0]}",
+            "write the topic's partitions and replicas into the node again, with a ZooKeeper client",
+        )
     if plan is None:
         return RefusedError(
             f"group {group} would lose its owners in a rebalance: {refusal}",

@@ -14,7 +14,7 @@ from zkgroup.groups.findings.finding_kinds import KINDS, Finding, Severity
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.partition_scope import ranges, whole
 from zkgroup.groups.snapshot.group_rows import kafka_members
-from zkgroup.groups.snapshot.ownership import foreign_members, stops_rebalances
+from zkgroup.groups.snapshot.ownership import damaged_topics, foreign_members, stops_rebalances
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.shell_commands import Command, group_command
@@ -145,9 +145,7 @@ class GroupFacts:
     @cached_property
     def stopping_topics(self) -> tuple[str, ...]:
         """The paths of topics' nodes on which every rebalance fails: subscribed ones, damaged otherwise than empty."""
-        found = (self.snapshot.topics.get(name) for name in sorted(self.snapshot.subscribed))
-        damaged = (t.error for t in found if t is not None and t.exists and not t.passed_over)
-        return tuple(error.path for error in damaged if error is not None and error.is_malformed)
+        return tuple(error.path for error in damaged_topics(self.snapshot, passed_over=False))
 
     @property
     def obstacle(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupSnapshot
+from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupSnapshot, NodeProblem
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import short
@@ -114,6 +114,16 @@ def members_failed_by(snapshot: GroupSnapshot, broker: FaultyBroker) -> list[str
     return [
         m.member for m in snapshot.members if m.member not in others and m.member not in coping and not m.is_unreadable
     ]
+
+
+def damaged_topics(snapshot: GroupSnapshot, *, passed_over: bool) -> list[NodeProblem]:
+    """The damage of nodes of subscribed topics: such that members take the topic for one without partitions
+    (``passed_over``), or such that every rebalance fails on it."""
+    found = (snapshot.topics.get(name) for name in sorted(snapshot.subscribed))
+    damaged = (
+        topic.error for topic in found if topic is not None and topic.exists and topic.passed_over == passed_over
+    )
+    return [error for error in damaged if error is not None and error.is_malformed]
 
 
 def stops_rebalances(snapshot: GroupSnapshot, broker: FaultyBroker) -> bool:
