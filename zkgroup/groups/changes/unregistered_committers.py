@@ -97,13 +97,14 @@ def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
     """The same of a group's nodes."""
     if tree.members or tree.live_owners:
         return None
-    ids = next((node.stat.pzxid for node in tree.nodes if node.path == znodes.ids(tree.group)), 0)
-    topics = {node.path: node.stat for node in tree.nodes}
+    stats = {node.path: node.stat for node in tree.nodes}
+    # zkgroup's own transactions delete and create ``ids``, or create and delete it.
+    last = max((stats[p].pzxid for p in (znodes.group(tree.group), znodes.ids(tree.group)) if p in stats), default=0)
     offsets = {
-        key: _with_recreations(one, topics[znodes.offset_topic(tree.group, key.topic)])
+        key: _with_recreations(one, stats[znodes.offset_topic(tree.group, key.topic)])
         for key, one in tree.offsets.items()
     }
-    return find_unregistered_commits(offsets, ids, now)
+    return find_unregistered_commits(offsets, last, now)
 
 
 def _with_recreations(offset: StoredOffset, topic: Stat) -> StoredOffset:
@@ -116,8 +117,7 @@ def _with_recreations(offset: StoredOffset, topic: Stat) -> StoredOffset:
 
 def read_unregistered_commits(registry: Registry, group: str) -> UnregisteredCommits | None:
     """The same of a group as it is now. Raises ``UnreachableError``."""
-    tree = read_tree(registry, group, [znodes.ids(group), znodes.offsets(group)])
-    return commits_of_tree(tree, int(time.time() * 1000))
+    return commits_of_tree(read_tree(registry, group), int(time.time() * 1000))
 
 
 def wait_for_commits(registry: Registry, groups: Iterable[str], seconds: float) -> None:
