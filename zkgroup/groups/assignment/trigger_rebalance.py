@@ -94,6 +94,11 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
             f"whether group {group} would get through a rebalance is not known: {'; '.join(unknown[:3])}",
             "connect with credentials that its access list admits",
         )
+    if damaged := damaged_topics(snapshot, passed_over=False):
+        return RefusedError(
+            f"group {group} would not get through a rebalance: no member gets past {damaged[0]}",
+            "write the topic's partitions and replicas into the node again, with a ZooKeeper client",
+        )
     if not any(partition.member is not None for partition in snapshot.partitions):
         return None
     stopping = [member for member in snapshot.members if member.error is not None]
@@ -110,11 +115,6 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
                 f" {broker.fault.why}",
                 "restart that broker, so that it registers anew, or delete the node if it is no broker's",
             )
-    if damaged := damaged_topics(snapshot, passed_over=False):
-        return RefusedError(
-            f"group {group} would lose its owners in a rebalance: no member gets past {damaged[0]}",
-            "write the topic's partitions and replicas into the node again, with a ZooKeeper client",
-        )
     if plan is None:
         return RefusedError(
             f"group {group} would lose its owners in a rebalance: {refusal}",
