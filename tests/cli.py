@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from output_schemas import check_json
-from zygote import IN_PROCESS, Forked, Zygote
+from zygote import COMMIT_WAIT, IN_PROCESS, Forked, Zygote
 
 _ZYGOTE = Zygote()
 #: The environment of an export that runs its tasks in its own process, which takes a second instead of ten.
 WITHOUT_SPARK = {IN_PROCESS: "1"}
+#: That of a change in Kafka that reads offsets for some seconds after it, as it does outside of tests.
+WAITING_FOR_COMMITS = {COMMIT_WAIT: "1"}
 ZKGROUP = str(Path(sys.executable).parent / "zkgroup")
 
 

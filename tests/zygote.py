@@ -28,6 +28,8 @@ _LENGTH = struct.Struct("!I")
 _CODE = struct.Struct("!i")
 #: The variable with which an export runs without Spark: where a test is about something else.
 IN_PROCESS = "TESTS_EXPORT_IN_PROCESS"
+#: The variable with which a change in Kafka waits for commits after it, as it always does outside of tests.
+COMMIT_WAIT = "TESTS_COMMIT_WAIT"
 
 
 class Forked:
@@ -225,6 +227,10 @@ def _become(connection: socket.socket) -> None:
         sys.argv = asked["argv"]
         if IN_PROCESS in os.environ:
             _export_in_process()
+        if COMMIT_WAIT not in os.environ:
+            from zkgroup.groups.changes import kafka_offset_writer
+
+            kafka_offset_writer.COMMIT_WAIT = 0.0  # type: ignore[misc]
         code = _call()
     except BaseException:  # noqa: BLE001  # nothing may get back into the loop of the zygote
         traceback.print_exc()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from cli import run
+from cli import WAITING_FOR_COMMITS, run
 from grouping import Groups, commit_in_kafka, tree
 from judged import judged, stored
 from support import wait_until
@@ -166,10 +166,10 @@ def test_a_consumer_in_kafka_that_is_no_member(
     thread.start()
     try:
         wait_until(lambda: read_group(None, group, kafka=kafka).partitions[0].committed("kafka") != 9, 20, "it commits")
-        reset = run("reset-offsets", group, "--all-topics", "--to-earliest", *place)
+        reset = run("reset-offsets", group, "--all-topics", "--to-earliest", *place, env=WAITING_FOR_COMMITS)
         assert (reset.returncode, f"{topic}-0 in kafka is 1" in reset.stderr) == (6, True), reset
         assert "verified" not in reset.stderr
-        deleted = run("delete-group", group, *place)
+        deleted = run("delete-group", group, *place, env=WAITING_FOR_COMMITS)
         assert (deleted.returncode, "has offsets there again" in deleted.stderr) == (6, True), deleted
     finally:
         stop.set()
