@@ -264,6 +264,7 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
         "no map",
         "two targets",
         "a map of a topic that it does not read",
+        "a map of a misspelt topic",
         "no cluster",
         "no place",
     ],
