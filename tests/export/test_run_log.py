@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +57,39 @@ def test_records_have_numbers_without_a_gap(three: tuple[str, str], destination:
     assert newest.coverage[topic].partitions == {0: ((0, 30),)}
     assert newest.coverage[topic].ends == {0: 30}
     assert [row.rows for row in history(destination)] == [10, 10, 10]
+
+
+#: Decodes a record in many threads at once, in 20 processes of which none has decoded one before.
+DECODING = """
+import os, sys, threading
+from zkgroup.export.model.documents import decode_record
+
+data, gate = open(sys.argv[1], "rb").read(), threading.Barrier(16)
+sys.setswitchinterval(1e-6)
+
+def decode():
+    gate.wait()
+    decode_record("document", data)
+
+for _ in range(20):
+    if (child := os.fork()) == 0:
+        threads = [threading.Thread(target=decode) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_threads_decode_their_first_records_at_once(
+    three: tuple[str, str], destination: Destination, tmp_path: Path
+) -> None:
+    """As ``--history`` does: the process lives."""
+    group = three[1]
+    path = tmp_path / "out" / "_zkgroup/log" / group / destination.entries(group)[0].name
+    subprocess.run([sys.executable, "-c", DECODING, str(path)], timeout=60, check=True)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

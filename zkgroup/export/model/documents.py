@@ -10,6 +10,7 @@ import hashlib
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.json import Decoder
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.layout import ColumnTypes, Layout
@@ -18,6 +19,9 @@ from zkgroup.export.model.run_record import Pointer, RunRecord
 FORMAT: Final = 1
 T = TypeVar("T")
 _WHY: Final = 200  # characters
+# Made once: where two threads ask msgspec for a type for the first time, the process may end.
+_RECORD, _POINTER = Decoder(RunRecord), Decoder(Pointer)
+_LAYOUT, _COLUMNS, _KEYS = Decoder(Layout), Decoder(ColumnTypes), Decoder(dict[str, msgspec.Raw])
 
 
 class DamagedDocumentError(ZkgroupError):
@@ -40,7 +44,7 @@ def encode_record(record: RunRecord) -> bytes:
 
 def decode_record(name: str, data: bytes) -> RunRecord:
     """Read a record; ``name`` is for messages. Raises ``DamagedDocumentError``."""
-    return _decode(name, data, RunRecord)
+    return _decode(name, data, _RECORD)
 
 
 def encode_pointer(pointer: Pointer) -> bytes:
@@ -50,34 +54,34 @@ def encode_pointer(pointer: Pointer) -> bytes:
 
 def decode_pointer(path: str, data: bytes) -> Pointer | None:
     """None where the node has no data: no run is under way. Raises ``DamagedDocumentError``."""
-    return _decode(f"znode {path}", data, Pointer) if data else None
+    return _decode(f"znode {path}", data, _POINTER) if data else None
 
 
 def decode_layout(name: str, data: bytes) -> Layout:
     """Read a destination's layout. Raises ``DamagedDocumentError``."""
-    return _read(name, data, Layout)
+    return _read(name, data, _LAYOUT)
 
 
 def decode_columns(name: str, data: bytes) -> ColumnTypes:
     """Read a document with the types of columns. Raises ``DamagedDocumentError``."""
-    return _read(name, data, ColumnTypes)
+    return _read(name, data, _COLUMNS)
 
 
 def _plain(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def _decode(name: str, data: bytes, kind: type[T]) -> T:
-    found = _read(name, data, dict[str, msgspec.Raw]).get("format")
+def _decode(name: str, data: bytes, decoder: Decoder[T]) -> T:
+    found = _read(name, data, _KEYS).get("format")
     if found is None or bytes(found) != b"%d" % FORMAT:
         version = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
         raise damaged(name, f"has {version}; this release reads {FORMAT}")
-    return _read(name, data, kind)
+    return _read(name, data, decoder)
 
 
-def _read(name: str, data: bytes, kind: type[T]) -> T:
+def _read(name: str, data: bytes, decoder: Decoder[T]) -> T:
     """Its own words on what is wrong may be long, of many lines."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise damaged(name, f"cannot be read: {' '.join(str(error)[:_WHY].split())}") from None
