@@ -101,8 +101,8 @@ def migrate_group(
     milliseconds remains in which another's commit would be lost; what was not there before cannot be taken away again
     from Kafka but with the whole group.
 
-    With --to-cluster the messages around each offset are found in the mirrored topics of another cluster. match says
-    how: exact, earlier (so many messages are repeated, none is skipped), or not found, which refuses the group.
+    With --to-cluster the unconsumed messages are found in the mirrored topics of another cluster. match says how:
+    exact, earlier (so many messages are repeated, none is skipped), or not found, which refuses the group.
 
     With --pattern or --all a row is shown for each group, the worst first: refused, ready, or done. --execute moves
     those that are ready, each with a backup of its own, and exits with 5 if others are left. Run it again to continue.

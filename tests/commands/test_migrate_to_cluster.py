@@ -146,7 +146,7 @@ def test_what_is_not_mirrored_yet_is_refused_and_nothing_is_written(
     group = leave.group()
     shown = leave(group)
     assert (shown.returncode, "not found" in shown.stdout) == (0, True)
-    assert "the mirror has not reached the offset yet" in shown.stdout
+    assert "the mirror has not caught up yet" in shown.stdout
     result = leave(group, "--execute")
     assert (result.returncode, result.stderr.splitlines()[-1]) == (
         5,

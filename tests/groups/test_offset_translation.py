@@ -75,7 +75,7 @@ def test_a_mirror_that_lags_or_has_begun_late(oldest: Cluster, newest: Cluster, 
     assert position(source, target, topic, to_topic, 300).reason == "not mirrored yet", "an empty log"
     mirror(source, target, topic, to_topic, 250, 400)
     for offset, expected in {
-        0: Position(None, reason="absent"),
+        0: Position(None, reason="mirrored later"),
         240: Position(None, reason="mirrored later"),
         250: Position(0),
         251: Position(1),
@@ -127,20 +127,19 @@ def test_random_mirrors(newest: Cluster, usual: Cluster) -> None:
 
 @pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
 def test_a_mirror_that_was_restarted_has_messages_twice(oldest: Cluster, newest: Cluster, direction: str) -> None:
-    """The first copy counts, and so many messages may repeat as lie between both; elsewhere it changes nothing."""
+    """The last place counts from which all unread messages follow; what follows twice is repeated."""
     source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
     topic, to_topic = source.topic(numbered(100)), target.topic()
     mirror(source, target, topic, to_topic, 0, 60)
     mirror(source, target, topic, to_topic, 40)
-    assert position(source, target, topic, to_topic, 50) == Position(50, 20)
-    assert position(source, target, topic, to_topic, 20) == Position(20)
+    assert position(source, target, topic, to_topic, 50) == Position(70)
+    assert position(source, target, topic, to_topic, 20) == Position(20, 20)
     assert position(source, target, topic, to_topic, 80) == Position(100)
 
 
 @pytest.mark.parametrize("direction", ["old to new", pytest.param("new to old", marks=pytest.mark.long)])
 def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> None:
-    """A run of equal messages among others is placed by its neighbours. One that is longer than what is compared is
-    not."""
+    """A run of equal messages among others is placed by those; equal messages alone are not."""
     source, target = (oldest, newest) if direction == "old to new" else (newest, oldest)
     ping = ProducerRecord(b"ping", None, 0, THEN + 10_000)
     records = [*numbered(50), *[ping] * 20, *numbered(50, 50)]
@@ -150,7 +149,10 @@ def test_equal_messages(oldest: Cluster, newest: Cluster, direction: str) -> Non
     records = [*numbered(50), *[ping] * 2000, *numbered(50, 50)]
     topic, to_topic = source.topic(records), target.topic()
     mirror(source, target, topic, to_topic)
-    assert position(source, target, topic, to_topic, 1000) == Position(None, reason="ambiguous")
+    assert position(source, target, topic, to_topic, 1000) == Position(1000)
+    topic, to_topic = source.topic([ping] * 50), target.topic()
+    mirror(source, target, topic, to_topic)
+    assert position(source, target, topic, to_topic, 20) == Position(None, reason="ambiguous")
 
 
 def test_equal_values_at_other_times(newest: Cluster, usual: Cluster) -> None:
@@ -193,23 +195,24 @@ def test_messages_that_recur_and_a_mirror_that_lacks_some(oldest: Cluster, newes
 
 
 def test_a_stretch_that_comes_again_later(oldest: Cluster, newest: Cluster, usual: Cluster) -> None:
-    """What is consumed twice is counted in all that was read, also behind what is compared; and far behind that, as the
-    target has more messages than the source."""
+    """From before it what is copied again is repeated; from within it nothing is."""
     topic, to_topic = oldest.topic(numbered(1000)), newest.topic()
     mirror(oldest, newest, topic, to_topic, 0, 800)
     mirror(oldest, newest, topic, to_topic, 420)
-    assert position(oldest, newest, topic, to_topic, 500) == Position(500, 380)
+    assert position(oldest, newest, topic, to_topic, 500) == Position(880)
+    assert position(oldest, newest, topic, to_topic, 400) == Position(400, 380)
     topic, to_topic = newest.topic(numbered(3000)), usual.topic()
     mirror(newest, usual, topic, to_topic, 0, 2500)
     mirror(newest, usual, topic, to_topic, 420)
-    assert position(newest, usual, topic, to_topic, 500) == Position(500, 2080)
+    assert position(newest, usual, topic, to_topic, 500) == Position(2580)
+    assert position(newest, usual, topic, to_topic, 400) == Position(400, 2080)
 
 
 def test_a_replay_far_behind_the_offset(newest: Cluster, usual: Cluster) -> None:
     """With its old timestamps, thousands of messages on; the mirror begins at it, and lacks what was before."""
     topic, to_topic = newest.topic([*numbered(3000), *numbered(1000), *numbered(4000)[3000:]]), usual.topic()
     mirror(newest, usual, topic, to_topic, 3000)
-    assert position(newest, usual, topic, to_topic, 300) == Position(None, reason="ambiguous")
+    assert position(newest, usual, topic, to_topic, 300) == Position(None, reason="absent")
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.long)])
@@ -242,8 +245,7 @@ def test_transactions(newest: Cluster, usual: Cluster, isolation: str) -> None:
 
 
 def test_compacted_logs(newest: Cluster, usual: Cluster) -> None:
-    """Messages that the target has lost by compaction are as good as consumed; around a place whose neighbours are gone
-    the next ones that are left find it."""
+    """Messages that the target has lost by compaction are not missing: their keys have later ones."""
     to_topic = fresh_name("compacted")
     settings = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
     create_with(newest, to_topic, settings)
@@ -252,14 +254,13 @@ def test_compacted_logs(newest: Cluster, usual: Cluster) -> None:
     for start in range(0, 400, 20):  # a batch is to fit into a segment
         mirror(usual, newest, topic, to_topic, start, start + 20)
     wait_until(lambda: len(newest.messages(to_topic)) < 200, 60, "the log is compacted")
-    left = [int((record.value or b"").split()[0]) for _, record in newest.messages(to_topic)]
     for offset in (1, 150, 300, 370, 399, 400):
         found = position(usual, newest, topic, to_topic, offset)
-        if found.offset is not None:
-            unread = [int((r.value or b"").split()[0]) for at, r in newest.messages(to_topic) if at >= found.offset]
-            assert {n for n in left if n >= offset} <= set(unread), offset
-            assert len(unread) - found.repeated <= len([n for n in left if n >= offset]), offset
-    assert position(usual, newest, topic, to_topic, 390).offset is not None
+        assert found.offset is not None, offset
+        left = {at: int((record.value or b"").split()[0]) for at, record in newest.messages(to_topic)}
+        assert all(at >= found.offset for at, n in left.items() if n >= offset), offset
+        again = [n for at, n in left.items() if at >= found.offset and n < offset]
+        assert len(again) <= found.repeated, offset
 
 
 def test_a_mirror_with_another_partitioner(newest: Cluster, usual: Cluster) -> None:
@@ -285,15 +286,46 @@ def test_what_the_source_has_lost(newest: Cluster, usual: Cluster) -> None:
     assert position(newest, usual, topic, to_topic, 41) == Position(41 + len(OTHERS))
 
 
-def test_a_log_without_times_is_searched_around_the_same_distance_from_its_end(
+def test_a_log_without_times_is_read_from_its_end(
     oldest: Cluster, newest: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no time leads there, a part of the log is read: where the offset is as far from the end as at the
-    source."""
-    monkeypatch.setattr(offset_translation, "MAX_MESSAGES", 1000)
+    """Where no time leads there, a part of the log is read: back from where the offset is as far from the end as at the
+    source. As there may be copies before it, it must have all unread messages."""
+    monkeypatch.setattr(offset_translation, "AROUND", 500)
     topic, to_topic = oldest.topic(numbered(5000)), newest.topic(OTHERS)
-    mirror(oldest, newest, topic, to_topic)
-    for offset in (1, 2000, 4990):
+    mirror(oldest, newest, topic, to_topic, 0, 4900)
+    assert position(oldest, newest, topic, to_topic, 3000) == Position(None, reason="not mirrored yet")
+    mirror(oldest, newest, topic, to_topic, 4900)
+    for offset in (1, 3000, 4990, 5000):
         assert position(oldest, newest, topic, to_topic, offset) == Position(offset + len(OTHERS))
-    newest.send(to_topic, numbered(600, 5000))
-    assert position(oldest, newest, topic, to_topic, 2000).reason == "absent", "the part begins behind it"
+    newest.send(to_topic, numbered(400, 5000))
+    assert position(oldest, newest, topic, to_topic, 3000) == Position(3000 + len(OTHERS), 400), "400 may be older ones"
+    newest.send(to_topic, numbered(200, 5400))
+    assert position(oldest, newest, topic, to_topic, 3000).reason == "mirrored later", "the part begins behind it"
+    monkeypatch.setattr(offset_translation, "MAX_MESSAGES", 1000)
+    assert position(oldest, newest, topic, to_topic, 3000) == Position(None, reason="too far behind")
+
+
+def test_the_newest_messages_first(newest: Cluster, usual: Cluster) -> None:
+    """A mirror that copied what was new, and then what was there before: also where the new ones have older times, and
+    while it copies."""
+    for records in (numbered(1000), [*numbered(600, 400), *numbered(400)]):
+        topic, to_topic = newest.topic(records), usual.topic()
+        mirror(newest, usual, topic, to_topic, 600)
+        mirror(newest, usual, topic, to_topic, 0, 300)
+        assert position(newest, usual, topic, to_topic, 200).reason == "absent", "300 to 599 are to come"
+        assert position(newest, usual, topic, to_topic, 700) == Position(100, 300)
+        mirror(newest, usual, topic, to_topic, 300, 600)
+        assert position(newest, usual, topic, to_topic, 200) == Position(0, 200)
+
+
+def test_producers_that_have_moved_before_the_group(oldest: Cluster, newest: Cluster, usual: Cluster) -> None:
+    """Their messages stand behind the last copy, or between the last copies: none is skipped."""
+    for source in (oldest, newest):
+        topic, to_topic = source.topic(numbered(300)), usual.topic()
+        mirror(source, usual, topic, to_topic, 0, 290)
+        usual.send(to_topic, [replace(one, value=b"new") for one in numbered(5, 290)])
+        mirror(source, usual, topic, to_topic, 290)
+        usual.send(to_topic, numbered(5, 300))
+        assert position(source, usual, topic, to_topic, 300) == Position(290, 10)
+        assert position(source, usual, topic, to_topic, 100) == Position(100)

@@ -26,7 +26,8 @@ def read_fingerprints(
         for message, headers in zip(messages, headers_of(messages), strict=True):
             at = _timestamp_of(message)
             is_created_at = at is not None and message.timestamp()[0] == TIMESTAMP_CREATE_TIME
-            yield ReadMessage(offset_of(message), at, _fingerprint(message, headers, at), is_created_at)
+            found = _fingerprint(message, headers, at)
+            yield ReadMessage(offset_of(message), at, found, is_created_at, message.value() is None)
 
 
 def _timestamp_of(message: Message) -> int | None:
@@ -35,12 +36,13 @@ def _timestamp_of(message: Message) -> int | None:
 
 
 def _fingerprint(message: Message, headers: Headers | None, timestamp: int | None) -> Fingerprint:
-    content = blake2b(_part(message.key()) + _part(message.value()), digest_size=_BYTES)
+    key = _part(message.key())
+    content = blake2b(key + _part(message.value()), digest_size=_BYTES)
     whole = content.copy()
     for name, value in headers or ():
         whole.update(_part(name.encode("utf-8", "surrogatepass")) + _part(value))
     whole.update(struct.pack("!q", -1 if timestamp is None else timestamp))
-    return Fingerprint(whole.digest(), content.digest())
+    return Fingerprint(whole.digest(), content.digest(), blake2b(key, digest_size=_BYTES).digest())
 
 
 def _part(data: bytes | str | None) -> bytes:

@@ -35,21 +35,23 @@ def words_of(subject: str, failures: Mapping[Half, str]) -> tuple[str, ...]:
 
 
 class Fingerprint(NamedTuple):
-    """What is the same in every copy of a message: digests of its key and value (``content``), and of all of it with
-    its headers and its timestamp (``message``)."""
+    """What is the same in every copy of a message: digests of all of it with its headers and its timestamp
+    (``message``), of its key and value (``content``), and of its key."""
 
     message: bytes
     content: bytes
+    key: bytes
 
 
 class ReadMessage(NamedTuple):
     """A message's offset, its timestamp (milliseconds since 1970, None where it has none) and its fingerprint.
-    ``is_created_at``: its producer gave the timestamp."""
+    ``is_created_at``: its producer gave the timestamp. ``is_deletion``: it has no value."""
 
     offset: int
     timestamp: int | None
     fingerprint: Fingerprint
     is_created_at: bool = True
+    is_deletion: bool = False
 
 
 class GroupNames(NamedTuple):

@@ -28,10 +28,11 @@ from zkgroup.text import counted, listed
 _REASONS: Final[Mapping[Reason, str]] = {
     "outside": "the offset is outside its log at the source",
     "empty": "the source has no message left around the offset",
-    "not mirrored yet": "the mirror has not reached the offset yet",
+    "not mirrored yet": "the mirror has not caught up yet",
     "mirrored later": "the mirror began behind the offset: messages between are missing at the target",
-    "absent": "the messages around the offset were not found at the target, or not all of them in their order",
+    "absent": "messages are missing at the target",
     "ambiguous": "the messages around the offset recur",
+    "too far behind": "too many messages are not consumed to find all of them at the target",
 }
 
 

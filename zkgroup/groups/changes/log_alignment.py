@@ -1,9 +1,14 @@
 """Where a group goes on in the log of another cluster: messages of both → an offset. Pure.
 
-A mirror copies a partition in order. It may begin late, lag, and copy a stretch again after a restart. A place in the
-target is taken only where the messages on both sides of it are those on both sides of the offset, without a gap, as
-far as both logs go; of several such places the earliest. Where these messages recur at the source there is none, as a
-place could be that of later ones. Of a compacted topic the messages count that are left at both ends.
+The offset is right if the group reads every unconsumed message there: each one that was copied stands at the offset or
+behind it, and each other one is still to be copied. Nothing is assumed of the mirror: it may begin late, lag, copy a
+stretch again, or copy the newest messages first. So there is an offset only where
+
+- the log has a copy of each unconsumed message up to the last one that was copied, and of none behind that; and
+- reading began before all these copies, or the log has all unconsumed messages.
+
+The offset is the last one from which these messages follow each other as they do at the source; where they are in
+another order, that of the first of them. How far the mirror came is known by a message that does not recur.
 
 Messages are compared by key, value, headers and timestamp; by key and value alone where one end keeps no timestamps.
 """
@@ -11,35 +16,37 @@ Messages are compared by key, value, headers and timestamp; by key and value alo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import ReadMessage
 
 #: Why there is no position.
-Reason: TypeAlias = Literal["outside", "empty", "not mirrored yet", "mirrored later", "absent", "ambiguous"]
-
-#: So many messages on each side of an offset must be the same.
-CONTEXT: Final = 200
+Reason: TypeAlias = Literal[
+    "outside", "empty", "not mirrored yet", "mirrored later", "absent", "ambiguous", "too far behind"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceMessages:
-    """The messages around a committed offset: those before it, and those from it on, also beyond the context."""
+    """The messages before a committed offset, and all from it on. ``is_whole``: what was read of the target has no copy
+    of an earlier message. ``is_compacted``: messages may be gone."""
 
-    before: Sequence[ReadMessage]
-    after: Sequence[ReadMessage]
+    consumed: Sequence[ReadMessage]
+    unread: Sequence[ReadMessage]
+    is_whole: bool = True
+    is_compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TargetMessages:
-    """What was read of the target's log. ``from_start``: no message of the source's context is before it. ``to_end``:
-    it was read to its end. ``has_times``: both ends keep the timestamps. ``is_compacted``: messages may be missing."""
+    """The messages of the target's log up to its end. ``is_whole``: no unread message has a copy before them.
+    ``has_times``: both ends keep the timestamps. ``is_compacted``: a message may be gone where its key has a later one,
+    or where it deletes its key."""
 
     messages: Sequence[ReadMessage]
-    from_start: bool = True
-    to_end: bool = True
+    is_whole: bool = True
     has_times: bool = True
     is_compacted: bool = False
 
@@ -53,64 +60,78 @@ class Position:
     reason: Reason | None = None
 
 
-def find_position(source: SourceMessages, target: TargetMessages, context: int = CONTEXT) -> Position:
-    """The earliest place in the target that surely skips nothing."""
+def find_position(source: SourceMessages, target: TargetMessages) -> Position:
+    """The last place in the target that surely skips nothing."""
 
     def key(one: ReadMessage) -> bytes:
         return one.fingerprint.message if target.has_times else one.fingerprint.content
 
-    consumed, unread = list(map(key, source.before)), list(map(key, source.after))
-    copies = list(map(key, target.messages))
-    before, after, kept = consumed[-context:], unread[:context], list(range(len(copies)))
-    near = {*before, *after}
-    absent = Position(None, reason=_why_absent(before, after, copies, target))
-    if target.is_compacted:
-        there = near.intersection(copies)
-        before, after = [one for one in before if one in there], [one for one in after if one in there]
-        kept = [n for n in kept if copies[n] in there]
-        if not (before and after) and there.isdisjoint({*consumed[-1:], *unread[:1]}):
-            return absent  # more may be missing than what compaction has removed
-    counts = Counter((*consumed, *unread))
-    if all(counts[one] == 1 for one in near):  # what is there twice is of a stretch that was copied again
-        kept = sorted({copies[n]: n for n in reversed(kept)}.values())
-    log = [copies[n] for n in kept]
-    places = list(_places(before, after, log, target))
-    if not places:
-        return absent
-    if not all(any(counts[one] == 1 for one in pattern) for _, pattern in places):
+    consumed, unread = list(map(key, source.consumed)), list(map(key, source.unread))
+    messages, log = [*consumed, *unread], list(map(key, target.messages))
+    counts = Counter(messages)
+    copies = [one for one in log if one in counts]
+    if not copies:
+        return Position(None, reason="absent" if log else "not mirrored yet")
+    unique = {one: n for n, one in enumerate(messages) if counts[one] == 1}
+    if unique.keys().isdisjoint(copies):
         return Position(None, reason="ambiguous")
-    index = places[0][0]
-    at = kept[index] if index < len(log) and not (index and target.is_compacted) else kept[index - 1] + 1
-    # Of stretches in another order, unconsumed messages may be before the place alone.
-    skipped = set(unread) - set(consumed) - set(copies[at:])
-    start = next((n for n, one in enumerate(copies[:at]) if one in skipped), at)
-    again = set(consumed) - set(unread)
-    end = max((n + 1 for n in range(at, len(copies)) if copies[n] in again), default=at)
-    messages = target.messages
-    offset = messages[start].offset if start < len(messages) else messages[-1].offset + 1
-    return Position(offset, end - start)
+    mirrored = _mirrored(messages, copies, unique) - len(consumed)
+    ahead = unread[max(mirrored, 0) :]
+    if mirrored < 0 or (ahead and not (target.is_whole and set(copies).isdisjoint(ahead))):
+        return Position(None, reason="not mirrored yet")
+    needed = source.unread[:mirrored]
+    if target.is_compacted:
+        needed = _without_compacted(needed, {one for one in needed if key(one) in set(copies)})
+    expected = list(map(key, needed))
+    if missing := Counter(expected) - Counter(copies):
+        is_late = expected[0] in missing and set(copies).isdisjoint(consumed)
+        return Position(None, reason="mirrored later" if is_late else "absent")
+    start = _last_start(expected, log)
+    # Messages of others are unread, too: all between copies, unless the source may have had them.
+    places = [n for n, one in enumerate(log) if one in unique]
+    first = places[0 if source.is_whole and not source.is_compacted else -1]
+    start = next((n for n in range(first, start) if log[n] not in counts), start)
+    again = sum(not source.is_whole or one in counts for one in log[start:]) - len(expected)
+    read = target.messages
+    return Position(read[start].offset if start < len(read) else read[-1].offset + 1, again)
 
 
-def _places(
-    before: Sequence[bytes], after: Sequence[bytes], log: Sequence[bytes], target: TargetMessages
-) -> Iterator[tuple[int, Sequence[bytes]]]:
-    """How many messages of the target are before each place, and those that are the same on both sides of it."""
-    for index in range(len(log) + 1):
-        back = min(len(before), index) if target.from_start else len(before)
-        ahead = min(len(after), len(log) - index) if target.to_end else len(after)
-        if back > index or (back and log[index - 1] != before[-1]) or (ahead and log[index : index + 1] != after[:1]):
-            continue
-        pattern = [*before[len(before) - back :], *after[:ahead]]
-        if pattern and log[index - back : index + ahead] == pattern:
-            yield index, pattern
+def _mirrored(messages: Sequence[bytes], copies: Sequence[bytes], unique: Mapping[bytes, int]) -> int:
+    """How many of the source's messages have been mirrored: up to the last one of those that do not recur, and those
+    that follow it at both ends."""
+    last = max(unique[one] for one in copies if one in unique)
+    most = 0
+    for index in (n for n, one in enumerate(copies) if one == messages[last]):
+        follow = 0
+        for here, there in zip(messages[last + 1 :], copies[index + 1 :], strict=False):
+            if here != there:
+                break
+            follow += 1
+        most = max(most, follow)
+    return last + 1 + most
 
 
-def _why_absent(
-    before: Sequence[bytes], after: Sequence[bytes], copies: Sequence[bytes], target: TargetMessages
-) -> Reason:
-    there = set(copies)
-    if target.to_end and there.isdisjoint(after) and copies and copies[-1] in before:
-        return "not mirrored yet"
-    if target.from_start and there.isdisjoint(before) and not there.isdisjoint(after) and after[0] not in there:
-        return "mirrored later"
-    return "absent"
+def _without_compacted(needed: Sequence[ReadMessage], there: set[ReadMessage]) -> list[ReadMessage]:
+    """Without those that compaction may have removed at the target."""
+    later: set[bytes] = set()
+    kept = []
+    for one in reversed(needed):
+        if one in there or not (one.is_deletion or one.fingerprint.key in later):
+            kept.append(one)
+        later.add(one.fingerprint.key)
+    return kept[::-1]
+
+
+def _last_start(expected: Sequence[bytes], log: Sequence[bytes]) -> int:
+    """The last index of the log from which these follow each other, whatever lies between; else that of the first of
+    them."""
+    left = len(expected)
+    if not left:
+        return len(log)
+    for index in range(len(log) - 1, -1, -1):
+        if log[index] == expected[left - 1]:
+            left -= 1
+            if not left:
+                return index
+    among = set(expected)
+    return next(n for n, one in enumerate(log) if one in among)

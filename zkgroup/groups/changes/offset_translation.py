@@ -1,15 +1,14 @@
 """Committed offsets of one cluster → offsets in the logs of another, to which its topics are mirrored.
 
-For each partition the messages around the committed offset are read. Brokers of the target find the earliest time of
-them there, and both logs are read from that place on. ``log_alignment`` decides.
+For each partition all unconsumed messages are read, those of the target's log from the earliest time of them on, and
+the consumed ones that this part may have copies of. ``log_alignment`` decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from zkgroup.clients.kafka.client import Consumer, KafkaSettings
@@ -21,38 +20,18 @@ from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.timestamp_search import first_since, has_no_time_index
 from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.errors import OffsetOutOfRangeError
-from zkgroup.groups.changes.log_alignment import (
-    CONTEXT,
-    Position,
-    SourceMessages,
-    TargetMessages,
-    find_position,
-)
+from zkgroup.groups.changes.log_alignment import Position, SourceMessages, TargetMessages, find_position
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.protocol.names import TopicPartition
 
+#: At least so many consumed messages are looked for at the target.
+CONTEXT: Final = 200
 #: Where the offsets before a committed one hold no message, so many times as many are read.
 _WIDER: Final = (1, 16, 256)
-#: How many messages of a partition are read at the target, at most; twice as many at the source. Fewer do not decide,
-#: whatever their timestamps: messages are replayed with their old ones.
-MAX_MESSAGES: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """The messages around a committed offset, up to the offset ``end``, and its log."""
-
-    before: Sequence[ReadMessage]
-    after: Sequence[ReadMessage]
-    end: int
-    log: LogRange
-
-    @property
-    def time(self) -> int | None:
-        """The earliest time of them; None where one of them has none."""
-        times = [one.timestamp for one in (*self.before, *self.after)]
-        known = [at for at in times if at is not None]
-        return min(known) if known and len(known) == len(times) else None
+#: At most so many messages of a partition may be unread, and are read of the target's log.
+MAX_MESSAGES: Final = 250_000
+#: So many more are read at both ends where no time leads to the messages.
+AROUND: Final = 100_000
 
 
 def translate_offsets(
@@ -64,133 +43,152 @@ def translate_offsets(
 ) -> dict[TopicPartition, Position]:
     """For each committed offset its position in the target. ``partitions``: source → target. ``timeout`` (seconds) is
     for each answer of the brokers. Raises ``ZkgroupError`` where a log cannot be read."""
-    return _Translation(source, target, offsets, partitions, answer_timeout(timeout, len(offsets))).run()
+    timeout = answer_timeout(timeout, len(offsets))
+    here = _compacted(source, {one.topic for one in partitions}, timeout)
+    there = _compacted(target, {one.topic for one in partitions.values()}, timeout)
+    found: dict[TopicPartition, Position] = {}
+    missing = list(offsets)
+    # A mirror may copy what its source has aborted, too, or leave it out. What the mirror has aborted it copies again.
+    for level in ("read_uncommitted", "read_committed"):
+        others = []
+        with (
+            closing(range_consumer(source.with_isolation(level))) as reader,
+            closing(range_consumer(target.with_isolation("read_committed"))) as consumer,
+        ):
+            for key in missing:
+                copy = partitions[key]
+                search = _Search(
+                    _Log(source, reader, key, level, timeout, key.topic in here),
+                    _Log(target, consumer, copy, "read_committed", timeout, copy.topic in there),
+                    offsets[key],
+                )
+                position = search.run()
+                if key not in found or position.offset is not None:
+                    found[key] = position
+                if position.offset is None and search.has_gaps:
+                    others.append(key)
+        missing = others
+    return found
 
 
-class _Translation:
+def _compacted(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> set[str]:
+    return {
+        topic for topic, policy in cleanup_policies(settings, topics, timeout).items() if "compact" in (policy or "")
+    }
+
+
+class _Log:
+    """The log of a partition, as a consumer with this isolation level reads it."""
+
     def __init__(
         self,
-        source: KafkaSettings,
-        target: KafkaSettings,
-        offsets: Mapping[TopicPartition, int],
-        partitions: Mapping[TopicPartition, TopicPartition],
+        settings: KafkaSettings,
+        consumer: Consumer,
+        partition: TopicPartition,
+        level: str,
         timeout: float,
+        is_compacted: bool,
     ) -> None:
-        self._source = source
-        # What the mirror has aborted it copies again.
-        self._target = target.with_isolation("read_committed")
-        self._offsets = offsets
-        self._partitions = partitions
+        self._settings = settings.with_isolation(level)
+        self._consumer = consumer
+        self._partition = partition
+        self._level = level
         self._timeout = timeout
-        self._copies = log_ranges(self._target, list(partitions.values()), timeout, read_committed=True)
-        here = cleanup_policies(source, {one.topic for one in partitions}, timeout)
-        there = cleanup_policies(target, {one.topic for one in partitions.values()}, timeout)
-        self._compacted = {
-            key
-            for key, copy in partitions.items()
-            if "compact" in (here[key.topic] or "") or "compact" in (there[copy.topic] or "")
-        }
+        self.is_compacted = is_compacted
 
-    def run(self) -> dict[TopicPartition, Position]:
-        """The position of each partition. A mirror may copy what its source has aborted, too, or leave it out."""
-        around = self._read_source(list(self._offsets), "read_uncommitted")
-        found = self._find(around, "read_uncommitted")
-        missing = [key for key, one in found.items() if one.offset is None and around[key] is not None]
-        committed = self._read_source(missing, "read_committed") if missing else {}
-        others = {key: one for key, one in committed.items() if one is not None and one != around[key]}
-        return found | {key: one for key, one in self._find(others, "read_committed").items() if one.offset is not None}
+    @property
+    def has_time_index(self) -> bool:
+        """Whether its brokers find a time."""
+        return not has_no_time_index(self._settings)
 
-    def _read_source(self, keys: Sequence[TopicPartition], level: str) -> dict[TopicPartition, _Around | None]:
-        """The messages around the offset of each partition."""
-        logs = log_ranges(self._source, keys, self._timeout, read_committed=level == "read_committed")
-        with closing(range_consumer(self._source.with_isolation(level))) as consumer:
-            return {key: self._around(consumer, key, logs[key]) for key in keys}
+    def range(self) -> LogRange:
+        """Its start and its end now."""
+        committed = self._level == "read_committed"
+        return log_ranges(self._settings, [self._partition], self._timeout, read_committed=committed)[self._partition]
 
-    def _find(self, around: Mapping[TopicPartition, _Around | None], level: str) -> dict[TopicPartition, Position]:
-        found: dict[TopicPartition, Position] = {}
-        begins = self._begins({key: one for key, one in around.items() if one is not None})
-        with (
-            closing(range_consumer(self._source.with_isolation(level))) as source,
-            closing(range_consumer(self._target)) as target,
-        ):
-            for key, one in around.items():
-                log = self._copies[self._partitions[key]]
-                if one is None:
-                    found[key] = Position(None, reason="outside")
-                elif one.log.start == one.log.end and log.start == log.end:
-                    found[key] = Position(log.start)
-                elif not one.before and not one.after:
-                    found[key] = Position(None, reason="empty")
-                elif begins[key] == log.end:
-                    found[key] = Position(None, reason="not mirrored yet")
-                else:
-                    found[key] = self._position(source, target, key, one, begins[key])
-        return found
+    def messages(self, start: int, end: int) -> list[ReadMessage]:
+        """Its messages with ``start`` ≤ offset < ``end``, but no more than one beyond ``MAX_MESSAGES``."""
+        reading = read_fingerprints(self._consumer, self._partition, start, end, self._timeout)
+        return list(islice(reading, MAX_MESSAGES + 1))
 
-    def _around(self, consumer: Consumer, key: TopicPartition, log: LogRange) -> _Around | None:
-        """The messages around an offset; None where it is outside its log."""
-        offset = self._offsets[key]
-        if not log.start <= offset <= log.end:
-            return None
-        for wider in _WIDER:
-            start, end = max(log.start, offset - CONTEXT * wider), min(log.end, offset + CONTEXT)
-            try:
-                messages = list(read_fingerprints(consumer, key, start, end, self._timeout))
-            except OffsetOutOfRangeError:  # retention was faster
-                return None
-            before = [one for one in messages if one.offset < offset]
-            if before or start == log.start:
-                break
-        after = [one for one in messages if one.offset >= offset]
-        return _Around(before[-CONTEXT:], after, end, log)
+    def since(self, millis: int, log: LogRange) -> int:
+        """The offset before which all messages are older."""
+        (answer,) = offsets_for_times(self._settings, [{self._partition: millis}], self._timeout)
+        found = answer[self._partition]
+        if found is None and log.start < log.end:  # it proves nothing
+            places = {self._partition: (log.start, log.end)}
+            found = first_since(self._settings, places, millis, self._timeout).offsets[self._partition]
+        return log.end if found is None else max(log.start, found)
 
-    def _begins(self, around: Mapping[TopicPartition, _Around]) -> dict[TopicPartition, int]:
-        """Where reading begins at the target: at the earliest time. Without times it is around a place that is as far
-        from the end as the offset at the source."""
-        times = {key: at for key, one in around.items() if (at := one.time) is not None}
-        if has_no_time_index(self._target):
-            times = {}
-        asked = {self._partitions[key]: at for key, at in times.items()}
-        (answers,) = offsets_for_times(self._target, [asked], self._timeout)
-        begins = {}
-        for key, one in around.items():
-            copy, log = self._partitions[key], self._copies[self._partitions[key]]
-            if key in times:
-                found = answers[copy]
-                if found is None and log.start < log.end:  # it proves nothing
-                    since = first_since(self._target, {copy: (log.start, log.end)}, times[key], self._timeout)
-                    found = since.offsets[copy]
-                begins[key] = log.end if found is None else max(log.start, found)
-            else:
-                lag = one.log.end - self._offsets[key]
-                begins[key] = max(log.start, log.end - lag - MAX_MESSAGES // 2)
-        return begins
 
-    def _position(
-        self, source: Consumer, target: Consumer, key: TopicPartition, around: _Around, begin: int
-    ) -> Position:
-        copy, offset = self._partitions[key], self._offsets[key]
-        log, by_time = self._copies[copy], around.time is not None and not has_no_time_index(self._target)
-        copying = read_fingerprints(target, copy, begin, log.end, self._timeout)
-        first, start = [*around.before, *around.after], around.end
-        if not by_time:  # messages recur, also before the offset
-            first, start = [], max(around.log.start, min(first[0].offset, offset - MAX_MESSAGES // 2))
-        reading = chain(first, read_fingerprints(source, key, start, around.log.end, self._timeout))
-        copies = list(islice(copying, MAX_MESSAGES))
+class _Search:
+    """The search for one offset. ``has_gaps``: some offsets hold no message, as those of transactions."""
+
+    def __init__(self, source: _Log, target: _Log, offset: int) -> None:
+        self._source = source
+        self._target = target
+        self._offset = offset
+        self.has_gaps = False
+
+    def run(self) -> Position:
+        """Raises ``ZkgroupError`` where a log cannot be read."""
         try:
-            messages = list(islice(reading, 2 * MAX_MESSAGES))
+            return self._position(self._source.range())
         except OffsetOutOfRangeError:  # retention was faster
             return Position(None, reason="outside")
+
+    def _position(self, log: LogRange) -> Position:
+        if not log.start <= self._offset <= log.end:
+            return Position(None, reason="outside")
+        unread, before = self._source.messages(self._offset, log.end), self._last_consumed(log)
+        copies = self._target.range()  # after the source's end: what is unread may have a copy by now
+        read = [*before, *unread]
+        self.has_gaps = bool(read) and len(read) < min(log.end - read[0].offset, MAX_MESSAGES)
+        if log.start == log.end and copies.start == copies.end:
+            return Position(copies.start)
+        if not read:
+            return Position(None, reason="empty")
+        first = _earliest(read)
+        if first is not None and self._target.has_time_index:
+            messages = self._target.messages(self._target.since(first, copies), copies.end)
+            if all(one.is_created_at for one in messages):
+                first = _earliest([*before, *messages])
+                start = log.start if first is None else min(self._source.since(first, log), self._offset)
+                return self._find(unread, start, messages, has_times=True)
+        # No time leads to the messages: the log's end is read, from before a place that is as far from it.
+        start = max(copies.start, copies.end - (log.end - self._offset) - AROUND)
+        messages, is_whole = self._target.messages(start, copies.end), start == copies.start
+        return self._find(unread, log.start, messages, has_times=False, is_whole=is_whole)
+
+    def _find(
+        self,
+        unread: Sequence[ReadMessage],
+        start: int,
+        messages: Sequence[ReadMessage],
+        *,
+        has_times: bool,
+        is_whole: bool = True,
+    ) -> Position:
+        """``start``: where the consumed messages begin that may have a copy among ``messages``."""
+        if max(len(unread), len(messages)) > MAX_MESSAGES:
+            return Position(None, reason="too far behind")
+        least = max(start, self._offset - (MAX_MESSAGES if has_times else AROUND))
+        consumed = self._source.messages(least, self._offset)
         return find_position(
-            SourceMessages(
-                [one for one in messages if one.offset < offset],
-                [one for one in messages if one.offset >= offset],
-            ),
-            TargetMessages(
-                copies,
-                from_start=by_time or begin == log.start,
-                to_end=len(copies) < MAX_MESSAGES,
-                has_times=by_time and all(one.is_created_at for one in copies),
-                is_compacted=key in self._compacted,
-            ),
+            SourceMessages(consumed, unread, least == start, self._source.is_compacted),
+            TargetMessages(messages, is_whole, has_times, self._target.is_compacted),
         )
+
+    def _last_consumed(self, log: LogRange) -> list[ReadMessage]:
+        for wider in _WIDER:
+            start = max(log.start, self._offset - CONTEXT * wider)
+            found = self._source.messages(start, self._offset)
+            if found or start == log.start:
+                break
+        return found[-CONTEXT:]
+
+
+def _earliest(messages: Sequence[ReadMessage]) -> int | None:
+    """The earliest time of messages; None where one of them has none."""
+    times = [one.timestamp for one in messages if one.timestamp is not None]
+    return min(times) if times and len(times) == len(messages) else None
