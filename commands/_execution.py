@@ -34,6 +34,7 @@ from ._context import connection, done, warn
 from ._error_output import say
 from ._rendering import Message
 from ._shared_options import option
+from ._spinner import working
 from ._terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -237,8 +238,10 @@ class Change:
     def write(self, applier: Applier, plan: Plan) -> None:
         """Back up, write and verify."""
         with self.backed_up(applier.backup(plan)):
-            applier.write(plan)
-            self.warn(applier.verify(plan))
+            with working(self.ctx, f"changing and verifying group {plan.group}"):
+                applier.write(plan)
+                warnings = applier.verify(plan)
+            self.warn(warnings)
 
     @contextmanager
     def backed_up(self, backup: Backup) -> Iterator[Path]:

@@ -22,6 +22,7 @@ from judged import (
     healthy,
     inactive,
     judged,
+    kafka,
     lines,
     member,
     owned,
@@ -159,6 +160,17 @@ def test_a_mix_of_strategies_names_who_deviates() -> None:
     assert "1 partition" in finding.message
     assert lines(finding) == ("zkgroup assign g --strategy range",)
     assert "g_a (owns 1" in finding.message or "g_b (owns 3" in finding.message
+
+
+def test_a_consumer_in_kafka_that_is_no_member() -> None:
+    """Two snapshots of a group that no member has ever joined show its commits; others' do not."""
+    simple = replace(inactive(), coordinator=in_kafka(state="Empty", is_simple=True))
+    now, before = having(simple, 1, kafka=kafka(60)), having(simple, 1, kafka=kafka(50))
+    one = found(now, "unregistered-commits", before)
+    assert "offsets of 1 partition in Kafka changed since the snapshot before" in one.message
+    joined = replace(now, coordinator=in_kafka(state="Empty"))
+    for snapshot, earlier in ((now, now), (now, None), (joined, before)):
+        assert "unregistered-commits" not in codes(snapshot, earlier)
 
 
 def test_foreign_clients_are_no_mix() -> None:

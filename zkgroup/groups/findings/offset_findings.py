@@ -68,10 +68,21 @@ def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
-    """Members in Kafka may commit to both stores."""
+    """Members in Kafka may commit to both stores. Offsets in Kafka have no times: two snapshots show commits."""
     if facts.active or any(p.session_id for p in facts.partitions):
         return
+    stop = "stop that consumer before the group is changed: only its commits show whether it runs"
     before = facts.earlier
+    kept = {p.key: p.kafka for p in before.partitions} if before is not None and not before.members else {}
+    moved = [p for p in facts.partitions if p.kafka is not None and kept.get(p.key, p.kafka) != p.kafka]
+    if moved and facts.snapshot.coordinator is not None and facts.snapshot.coordinator.is_simple:
+        yield finding(
+            "unregistered-commits",
+            facts.snapshot.group,
+            f"offsets of {counted(len(moved), 'partition')} in Kafka changed since the snapshot before, and the group has"
+            " no member: a consumer that assigns its partitions itself (Spark, Flink) leaves no other trace",
+            stop,
+        )
     stored = {p.key: p.stored for p in facts.partitions if p.stored is not None and not p.stored.is_unreadable}
     earlier = None
     if before is not None and not before.members:
@@ -83,7 +94,7 @@ def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
             facts.snapshot.group,
             f"{found.text}: kafka-node's Consumer, Flink 0.8, Spark and commits of version 0 to brokers leave no other"
             " trace",
-            "stop that consumer before the group is changed: only its commits show whether it runs",
+            stop,
         )
 
 
