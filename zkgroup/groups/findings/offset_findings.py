@@ -79,8 +79,8 @@ def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
         yield finding(
             "unregistered-commits",
             facts.snapshot.group,
-            f"offsets of {counted(len(moved), 'partition')} in Kafka changed since the snapshot before, and the group has"
-            " no member: a consumer that assigns its partitions itself (Spark, Flink) leaves no other trace",
+            f"offsets of {counted(len(moved), 'partition')} in Kafka changed since the snapshot before, and the group"
+            " has no member: a consumer that assigns its partitions itself (Spark, Flink) leaves no other trace",
             stop,
         )
     stored = {p.key: p.stored for p in facts.partitions if p.stored is not None and not p.stored.is_unreadable}
