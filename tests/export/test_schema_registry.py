@@ -14,13 +14,16 @@ import pytest
 from cli import run
 from exports import files_in, messages_in, problems
 from registry_server import registry_of, version
+from tls_proxy import TlsProxy
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.schema_registry import RegistrySettings, read_subjects
+from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.run.run_export import PartitionSummary
+from zkgroup.sandbox.certificates import Authority
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import FieldSchema, FieldSchemas, IncompatibleSchemaError, SchemaError, SchemaFormat
@@ -156,6 +159,22 @@ def test_what_is_wrong_with_a_registry_is_one_error() -> None:
     with pytest.raises(UnreachableError, match="check --schema-registry"):
         read_subjects(RegistrySettings(url, timeout=1.0), ["t-value"])
     assert "secret" not in repr(RegistrySettings(url, ("ops", "secret")))
+
+
+def test_a_registry_over_tls(tmp_path: Path) -> None:
+    """With the authority of ``--ssl-ca-file``; without it the registry is not trusted."""
+    authority, trusted = Authority.make("an authority"), tmp_path / "ca.pem"
+    trusted.write_bytes(authority.own.pem)
+    certificate = authority.issue("registry", ["127.0.0.1"])
+    with (
+        registry_of({"t-value": [version(1, SECOND)]}) as (url, _),
+        TlsProxy(url.removeprefix("http://"), certificate, tmp_path) as proxy,
+    ):
+        url = f"https://{proxy.address}"
+        (found,) = read_subjects(RegistrySettings(url, tls=TlsSettings(str(trusted))), ["t-value"])
+        assert [one.id for one in found] == [1]
+        with pytest.raises(UnreachableError, match="certificate verify failed"):
+            read_subjects(RegistrySettings(url), ["t-value"])
 
 
 def test_consume_reads_a_registry_with_a_user(
