@@ -15,7 +15,7 @@ from zkgroup.text import counted, listed
 
 from ._context import warn
 from ._global_options import GlobalOptions
-from ._output import SPARE, Output, format_rows, has_objects, is_table, print_object, print_rows
+from ._output import SPARE, Output, has_objects, is_table, print_object, print_rows
 from ._terminal_text import escape
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def show(ctx: typer.Context, view: AssignmentView, output: Output, problems: Seq
         print_rows(view.rows, COLUMNS, output, spare=("member", *SPARE))
         if is_table(output) and not ctx.ensure_object(GlobalOptions).quiet:
             sys.stdout.flush()
-            sys.stderr.writelines(f"{line}\n" for line in summary(view))
+            _print_summary(view, output)
             sys.stderr.flush()
         # The outcomes show colliding claims; there may be thousands of pairs.
         problems = [*problems, *(each.message for each in view.conflicts if each.kind != "claim")]
@@ -159,14 +159,15 @@ def _variant(variant: Variant) -> dict[str, str]:
     return {"strategy": variant.strategy, "compat": variant.compat}
 
 
-def summary(view: AssignmentView) -> list[str]:
-    """The summary of the rows, as lines."""
-    lines = ["", *_headline(view)]
+def _print_summary(view: AssignmentView, output: Output) -> None:
+    """Print what the rows come to on stderr."""
+    sys.stderr.writelines(f"{line}\n" for line in ["", *_headline(view)])
     if view.shares:
-        lines += ["", *_table([asdict(share) for share in view.shares], SHARE_COLUMNS)]
+        sys.stderr.write("\n")
+        print_rows(view.shares, SHARE_COLUMNS, output, stream=sys.stderr)
     if len(view.plan.outcomes) > 1:
-        lines += ["", *_outcomes(view)]
-    return lines
+        sys.stderr.write("\n")
+        _print_outcomes(view, output)
 
 
 def _headline(view: AssignmentView) -> list[str]:
@@ -216,7 +217,7 @@ def _explained(inference: StrategyInference) -> str:
     return "; ".join(parts)
 
 
-def _outcomes(view: AssignmentView) -> list[str]:
+def _print_outcomes(view: AssignmentView, output: Output) -> None:
     first = view.plan.outcomes[:SHOWN_OUTCOMES]
     rows = [
         {
@@ -228,18 +229,12 @@ def _outcomes(view: AssignmentView) -> list[str]:
         }
         for number, outcome in enumerate(first, 1)
     ]
-    lines = _table(rows, OUTCOME_COLUMNS)
+    print_rows(rows, OUTCOME_COLUMNS, output, stream=sys.stderr)
     more = len(view.plan.outcomes) - len(first)
     if view.plan.more:
-        lines.append(f"and more than {more} others: which one it comes to is a race (--outcomes works out more)")
+        sys.stderr.write(f"and more than {more} others: which one it comes to is a race (--outcomes works out more)\n")
     elif more:
-        lines.append(f"and {more} others, shown by --output json; which one it comes to is a race")
-    return lines
-
-
-def _table(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> list[str]:
-    values = ([row[column] for column in columns] for row in rows)
-    return [line.rstrip() for line in format_rows(values, columns, "table")]
+        sys.stderr.write(f"and {more} others, shown by --output json; which one it comes to is a race\n")
 
 
 def _names(members: Sequence[str]) -> str:

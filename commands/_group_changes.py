@@ -124,7 +124,8 @@ def error_of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> 
 
 def describe_many(failed: Mapping[str, ZkgroupError]) -> tuple[str, Remedy | None]:
     """The first errors of groups, and the remedy of the worst."""
-    message = listed([f"{group}: {error.message}" for group, error in failed.items()], "; ")
+    reasons = {group: error.message.removeprefix(f"group {group} ") for group, error in failed.items()}
+    message = listed([f"{group}: {reason}" for group, reason in reasons.items()], "; ")
     return message, _worst(failed).remedy
 
 

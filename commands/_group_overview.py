@@ -72,7 +72,7 @@ def print_overview(
         spare = (*SPARE, "owner")
         print_rows(partitions, BOTH if one.store == "both" else PARTITIONS, output, spare=spare)
     print_title("findings" if one.findings else "no findings")
-    _print_findings(one.findings, given)
+    print_findings(one.findings, given)
     if one.findings:
         _say_more()
 
@@ -88,7 +88,7 @@ def print_summary(found: Sequence[Inspection], given: GlobalOptions, output: Out
     blocks = [block for severity in ("critical", "warning") for block in _blocks(found, severity)]
     for title, findings in blocks:
         print_title(title)
-        _print_findings(findings, given)
+        print_findings(findings, given)
     if blocks:
         _say_more()
 
@@ -132,8 +132,8 @@ def print_title(text: str) -> None:
     print_marked([(escape(text), "bold")])
 
 
-def _print_findings(findings: Sequence[Finding], given: GlobalOptions) -> None:
-    # Folded on a terminal; one line each for grep.
+def print_findings(findings: Sequence[Finding], given: GlobalOptions) -> None:
+    """Print findings, each with its commands: folded on a terminal; one line each for grep."""
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
     for finding in findings:

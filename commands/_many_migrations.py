@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from zkgroup.errors import Notice, VerificationError, ZkgroupError
-from zkgroup.text import counted
+from zkgroup.text import counted, listed
 
 from ._execution import KAFKA_WINDOW
 from ._group_changes import describe_many, error_of_many
@@ -64,7 +64,7 @@ class PlannedMigration:
             "changes": None if migration is None else migration.plan.changes,
             "repeated": None if migration is None else migration.repeated,
             "not_found": None if migration is None else migration.missing,
-            "note": None if self.error is None else self.error.message,
+            "note": None if self.error is None else self.error.message.removeprefix(f"group {self.group} "),
         }
 
 
@@ -78,10 +78,15 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
             (_plan(migrations, name, verify=verify) for name in names),
             key=lambda one: (_ORDER.index(one.state), one.group),
         )
-    print_rows([one.row for one in planned], COLUMNS, output, spare=SPARE)
+    rows = [one.row for one in planned]
+    empty = [name for name in ("repeated", "not_found") if all(row[name] is None for row in rows)]
+    print_rows(rows, COLUMNS, output, spare=(*empty, *SPARE))
     change.warn(warned)
+    warnings: dict[str | Notice, dict[str, None]] = {}
     for one in planned:
-        change.warn(dict.fromkeys(_named(one.group, line) for line in one.warnings))
+        for line in one.warnings:
+            warnings.setdefault(line, {})[one.group] = None
+    change.warn([_named(list(groups), line) for line, groups in warnings.items()])
     left = {one.group: one.error for one in planned if one.error is not None}
     if verify:
         if left:
@@ -130,11 +135,12 @@ def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigrati
     return PlannedMigration(group, migration, is_verified=verify)
 
 
-def _named(group: str, warning: str | Notice) -> str | Notice:
-    """The warning with its group's name."""
+def _named(groups: Sequence[str], warning: str | Notice) -> str | Notice:
+    """A warning with the names of its groups."""
+    prefix = f"{'group' if len(groups) == 1 else 'groups'} {listed(groups)}"
     if isinstance(warning, Notice):
-        return replace(warning, message=f"group {group}: {warning.message}")
-    return f"group {group}: {warning}"
+        return replace(warning, message=f"{prefix}: {warning.message}")
+    return f"{prefix}: {warning}"
 
 
 def _move(migrations: Migrations, planned: PlannedMigration) -> None:

@@ -39,9 +39,10 @@ GAP = "  "
 MAX_CELL = 4000
 # Columns: a wider cell does not widen its column.
 WIDEST = 120
-# If a table is too wide for the terminal, names lose their middle and notes their end: as much as it takes for all rows
-# to fit, the widest first. ``NARROWEST`` columns are left, or ``WIDEST_NAME`` where even that does not fit.
-CUT = frozenset({"group", "topic", "owner", "member", "host", "current", "note"})
+# If a table is too wide for the terminal, names lose their middle, notes and lists their end: as much as it takes for
+# all rows to fit, the widest first. ``NARROWEST`` columns are left, or ``WIDEST_NAME`` where even that does not fit.
+ENDLESS = frozenset({"note", "subscription", "holders", "losers"})
+CUT = frozenset({"group", "topic", "owner", "member", "host", "current"}) | ENDLESS
 WIDEST_NAME = 60
 NARROWEST = 15
 # These are cut before columns are left out. Ids of members, which are copied, are cut last.
@@ -413,10 +414,10 @@ def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list
 
 def _cut(value: Any, room: int, column: str) -> Any:
     """A note without its end, or a name without its middle: names differ at their ends."""
-    text = escape(value) if isinstance(value, str) else ""
+    text = "" if value is None else escape(_plain(value))
     if width(text) <= room:
         return value
-    if column == "note":
+    if column in ENDLESS:
         return fitting(text, room - 1) + "…"
     return f"{fitting(text, room // 2)}…{fitting(text[::-1], (room - 1) // 2)[::-1]}"
 

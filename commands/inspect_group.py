@@ -18,7 +18,7 @@ from zkgroup.protocol.names import session_text
 from ._completion_values import complete_finding
 from ._context import connection, done, warn
 from ._global_options import GlobalOptions
-from ._group_overview import headline, print_overview, print_summary
+from ._group_overview import headline, print_findings, print_overview, print_summary, print_title
 from ._group_views import BehindOption, StoreOption, check_topics, read_all_groups, read_one_group
 from ._history import HistoryOption, read_points, show_history
 from ._monitoring import (
@@ -340,6 +340,12 @@ def _show(
             print_object(objects[0], output)
         return
     chosen: Section = section or "partitions"
+    if chosen == "findings" and output == "table" and sys.stdout.isatty() and not layout.columns:
+        for one in found:
+            if every and one.findings:
+                print_title(one.snapshot.group)
+            print_findings(one.findings, given)
+        return
     columns = COLUMNS[chosen]
     if chosen == "partitions" and any(one.store == "both" for one in found):
         columns += BOTH

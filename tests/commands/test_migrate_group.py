@@ -168,12 +168,14 @@ def test_options_that_contradict_each_other(migrate: Migrate) -> None:
 def test_many_groups_go_to_kafka(migrate: Migrate, groups: Groups, topic: str, unique: Unique) -> None:
     """Those that a pattern matches and that have offsets in ZooKeeper, each by itself; one that is refused stays."""
     stem = unique("many")
-    idle = groups.make({}, {}, {(topic, 0): 4}, name=f"{stem}-idle")
+    idle, other = (groups.make({}, {}, {(topic, 0): 4}, name=f"{stem}-{name}") for name in ("idle", "other"))
     busy = groups.make({"@_busy": static({topic: 1})}, {}, {(topic, 0): 5}, name=f"{stem}-busy")
     groups.make({}, {}, {}, name=f"{stem}-empty")
     result = run("migrate-group", "--pattern", f"{stem}-*", "--to", "kafka", "--execute", "-z", migrate.connect)
-    assert [line.split()[:2] for line in result.stdout.splitlines()[1:]] == [[busy, "refused"], [idle, "ready"]]
-    assert (result.returncode, f"1 of 2 groups are not moved: {busy}: group {busy} is active" in result.stderr) == (
+    rows = [line.split()[:2] for line in result.stdout.splitlines()[1:]]
+    assert rows == [[busy, "refused"], [idle, "ready"], [other, "ready"]]
+    assert f"groups {busy}, {idle}, {other}: Kafka has had no offset of {topic}-0, and" in result.stderr
+    assert (result.returncode, f"1 of 3 groups are not moved: {busy}: is active: member" in result.stderr) == (
         5,
         True,
     )

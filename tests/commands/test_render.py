@@ -20,8 +20,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import MessageAge
-from zkgroup.commands import offsets, owners
+from zkgroup.commands import inspect_group, offsets, owners
 from zkgroup.commands._assignment_view import COLUMNS as ASSIGNED
+from zkgroup.commands._assignment_view import OUTCOME_COLUMNS as OUTCOMES
 from zkgroup.commands._assignment_view import SHARE_COLUMNS as SHARES
 from zkgroup.commands._group_overview import BOTH, HEAD, MEMBERS, PARTITIONS, SUMMARY, SUMMARY_SPARE
 from zkgroup.commands._output import (
@@ -391,6 +392,32 @@ def test_long_ids_of_members_make_no_row_two(
         assert "…" not in text
     short = {"topic": "orders", "owner": "a_web1-1411294187842-0a1b2c3d-0"}
     assert short["owner"] in on_terminal([short], list(short))[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "lists"),
+    [
+        (OUTCOMES, {"holders", "losers"}),
+        (MEMBERS, {"subscription"}),
+        (inspect_group.COLUMNS["members"], {"subscription"}),
+    ],
+)
+def test_long_lists_make_no_row_two(
+    monkeypatch: pytest.MonkeyPatch, columns: Sequence[Column | str], lists: set[str]
+) -> None:
+    """They lose their end; a pipe has it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    row = dict.fromkeys([one if isinstance(one, str) else one.name for one in columns], 1) | {
+        "member": LONG_MEMBER,
+        "host": "app1.prod.example.com",
+    }
+    row |= {name: {f"{name}-{n}": 1 for n in range(20)} for name in lists}
+    head, line = on_terminal([row], columns, SPARE)
+    assert lists <= set(head.split())
+    assert width(line) <= 80
+    for name in lists:
+        assert re.search(rf"{name}-0=1,\S*…(  |$)", line)
+        assert f"{name}-19=1" in shown([row], columns, "table")
 
 
 def test_what_goes_from_a_plan_that_is_too_wide(monkeypatch: pytest.MonkeyPatch) -> None:

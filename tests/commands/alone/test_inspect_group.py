@@ -215,6 +215,10 @@ def test_on_a_terminal(cluster: Sandbox, ill: str) -> None:
     assert any(line.startswith(" " * 10) for line in lines)
     plain = run("inspect-group", ill, "-z", cluster.connect).stdout
     assert shown.split("findings")[1].split() == plain.split("findings")[1].split()
+    _, section = run_on_terminal("inspect-group", ill, "--section", "findings", "-z", cluster.connect)
+    section = re.sub(r"\x1b\[[\d;]*m", "", section)
+    assert section.strip() in shown
+    assert section.startswith("critical  offset-beyond-end")
 
 
 def test_verify(cluster: Sandbox, ill: str, healthy: str) -> None:
