@@ -1,4 +1,4 @@
-"""zkgroup's C extensions, which are absent where no compiler was."""
+"""zkgroup's C extensions, which are absent where no compiler was. ``ZKGROUP_NATIVE=0`` turns them off."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from types import ModuleType
 from typing import Final
 from zipimport import zipimporter
 
-#: "0" turns them off.
-VARIABLE: Final = "ZKGROUP_NATIVE"
 #: Reads messages.
 READER: Final = "zkgroup.clients.kafka._native"
 #: Decodes Avro.
@@ -19,8 +17,6 @@ AVRO: Final = "zkgroup.schemas._avro"
 
 def avro_module() -> ModuleType | None:
     """The extension for Avro; None where it is turned off, or absent, or made for another platform."""
-    if os.environ.get(VARIABLE) == "0":
-        return None
     try:
         return import_extension(AVRO)
     except (ImportError, OSError):
@@ -34,8 +30,10 @@ def file_name(extension: str) -> str:
 
 def import_extension(extension: str) -> ModuleType:
     """Import an extension by its whole name. The system loads no library out of a zip, as which the code of an export
-    travels to a cluster's executors: there a copy is loaded, which is removed at once. Raises ``ImportError`` or
-    ``OSError``."""
+    travels to a cluster's executors: there a copy is loaded, which is removed at once. Raises ``ModuleNotFoundError``
+    where it is absent or turned off, ``ImportError`` or ``OSError`` where it does not load."""
+    if os.environ.get("ZKGROUP_NATIVE") == "0":
+        raise ModuleNotFoundError(f"{extension} is turned off")
     packed = __spec__.loader
     if extension in sys.modules or not isinstance(packed, zipimporter):
         return importlib.import_module(extension)

@@ -21,7 +21,6 @@ import pytest
 from both_readers import Sent, send
 from support import fresh_name, wait_until
 
-from zkgroup.c_extensions import VARIABLE
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.native_reader import NativeMessages, native_module, open_reader, reader_in_use
 from zkgroup.protocol.names import TopicPartition
@@ -380,7 +379,7 @@ def test_the_interpreter_ends_while_calls_go_on(kafka: KafkaSettings, filled: st
 def test_the_variable_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """``ZKGROUP_NATIVE=0`` chooses the Python reader."""
     assert reader_in_use() == "native"
-    monkeypatch.setenv(VARIABLE, "0")
+    monkeypatch.setenv("ZKGROUP_NATIVE", "0")
     assert reader_in_use() == "Python"
     assert type(open_reader(KafkaSettings("127.0.0.1:1"), native=True)).__name__ == "Fetcher"
 

@@ -16,7 +16,7 @@ from exports import committed_end, files_in, messages_in, nothing_in, published_
 from pyspark.sql import SparkSession
 from support import wait_until
 
-from zkgroup.c_extensions import VARIABLE, avro_module
+from zkgroup.c_extensions import avro_module
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
@@ -298,7 +298,7 @@ def test_tasks_run_on_the_code_that_travels_with_them(
     topic = make_topic()
     fill(topic, 10)
     if reader == "Python":
-        monkeypatch.setenv(VARIABLE, "0")
+        monkeypatch.setenv("ZKGROUP_NATIVE", "0")
     elif (native := native_module()) is None or (avro := avro_module()) is None:
         pytest.skip("there are no C extensions")
     elif reader == "foreign":

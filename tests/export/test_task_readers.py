@@ -14,7 +14,6 @@ import pytest
 from raw_batches import send_raw
 from support import fresh_name
 
-from zkgroup.c_extensions import VARIABLE
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.native_reader import native_module
@@ -189,7 +188,7 @@ def compare(
 ) -> list[RangeAnswer]:
     """Write a topic with both readers: accounts, folders, slices and contents are equal. The accounts."""
     accounts, native = written(kafka, topic, folder / "native", **options)
-    monkeypatch.setenv(VARIABLE, "0")
+    monkeypatch.setenv("ZKGROUP_NATIVE", "0")
     same_accounts, python = written(kafka, topic, folder / "Python", **options)
     assert accounts == same_accounts
     assert native.keys() == python.keys()

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
 
-from zkgroup.c_extensions import READER, VARIABLE, import_extension
+from zkgroup.c_extensions import READER, import_extension
 from zkgroup.clients.kafka import fetcher
 from zkgroup.clients.kafka.client import (
     KafkaError,
@@ -45,8 +45,6 @@ MAX_MESSAGES: Final = 4000
 def native_module() -> ModuleType | None:
     """The C extension; None where it is turned off or absent, and, with a warning, where it does not load or is of
     another source."""
-    if os.environ.get(VARIABLE) == "0":
-        return None
     try:
         found = import_extension(READER)
         problem: object = None if getattr(found, "interface", 0) == INTERFACE else "it is of another source"

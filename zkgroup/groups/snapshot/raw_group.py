@@ -191,23 +191,15 @@ def _partition(
 ) -> GroupPartition:
     log = None if logs is None else logs.get(key)
     leader = None if log is None or isinstance(log, ZkgroupError) else log.leader
-    claim = raw.claim
     partition = GroupPartition(
         key.topic,
         key.partition,
-        claim.owner,
-        claim.member,
-        claim.stream,
-        claim.since,
-        claim.session_id,
-        claim.error,
-        raw.exists,
-        cluster.leaders.get(key, leader),
-        raw.stored,
-        raw.kafka,
+        **raw.claim._asdict(),
+        exists=raw.exists,
+        leader=cluster.leaders.get(key, leader),
+        stored=raw.stored,
+        kafka=raw.kafka,
         log_error=None if logs is None else why_log_unread(key, raw, cluster),
-        claimed=claim.claimed,
-        is_unreadable=claim.is_unreadable,
         leader_unknown=key not in cluster.leaders and leader is None and key in cluster.unknown_leaders,
         kafka_unknown=kafka_unknown or (raw.kafka is not None and raw.kafka.error is not None),
     )
