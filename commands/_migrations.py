@@ -118,7 +118,7 @@ class Migrations(ABC):
         if not kept:
             raise NotFoundError(
                 f"no group with offsets matches {' or '.join(patterns)}",
-                Remedy("see which groups there are", ("list-groups",)),
+                did_you_mean(patterns[0], there, Remedy("see which groups there are", ("list-groups",))),
             )
         if others := [name for name in names if name not in kept]:
             warn([f"{counted(len(others), 'group')} without offsets left out: {listed(others)}"])

@@ -258,6 +258,9 @@ def test_inactive_groups(cluster: Sandbox, registry: Registry, second: Registry,
     assert not exists(registry, names[1])
     nothing = run("delete-group", "--pattern", f"{stem}-nothing*", "-z", cluster.connect)
     assert (nothing.returncode, "no group matches" in nothing.stderr) == (4, True)
+    for command in (("delete-group",), ("migrate-group", "--to", "kafka")):
+        misspelt = run(*command, "--pattern", names[0][:-1], "-z", cluster.connect)
+        assert (misspelt.returncode, "did you mean " in misspelt.stderr) == (4, True), misspelt
 
 
 def test_a_broken_group_is_called_so_by_pattern_too(

@@ -169,6 +169,14 @@ def test_a_consumer_in_kafka_that_is_no_member(
         reset = run("reset-offsets", group, "--all-topics", "--to-earliest", *place, env=WAITING_FOR_COMMITS)
         assert (reset.returncode, f"{topic}-0 in kafka is 1" in reset.stderr) == (6, True), reset
         assert "verified" not in reset.stderr
+        if moves:
+            migrated = run(
+                *("migrate-group", group, "--to", "zookeeper", "--execute", "-z", cluster.connect),
+                env=WAITING_FOR_COMMITS,
+            )
+            assert (migrated.returncode, "have changed since the plan was made" in migrated.stderr) == (6, True), (
+                migrated
+            )
         deleted = run("delete-group", group, *place, env=WAITING_FOR_COMMITS)
         assert (deleted.returncode, "has offsets there again" in deleted.stderr) == (6, True), deleted
     finally:

@@ -48,6 +48,8 @@ def test_topics_are_those_named_or_matched_or_with_offsets(
     commit(group.group, {TopicPartition(two, 0): 0, TopicPartition("dead", 0): 3})
     assert group.select_topics([], None) == {two: (0,)}
     assert warnings == [f"group {group.group} has offsets of topic dead, which does not exist: it is left out"]
+    with pytest.raises(NotFoundError, match=f"did you mean .*{group.group}"):
+        GroupState(group._registry, f"{group.group}x", warnings.append).select_topics([], None)
     with pytest.raises(NotFoundError, match="no topic nowhere"):
         group.select_topics([one, "nowhere"], None)
     with pytest.raises(NotFoundError, match=f"no topic {one}x: did you mean .*{one}"):

@@ -18,6 +18,7 @@ from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.stored_offsets import read_stored_offsets
+from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id, decode_topic
 from zkgroup.protocol.names import TopicPartition
@@ -59,7 +60,9 @@ class GroupState:
             if not wanted:
                 raise NotFoundError(
                     f"group {self.group} has no committed offsets in ZooKeeper",
-                    "name the topics, and say with --from where to begin",
+                    did_you_mean(
+                        self.group, group_names(self._registry), "name the topics, and say with --from where to begin"
+                    ),
                 )
             for topic in [topic for topic in wanted if topic not in there]:
                 self._warn(f"group {self.group} has offsets of topic {topic}, which does not exist: it is left out")

@@ -298,16 +298,25 @@ class Applier:
         return logs
 
     def _await_commits(self, plan: Plan) -> None:
-        """Raise ``VerificationError`` where a consumer that is no member commits over what Kafka had before."""
-        if not (rows := [row for row in plan.rows if row.store == "kafka" and row.seen is not None]):
+        """Raise ``VerificationError`` where a consumer that is no member commits over what Kafka had before, or goes on
+        with offsets in Kafka that were migrated."""
+        rows = [row for row in plan.rows if row.store == "kafka" and row.seen is not None]
+        origin = plan.source if plan.source and plan.source.in_kafka and not plan.source.is_deleted else None
+        if not rows and origin is None:
             return
         from zkgroup.clients.kafka.group_offsets import GroupOffsets
+        from zkgroup.groups.changes.kafka_deletion import check_unmoved
         from zkgroup.groups.changes.kafka_offset_writer import verification_moments
 
         with closing(GroupOffsets(self.brokers(), plan.group)) as offsets:
             for _ in verification_moments(self.coordinators().read_group(plan.group)):
                 now = offsets.fetch([row.key for row in rows], self.timeout)
                 self._compare(plan, [(row, now[row.key], None) for row in rows])
+                if origin is not None:
+                    try:
+                        check_unmoved(self.coordinators(), origin)
+                    except RefusedError as moved:
+                        raise VerificationError(moved.message, moved.remedy) from None
 
     def _compare(self, plan: Plan, found: Iterable[tuple[OffsetChange, int | None, bytes | None]]) -> None:
         """Raise ``VerificationError`` where an offset, or its znode's bytes, is not as planned."""

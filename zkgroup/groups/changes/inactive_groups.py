@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.access_lists import read_acls
 from zkgroup.groups.changes.backup import group_of, read_cluster
 from zkgroup.groups.changes.backup_json import Backup, SavedNode
@@ -156,9 +156,9 @@ def read_inactive_groups(
     (listed,) = registry.read([Children(znodes.consumers())])
     names = matching(listed if isinstance(listed, tuple) else (), patterns)
     if not names:
-        raise NotFoundError(
-            f"no group matches {' or '.join(patterns)}", Remedy("see which groups there are", ("list-groups",))
-        )
+        see = Remedy("see which groups there are", ("list-groups",))
+        known = listed if isinstance(listed, tuple) else ()
+        raise NotFoundError(f"no group matches {' or '.join(patterns)}", did_you_mean(patterns[0], known, see))
     trees: dict[str, GroupTree] = {}
     for start in range(0, len(names), BATCH):
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
