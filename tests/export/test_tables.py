@@ -334,6 +334,7 @@ def test_rows_that_others_take_out_or_put_in_are_named(lake: TableLake) -> None:
     lake.table.insert_again(25)
     ((start, end, why),) = problems(lake.destination)
     assert why == "others have put 10 rows in the place of 10, with other offsets"
+    assert [row.mend for row in verify(lake.destination) if row.problem] == ["table"]
     assert lake.more() == [(30, 40)]
 
 

@@ -252,6 +252,7 @@ def test_remedies_are_for_the_problems_that_there_are() -> None:
     person = remedy_for([damaged], lake)
     assert person.text.startswith("restore what was changed from a copy, then move files")
     assert person.commands == ()
+    assert remedy_for([problem("t", "g", "table")], lake).text.startswith("restore the table to the version before")
     place = ("export", "--group", "g", "--to", "/lake")
     filling = (*place, "--backfill", "--from", "t:0=0", "--until", "t:0=9", "t")
     assert remedy_for([gone], lake) == Remedy("write what is missing again", filling)

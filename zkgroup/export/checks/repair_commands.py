@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from zkgroup.errors import Remedy
-from zkgroup.export.checks.verify import VerifyRow
+from zkgroup.export.checks.verify import Mend, VerifyRow
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.export_command import PARTITIONS, backfill_options, export_command
 from zkgroup.export.model.intervals import Interval, union
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.shell_commands import Command
 
-_PERSON: Final = "restore what was changed from a copy, then move files that are in no record out of the destination"
+_BY_HAND: Final[Mapping[Mend | None, str]] = {
+    "person": "restore what was changed from a copy, then move files that are in no record out of the destination",
+    "table": "restore the table to the version before that change, unless the change was intended",
+}
 _COMMANDS: Final = 3
 
 
@@ -23,8 +26,8 @@ def remedy_for(problems: Iterable[VerifyRow], address: Address) -> Remedy:
     words: list[str] = []
     continuing: dict[Command, None] = {}
     for row in problems:
-        if row.mend == "person" and _PERSON not in words:
-            words.insert(0, _PERSON)
+        if (by_hand := _BY_HAND.get(row.mend)) and by_hand not in words:
+            words.insert(0, by_hand)
         if row.group is None or row.topic is None or row.partition is None or row.start is None or row.end is None:
             continue
         if row.mend == "backfill":

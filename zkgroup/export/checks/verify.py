@@ -36,8 +36,8 @@ from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
-#: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, or a person.
-Mend = Literal["backfill", "mismatch", "person"]
+#: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, or a person, in files or a table.
+Mend = Literal["backfill", "mismatch", "person", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ def _check_files(
             if wrong is not None:
                 account = accounts.setdefault(_Log(*partition, tags.get(topic) or ""), _Account(""))
                 ends = [edge for one in ranges for edge in (one.start, one.end)] or [0]
-                account.problems.append(VerifyRow(*partition, min(ends), max(ends), problem=wrong, mend="person"))
+                account.problems.append(VerifyRow(*partition, min(ends), max(ends), problem=wrong, mend="table"))
     return unrecorded
 
 
