@@ -57,6 +57,9 @@ def test_times(text: str, millis: int) -> None:
         "2024-05-01T12:00 CET",
         "today 25:00",
         "3y",
+        "1M",
+        "2024-05-01T12:00+02:00 UTC",
+        "2024-05-01T12:00+2:00",
     ],
 )
 def test_what_is_no_time(text: str) -> None:
@@ -77,6 +80,11 @@ def test_what_is_no_time(text: str) -> None:
         ("10:00", NOON - 2 * HOUR),
         ("13:59:30.5+02:00", NOON - 29_500),
         ("today 14:00", NOON + 2 * HOUR),
+        ("9:00", NOON - 3 * HOUR),
+        ("9:00Z", NOON - 3 * HOUR),
+        ("yesterday 9:30 UTC", NOON - 26 * HOUR - HOUR // 2),
+        ("2024-05-01 9:00:00 UTC", NOON - 3 * HOUR),
+        ("2024-05-01 9:00+01:00", NOON - 4 * HOUR),
         ("2024-05-01T14:00", NOON + 2 * HOUR),
         ("PT1H", NOON - HOUR),
         ("P1DT12H ago", NOON - 36 * HOUR),
@@ -143,7 +151,7 @@ def test_durations(text: str, seconds: float) -> None:
     ("text", "why"),
     [
         *((text, "is no duration") for text in ("", "P", "PT", "PT5", "P1DT", "-P1D", "PT-5M", "P1H")),
-        *((text, "is no duration") for text in ("30", "-3h", "3y", "3h5", "3 hens", "PT1S2M")),
+        *((text, "is no duration") for text in ("30", "-3h", "3y", "3h5", "3 hens", "1M", "PT1S2M")),
         ("P1M", "months or years"), ("P1Y2D", "months or years"), ("P3MT5S", "months or years"),
         ("P1.5DT1H", "fraction before its last part"), ("P99999999999D", "beyond all time"),
     ],

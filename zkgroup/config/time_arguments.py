@@ -23,6 +23,8 @@ _PART: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+#: An hour of one digit.
+_HOUR: Final = re.compile(r"(?<![0-9:.+-])(?=[0-9]:[0-9]{2})")
 _DAYS: Final = {"today": 0, "yesterday": 1}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -35,15 +37,16 @@ def parse_time(text: str, now: int | None = None) -> int:
     Raises ``UsageError``, also for a time of day that is still to come: it may mean yesterday.
     """
     now = int(time.time() * 1000) if now is None else now
-    written = " ".join(text.lower().split())
-    if (found := _iso(text.strip())) is not None:
+    padded = _HOUR.sub("0", re.sub(r"\s*UTC$", "Z", text.strip()))
+    written = " ".join(padded.lower().split())
+    if (found := _iso(padded)) is not None:
         return found
     if written == "now":
         return now
     day, _, clock = written.partition(" ") if written[2:3] != ":" else ("today", "", written)
     if day in _DAYS:
         date = (_EPOCH + timedelta(milliseconds=now) - timedelta(days=_DAYS[day])).date()
-        if (found := _iso(f"{date}T{clock or '00:00'}")) is not None:
+        if (found := _iso(f"{date}T{clock.upper() or '00:00'}")) is not None:
             if found > now and clock == written:
                 raise UsageError(
                     f"{text[:80]!r} is still to come today: it is {_EPOCH + timedelta(milliseconds=now):%H:%M} UTC",
@@ -53,7 +56,7 @@ def parse_time(text: str, now: int | None = None) -> int:
     if re.fullmatch(r"[0-9]{9,15}", written, re.ASCII):
         return int(written) * (1000 if len(written) < 12 else 1)
     try:
-        return max(0, now - parse_duration(written.removesuffix(" ago")))
+        return max(0, now - parse_duration(re.sub(r"\s+ago$", "", padded, flags=re.IGNORECASE)))
     except UsageError:
         raise UsageError(
             f"{text[:80]!r} is no time",
@@ -96,8 +99,8 @@ def parse_duration(text: str) -> int:
 
 
 def _millis(text: str) -> int | None:
-    """Milliseconds of ``1d12h``; None of what is not so written."""
+    """Milliseconds of ``1d12h``; None of what is not so written, and of ``1M``, which may be a month."""
     parts = _PART.findall(text)
-    if not parts or _PART.sub("", text):
+    if not parts or _PART.sub("", text) or any(unit == "M" for _, unit in parts):
         return None
     return int(sum(Decimal(count.replace(",", ".")) * _UNITS[unit[0].lower()] for count, unit in parts) * 1000)
