@@ -61,7 +61,7 @@ def test_man_finds_the_pages_of_a_clone() -> None:
 
 def test_the_container_recipe() -> None:
     """Its instructions are those of the format, each stage is one that was begun, what it copies and runs is there, and
-    each command is a shell's."""
+    each command is a shell's. What git ignores, such as an environment of gigabytes, is not copied."""
     text = re.sub(r"^#.*\n", "", (ROOT / "Containerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     lines = [line.split(None, 1) for line in text.replace("\\\n", " ").splitlines() if line]
     assert {word for word, _ in lines} <= {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "ENTRYPOINT"}
@@ -75,6 +75,9 @@ def test_the_container_recipe() -> None:
         assert all((ROOT / script).exists() for script in re.findall(r"scripts/\S+", command))
     (entry,) = (rest for word, rest in lines if word == "ENTRYPOINT")
     assert json.loads(entry) == ["zkgroup"]
+    ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").split()]
+    patterns = [line[1:] if line.startswith("/") else f"**/{line}" for line in ignored]
+    assert (ROOT / ".dockerignore").read_text(encoding="utf-8").split() == [".git", *patterns]
     assert "zkgroup" in PROJECT["scripts"]
 
 
