@@ -117,6 +117,19 @@ def test_every_reader_finds_the_columns(
     assert sorted(one["id"] for one in frame["value"] if one is not None) == [0, 1, 2, 3]
 
 
+@BOTH
+def test_a_first_run_that_reads_nothing(
+    lake: Lake, make_topic: Callable[..., str], destination: Destination, kind: TableKind
+) -> None:
+    """From the logs' ends: the table is made with its columns, and the next run goes on."""
+    topic, old = make_topic(), {"id": 1, "inner": {"a": 0.5}}
+    assert lake.more(kind, topic, OLD, old, begin="latest") == 0
+    assert lake.arrow(kind, topic).num_rows == 0
+    assert lake.more(kind, topic, OLD, old) == 1
+    assert lake.values(kind, topic) == [old]
+    assert problems(destination) == []
+
+
 #: As ``NEW``, without wider numbers.
 LONGER = avro(("id", "int"), ("inner", avro(("a", "float"), ("b", ["null", "string"]), name="Inner")), ("c", "string"))
 
