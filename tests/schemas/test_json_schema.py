@@ -154,6 +154,7 @@ def test_a_value_of_another_schema_is_null_with_a_reason(text: str, why: str) ->
 scalars = (
     st.none() | st.booleans() | st.integers(-(1 << 65), 1 << 65) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text("aü\0\"", max_size=3) | st.sampled_from(["2024-05-01", "2024-05-01T00:00:00Z", "2024-05-01T00:00Z"])
+    | st.sampled_from(["2024-05-01T00:00:00.1234567+02:00", "1900-05-01T00:00:00.999999999Z", "x.1234567890Z"])
 )  # fmt: skip
 any_json = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ax"), inner)
@@ -244,3 +245,16 @@ def test_the_common_batch_is_read_by_arrow() -> None:
     assert made._decode_all(binary(texts)) is not None
     assert made._decode_all(binary(["x", *texts]).slice(1, 2)).to_pylist()[1]["a"] == 2
     assert made._decode_all(binary([*texts, '{"a":1}'])) is None
+
+
+def test_nanoseconds_are_read_by_arrow() -> None:
+    """As Go and .NET write times: cut to microseconds, however deep, also next to nulls and before 1970."""
+    time = {"type": "string", "format": "date-time"}
+    made = decoder(fields(t=time, l={"type": "array", "items": fields(t=time)}))
+    times = ["2024-05-01T12:00:00.123456789Z", "1960-05-01T12:00:00.1234567+02:00", "2024-05-01T12:00:00Z"]
+    texts = [json.dumps({"t": one, "l": [{"t": one}, None, {}]}) for one in times]
+    column = binary([*texts, '{"l":null}', "{}"])
+    found = made._decode_all(column)
+    found.validate(full=True)
+    assert found.to_pylist() == made.decode_each(column).column.to_pylist()
+    assert found.to_pylist()[1]["l"][0]["t"].microsecond == 123456

@@ -29,6 +29,7 @@ _WHY: Final = 200  # characters
 _HEAD: Final = 5  # bytes: zero, and the schema's id
 _UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _OBJECT: Final = r"(?s)\A[ \t\n\r]*\{.*\}[ \t\n\r]*\z"
+_NANOSECONDS: Final = r"^(.{19}\.[0-9]{6})[0-9]+"
 _NO_NUMBER: Final = re.compile(rb"NaN|Inf")
 _LEVELS: Final = 1024  # at most, to orjson
 _FEW: Final = 250  # values that are not worth a call of Arrow's reader, if one of them may be wrong
@@ -156,7 +157,10 @@ class JsonDecoder:
             found = pa.StructArray.from_arrays(columns, fields=fields)
             if self._is_strict and _lacks_required(found, self._column):
                 return None
-            return found.cast(self.type)
+            try:
+                return found.cast(self.type)
+            except pa.ArrowInvalid:
+                return _cut_times(found, self._column.type).cast(self.type)
         except pa.ArrowException:
             return None
 
@@ -243,6 +247,19 @@ def _binary(values: list[bytes]) -> Any:
 
 def _integers(numbers: array[int]) -> Any:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _cut_times(column: Any, kind: Any) -> Any:
+    """Texts that are times by ``kind``, without digits behind microseconds, which Arrow does not read."""
+    if pa.types.is_timestamp(kind):
+        return pc.replace_substring_regex(column, _NANOSECONDS, r"\1")
+    if pa.types.is_struct(kind):
+        parts = [_cut_times(column.field(place), field.type) for place, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(parts, fields=list(column.type), mask=column.is_null())
+    if pa.types.is_list(kind):
+        items = _cut_times(column.values, kind.value_type)
+        return pa.ListArray.from_arrays(column.offsets, items, mask=column.is_null())
+    return column
 
 
 def _lacks_required(column: Any, kind: JsonColumn) -> bool:
