@@ -163,10 +163,10 @@ def consume(
 ) -> int:
     """Print messages, one per line.
 
-    With --group it is a full member: it shares the partitions with the others, and what it has printed is what it
-    commits; what was written to a pipe whose reader has gone is not, as far as it was not committed before. Without,
-    it reads and leaves nothing behind, and follows new topics and partitions. It goes on until it is stopped (Ctrl-C
-    leaves cleanly, a second one after more than a second at once), unless an option ends it.
+    With --group it is a full member: it shares the partitions with the others, and commits what it has printed.
+    Messages written to a pipe whose reader has gone are not committed. Without --group it reads and leaves nothing
+    behind, and follows new topics and partitions. It goes on until it is stopped (Ctrl-C leaves cleanly, a second one
+    after more than a second at once), unless an option ends it.
 
     With --coordinator kafka it joins the group of that name that lives in Kafka (brokers from 0.9 on), commits there,
     and says on stderr what each rebalance gives and takes. The two kinds of group know nothing of each other.

@@ -83,12 +83,12 @@ def delete_group(
     too. A backup is written before; --undo restores all of it, nodes and offsets in Kafka (--store
     zookeeper leaves those alone), and 'reset-offsets GROUP --undo BACKUP' the offsets only, in both stores.
 
-    With --pattern every group is judged by itself, and one row is shown for each: those with members, in ZooKeeper or
-    in Kafka, and those that changed more recently than --older-than says, are kept. The others are deleted in ZooKeeper
-    alone. --store zookeeper does not ask for members in Kafka. When a member left, ZooKeeper does not tell: what was
-    written next anywhere in the cluster dates it, and as long as nothing was, the group is kept. One that cannot be
-    backed up, as its nodes or access lists are hidden from these credentials, is kept and named; where one that should
-    go stays for such a reason, --execute deletes the others and ends with exit code 5.
+    With --pattern one row is shown for each group. Groups with members, in ZooKeeper or in Kafka, are kept, and those
+    that changed more recently than --older-than says. The others are deleted in ZooKeeper alone. --store zookeeper does
+    not ask for members in Kafka. When a member left, ZooKeeper does not tell: what was written next anywhere in the
+    cluster dates it, and as long as nothing was, the group is kept. One whose nodes or access lists these credentials
+    may not read cannot be backed up: it is kept and named. Where one that should go stays for such a reason, --execute
+    deletes the others and ends with exit code 5.
 
     \b
     zkgroup delete-group billing

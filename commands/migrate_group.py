@@ -108,8 +108,8 @@ def migrate_group(
     those that are ready, each with a backup of its own, and exits with 5 if others are left. Run it again to continue.
 
     Consumers that must not stop move by themselves: give each member offsets.storage=kafka and
-    dual.commit.enabled=true, one after the other, until --verify finds both stores the same; then
-    dual.commit.enabled=false, again one after the other.
+    dual.commit.enabled=true, one after the other, until --verify finds both stores the same. Then give each
+    dual.commit.enabled=false.
 
     \b
     zkgroup migrate-group billing --to kafka
