@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -257,6 +259,33 @@ def test_commands_import_each_other_relatively() -> None:
 def test_a_violation_is_seen(file: str, source: str, check) -> None:
     """Each rule finds the violation it is there for, also inside functions and written relatively."""
     assert check(list(imports_of(source, file)))
+
+
+def test_a_name_is_given_once() -> None:
+    """No two modules share a name, and no two classes; a reader who searches for one finds one."""
+    modules = [path.name for path in sources() if path.name != "__init__.py"]
+    classes = [
+        node.name
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert [name for name, count in Counter([*modules, *classes]).items() if count > 1] == []
+
+
+def test_the_walks_of_the_design() -> None:
+    """Each file of a walk in DESIGN.md imports an earlier one or is imported by it, and comes once but for claims."""
+    text = (ROOT / "DESIGN.md").read_text(encoding="utf-8").partition("## Five walks")[2].partition("\n## ")[0]
+    walks = [re.findall(r"(?m)^    (\S+\.py)  ", part) for part in re.split(r"(?m)^\*\*", text)[1:]]
+    links = {(entry.file.removesuffix(".py").replace("/", "."), entry.module) for entry in all_imports()}
+    links |= {(module, file) for file, module in links}
+    assert len(walks) == 5
+    for walk in walks:
+        names = [name.removesuffix(".py").replace("/", ".") for name in walk]
+        modules = [name if name.startswith("commands.") else f"zkgroup.{name}" for name in names]
+        for place, module in enumerate(modules[1:], 1):
+            assert any((before, module) in links for before in modules[:place]), module
+        assert [name for name, count in Counter(walk).items() if count > 1] in ([], ["export/run/claim.py"])
 
 
 def test_typer_by_its_public_interface() -> None:

@@ -91,7 +91,7 @@ def first_since(
     anyhow = settings.with_isolation("read_uncommitted")
     source = range_consumer(anyhow)
     try:
-        places = _Search(anyhow, source, millis, timeout).run(silent)
+        places = _TimestampSearch(anyhow, source, millis, timeout).run(silent)
     finally:
         source.close()
     doubts = {p: doubt for p, (_, doubt) in places.items() if doubt is not None}
@@ -195,7 +195,7 @@ class _Bracket:
 TimestampOffset = tuple[int | None, str | None]
 
 
-class _Search:
+class _TimestampSearch:
     """One search, in logs of which the brokers say that they have no message since then."""
 
     def __init__(self, settings: KafkaSettings, source: Consumer, millis: int, timeout: float) -> None:

@@ -60,7 +60,7 @@ class VerifyRow:
     mend: Mend | None = None
 
 
-class _Log(NamedTuple):
+class _LogKey(NamedTuple):
     """A partition of one log of a topic."""
 
     topic: str
@@ -93,7 +93,7 @@ def verify(
     """One row for each partition, then its problems, then those of no partition. ``committed``: what groups have
     committed, where that is to be compared, too. ``note`` receives observations that are no problem."""
     rows: list[VerifyRow] = []
-    accounts: dict[_Log, _Account] = {}
+    accounts: dict[_LogKey, _Account] = {}
     expected = ExpectedFiles()
     newest: dict[str, RunRecord] = {}
     layouts: dict[str, Layout] = {}
@@ -190,11 +190,11 @@ def _newest_tags(records: Iterable[RunRecord]) -> dict[str, str | None]:
     return {topic: identity.tag for topic, identity in found.items()}
 
 
-def _log_of(record: RunRecord, partition: TopicPartition) -> _Log:
-    return _Log(*partition, record.topics[partition.topic].tag or "")
+def _log_of(record: RunRecord, partition: TopicPartition) -> _LogKey:
+    return _LogKey(*partition, record.topics[partition.topic].tag or "")
 
 
-def _enter(accounts: dict[_Log, _Account], record: RunRecord) -> None:
+def _enter(accounts: dict[_LogKey, _Account], record: RunRecord) -> None:
     for part in record.partitions:
         account = accounts.setdefault(_log_of(record, part.partition), _Account(record.group))
         account.skipped += [(gap.start, gap.end) for gap in part.skipped]
@@ -218,7 +218,7 @@ def _drop_rolled_back(
     tables: TableFormat,
     newest: Iterable[RunRecord],
     expected: ExpectedFiles,
-    accounts: dict[_Log, _Account],
+    accounts: dict[_LogKey, _Account],
     rows: list[VerifyRow],
 ) -> None:
     """Find tables that have less than the records say: their partitions have a problem, and their files none."""
@@ -231,7 +231,7 @@ def _drop_rolled_back(
                 continue
             for partition in lost_partitions(topic, known, now):
                 low, high = (one.ends.get(partition.partition, 0) for one in (now, known))
-                account = accounts.setdefault(_Log(*partition, known.identity.tag or ""), _Account(record.group))
+                account = accounts.setdefault(_LogKey(*partition, known.identity.tag or ""), _Account(record.group))
                 why = "the table was rolled back, and does not have all of these"
                 account.problems.append(
                     VerifyRow(*partition, low, high, problem=why, group=record.group, mend="mismatch")
@@ -245,7 +245,7 @@ def _check_files(
     expected: ExpectedFiles,
     layouts: Mapping[str, Layout],
     unfinished: Collection[str],
-    accounts: dict[_Log, _Account],
+    accounts: dict[_LogKey, _Account],
     tags: Mapping[str, str | None],
     unnamed: str,
     note: Callable[[str], None],
@@ -271,7 +271,7 @@ def _check_files(
         unrecorded += [VerifyRow(*NO_PLACE, problem=f"{name} {unnamed}", mend="person") for name in others]
     replaced: dict[TopicPartition, list[LostRange]] = {}
     for one, partition, lost in expected.missing(there):
-        account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
+        account = accounts.setdefault(_LogKey(*partition, one.tag or ""), _Account(one.group))
         mend: Mend | None = "backfill"
         why = f"{lost.file} of run {one.run} is missing"
         if rewritten and one.run not in unfinished:
@@ -289,7 +289,7 @@ def _check_files(
             ranges = replaced.get(partition, ())
             wrong = compare_rewritten(ranges, found.get(number), is_recreated=tags.get(topic) is not None)
             if wrong is not None:
-                account = accounts.setdefault(_Log(*partition, tags.get(topic) or ""), _Account(""))
+                account = accounts.setdefault(_LogKey(*partition, tags.get(topic) or ""), _Account(""))
                 ends = [edge for one in ranges for edge in (one.start, one.end)] or [0]
                 account.problems.append(VerifyRow(*partition, min(ends), max(ends), problem=wrong, mend="table"))
     return unrecorded
@@ -306,10 +306,10 @@ def _problems_of(
     return [f"{name}{why}" for why in problems]
 
 
-def _account_file(accounts: dict[_Log, _Account], one: ExpectedFile, problems: list[str]) -> None:
+def _account_file(accounts: dict[_LogKey, _Account], one: ExpectedFile, problems: list[str]) -> None:
     for number, piece in enumerate(one.file.ranges):
         partition = TopicPartition(one.file.topic, piece.partition)
-        account = accounts.setdefault(_Log(*partition, one.tag or ""), _Account(one.group))
+        account = accounts.setdefault(_LogKey(*partition, one.tag or ""), _Account(one.group))
         account.files += 1
         for why in problems if number == 0 else ():
             account.problems.append(
@@ -318,7 +318,7 @@ def _account_file(accounts: dict[_Log, _Account], one: ExpectedFile, problems: l
 
 
 def _compare_offsets(
-    accounts: dict[_Log, _Account],
+    accounts: dict[_LogKey, _Account],
     newest: RunRecord,
     offsets: Mapping[TopicPartition, int | None],
     note: Callable[[str], None],
@@ -335,13 +335,13 @@ def _compare_offsets(
             )
             continue
         where = "has no offset" if offset is None else f"is at {offset}"
-        account = accounts.setdefault(_Log(*partition, coverage.identity.tag or ""), _Account(newest.group))
+        account = accounts.setdefault(_LogKey(*partition, coverage.identity.tag or ""), _Account(newest.group))
         low, high = sorted((end, end if offset is None else offset))
         why = f"group {newest.group} {where}, and its exports end at {end}"
         account.problems.append(VerifyRow(*partition, low, high, problem=why, group=newest.group, mend="mismatch"))
 
 
-def _rows_of(log: _Log, account: _Account) -> Iterator[VerifyRow]:
+def _rows_of(log: _LogKey, account: _Account) -> Iterator[VerifyRow]:
     read = union(account.read)
     skipped = sum(end - start for gap in union(account.skipped) for start, end in subtract(gap, read))
     known = union([*read, *account.skipped])
