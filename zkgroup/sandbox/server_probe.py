@@ -67,7 +67,7 @@ def metadata_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
 
 def led_partitions(host: str, port: int, topic: str, timeout: float = 1.0) -> frozenset[int]:
     """The partitions of ``topic`` that have a leader, as far as the broker at ``port`` knows; empty without answer."""
-    found = metadata([_endpoint(host, port)], timeout)
+    found = metadata([_endpoint(host, port)], timeout, topic)
     _, partitions = found.topics.get(topic, (0, {})) if found is not None else (0, {})
     return frozenset(number for number, one in partitions.items() if one.leader >= 0)
 

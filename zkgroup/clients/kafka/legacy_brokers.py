@@ -78,9 +78,10 @@ def in_words(failures: Mapping[Endpoint, str], *, named: bool = False) -> str:
     return "; ".join(f"{endpoint}: {why}" for endpoint, why in failures.items())
 
 
-def metadata(endpoints: Sequence[Endpoint], timeout: float) -> wire_protocol.Metadata | None:
-    """The metadata of the first broker that answers; None if none does within ``timeout`` seconds."""
-    question = wire_protocol.metadata_request()
+def metadata(endpoints: Sequence[Endpoint], timeout: float, *topics: str) -> wire_protocol.Metadata | None:
+    """The metadata of the first broker that answers, of all topics where none is named (``metadata_request``); None if
+    none does within ``timeout`` seconds."""
+    question = wire_protocol.metadata_request(*topics)
     requests = {endpoint: (endpoint, question) for endpoint in endpoints}
     answers = wire_protocol.exchange(requests, timeout, lambda answers, _: 0.0 if answers else timeout)
     for answer in answers.values():

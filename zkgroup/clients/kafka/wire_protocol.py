@@ -46,9 +46,15 @@ def _request(api: int, body: bytes) -> bytes:
     return struct.pack("!i", len(head) + len(body)) + head + body
 
 
-def metadata_request() -> bytes:
-    """Metadata: brokers, all topics, the leaders of their partitions. It creates no topic."""
-    return _request(_METADATA, struct.pack("!i", 0))
+def metadata_request(*topics: str) -> bytes:
+    """Metadata: brokers, the topics (without names: all), the leaders of their partitions. A name that is unknown is
+    created where brokers have ``auto.create.topics.enable``."""
+    names = [topic.encode() for topic in topics]
+    return _request(_METADATA, struct.pack("!i", len(names)) + b"".join(_short(name) for name in names))
+
+
+def _short(data: bytes) -> bytes:
+    return struct.pack("!h", len(data)) + data
 
 
 def versions_request() -> bytes:
@@ -62,8 +68,7 @@ def offsets_request(partitions: Sequence[TopicPartition], at: int) -> bytes:
     topics = [(topic, list(group)) for topic, group in groupby(sorted(partitions), lambda one: one.topic)]
     body = struct.pack("!ii", -1, len(topics))  # a client, not a replica
     for topic, group in topics:
-        name = topic.encode()
-        body += struct.pack(f"!h{len(name)}si", len(name), name, len(group))
+        body += _short(topic.encode()) + struct.pack("!i", len(group))
         body += b"".join(struct.pack("!iqi", one.partition, at, 1) for one in group)
     return _request(_LIST_OFFSETS, body)
 
