@@ -36,10 +36,12 @@ def run(
     return done
 
 
-def start(*args: str, stdout: int, stderr: int, env: Mapping[str, str] | None = None) -> Forked:
-    """Start ``zkgroup`` in a process of its own, with nothing on its stdin."""
+def start(
+    *args: str, stdout: int, stderr: int, env: Mapping[str, str] | None = None, folder: Path | None = None
+) -> Forked:
+    """Start ``zkgroup`` in a process of its own, in ``folder`` or where this one is, with nothing on its stdin."""
     with Path(os.devnull).open() as nothing:
-        return _ZYGOTE.start([ZKGROUP, *args], environment(env), nothing.fileno(), stdout, stderr)
+        return _ZYGOTE.start([ZKGROUP, *args], environment(env), nothing.fileno(), stdout, stderr, folder)
 
 
 def run_on_terminal(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:

@@ -11,17 +11,22 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import typer
-from cli import ZKGROUP, environment
+from cli import WITHOUT_SPARK, ZKGROUP, environment, start
+from zygote import BY_LINE
 
 from zkgroup.commands import app
 
+#: For a reader in Spark: two tasks instead of 200, a compiler that is soon done, and one thread that collects.
+_SPARK = """--conf spark.sql.shuffle.partitions=2 --conf spark.ui.enabled=false
+ --driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"""
 #: Set to anything: pages get what their commands print, instead of being compared with it.
 REWRITE = "REWRITE_DOCS"
 _BLOCK = re.compile(
@@ -82,32 +87,54 @@ def masked(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def run_examples(page: Path, folder: Path) -> int:
-    """Run the page's commands in ``folder``, each as a user types it. Returns how many were run.
+def _run(source: str, folder: Path, env: Mapping[str, str]) -> tuple[int, str]:
+    """Run a command line: its exit code, and what it prints. ``zkgroup`` with words that no shell changes is forked
+    (``cli.start``); a shell runs all else."""
+    words = shlex.split(source)
+    if words[0] == "zkgroup" and re.fullmatch(r"""(?:[\w\s./:,=+-]|'[^']*')+""", source):
+        with tempfile.TemporaryFile() as printed:
+            command = start(*words[1:], stdout=printed.fileno(), stderr=printed.fileno(), env=env, folder=folder)
+            code = command.wait(240)
+            printed.seek(0)
+            return code, printed.read().decode()
+    done = subprocess.run(
+        ["bash", "-c", source],
+        cwd=folder,
+        env=environment({"PYSPARK_SUBMIT_ARGS": _SPARK, **env}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def run_examples(page: Path, folder: Path, *, spark: bool = True) -> int:
+    """Run the page's commands in ``folder``. Returns how many were run. Without ``spark`` exports run their tasks
+    themselves.
 
     With ``REWRITE_DOCS`` in the environment, what they print is written into the page instead: to be read over, then.
     """
     path = f"{Path(ZKGROUP).parent}{os.pathsep}{os.environ['PATH']}"
+    # The Python reader has one handle: of several partitions the first comes first. Lines come as on a terminal.
+    env = {
+        "PATH": path,
+        "ZKGROUP_NATIVE": "0",
+        "PYTHONUNBUFFERED": "1",
+        BY_LINE: "1",
+        **({} if spark else WITHOUT_SPARK),
+    }
     text = page.read_text(encoding="utf-8")
     printed: list[tuple[Example, str]] = []
     for example in examples(text):
         if example.kind == "console":
-            done = subprocess.run(
-                ["bash", "-c", example.source],
-                cwd=folder,
-                # The Python reader has one handle: of several partitions the first comes first.
-                env=environment({"PATH": path, "ZKGROUP_NATIVE": "0"}),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=240,
-                check=False,
-            )
-            assert done.returncode == example.code, (example.source, done.returncode, done.stdout)
-            printed.append((example, done.stdout))
+            code, output = _run(example.source, folder, env)
+            assert code == example.code, (example.source, code, output)
+            printed.append((example, output))
             if example.shown is not None and REWRITE not in os.environ:
-                assert masked(done.stdout) == masked(example.shown), example.source
+                assert masked(output) == masked(example.shown), example.source
     if REWRITE in os.environ:
         page.write_text(_rewritten(text, printed), encoding="utf-8")
     return len(printed)

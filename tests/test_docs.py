@@ -157,6 +157,7 @@ def test_the_how_to_pages(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("own_state")
-def test_the_tutorial(work: Path) -> None:
-    """From the first sandbox to its end."""
-    assert run_examples(DOCS / "tutorial" / "first-half-hour.md", work) > 15
+def test_the_tutorial(work: Path, pytestconfig: pytest.Config) -> None:
+    """From the first sandbox to its end; in the long run exports have Spark."""
+    spark = pytestconfig.getoption("--long")
+    assert run_examples(DOCS / "tutorial" / "first-half-hour.md", work, spark=spark) > 15

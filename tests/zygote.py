@@ -30,6 +30,8 @@ _CODE = struct.Struct("!i")
 IN_PROCESS = "TESTS_EXPORT_IN_PROCESS"
 #: The variable with which a change in Kafka waits for commits after it, as it always does outside of tests.
 COMMIT_WAIT = "TESTS_COMMIT_WAIT"
+#: The variable with which stdout has each line at once, as a terminal has: in their order with those of stderr.
+BY_LINE = "TESTS_STDOUT_BY_LINE"
 
 
 class Forked:
@@ -76,10 +78,19 @@ class Zygote:
         self._door: socket.socket | None = None
         self._lock = threading.Lock()
 
-    def start(self, args: Sequence[str], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> Forked:
-        """Start the command whose words are ``args``, the program first, on these descriptors."""
+    def start(
+        self,
+        args: Sequence[str],
+        env: Mapping[str, str],
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        folder: Path | None = None,
+    ) -> Forked:
+        """Start the command whose words are ``args``, the program first, on these descriptors, in ``folder`` or where
+        this process is."""
         connection = self._connect()
-        asked = json.dumps({"argv": list(args), "env": dict(env), "cwd": str(Path.cwd())}).encode()
+        asked = json.dumps({"argv": list(args), "env": dict(env), "cwd": str(folder or Path.cwd())}).encode()
         descriptors = array.array("i", [stdin, stdout, stderr])
         connection.sendmsg([_LENGTH.pack(len(asked))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors.tobytes())])
         connection.sendall(asked)
@@ -223,7 +234,8 @@ def _become(connection: socket.socket) -> None:
         os.chdir(asked["cwd"])
         os.environ.clear()
         os.environ.update(asked["env"])
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+        buffering = 1 if BY_LINE in os.environ else -1
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering), open(2, "w", buffering=1)  # noqa: SIM115
         sys.argv = asked["argv"]
         if IN_PROCESS in os.environ:
             _export_in_process()
