@@ -119,17 +119,18 @@ def install_command() -> tuple[str, ...] | None:
     """The command (without sudo) that installs a Java with this machine's package manager; None if none is known."""
     for tool, words in _INSTALL.items():
         if shutil.which(tool):
-            offered = [number for number in _WANTED if tool != "apt-get" or _apt_knows(_PACKAGES[tool].format(number))]
-            return (*words, _PACKAGES[tool].format((offered or _WANTED)[0]))
+            packages = [_PACKAGES[tool].format(number) for number in _WANTED]
+            known = _known_to_apt() if tool == "apt-get" else set(packages)
+            return (*words, next((package for package in packages if package in known), packages[0]))
     return None
 
 
-def _apt_knows(package: str) -> bool:
-    """Whether apt can install ``package``: each Debian has one or two of them."""
+def _known_to_apt() -> set[str]:
+    """The packages of Java that apt can install: each Debian has one or two of them."""
     try:
         result = subprocess.run(
-            ["apt-cache", "show", "--no-all-versions", package],
-            stdout=subprocess.DEVNULL,
+            ["apt-cache", "pkgnames", "openjdk-"],
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
             timeout=30,
@@ -137,8 +138,8 @@ def _apt_knows(package: str) -> bool:
             env=childs_environment(),
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return result.returncode == 0
+        return set()
+    return set(result.stdout.decode().split())
 
 
 def needs_sudo(command: tuple[str, ...]) -> bool:

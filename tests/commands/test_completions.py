@@ -179,6 +179,8 @@ def person(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[st
     (tmp_path / dotfile).write_text(
         f"source {BASH_COMPLETION}\n" if name == "bash" and BASH_COMPLETION.exists() else ""
     )
+    # Without it fish makes completions out of all man pages when it is first started.
+    (tmp_path / ".local/share/fish/generated_completions").mkdir(parents=True)
     return name, home_of(tmp_path, ZKGROUP, environment()), tmp_path / dotfile
 
 

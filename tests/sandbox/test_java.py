@@ -109,7 +109,7 @@ def test_hint_names_the_package_manager(tmp_path: Path, monkeypatch: pytest.Monk
 def test_hint_names_a_package_that_this_debian_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where apt has no Java 17 the next release that it has is named."""
     (tmp_path / "apt-get").write_text("#!/bin/sh\n")
-    (tmp_path / "apt-cache").write_text('#!/bin/sh\ncase "$*" in *openjdk-21-jre-headless) exit 0;; esac\nexit 100\n')
+    (tmp_path / "apt-cache").write_text("#!/bin/sh\necho openjdk-25-jre-headless\necho openjdk-21-jre-headless\n")
     for tool in tmp_path.iterdir():
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
