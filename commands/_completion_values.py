@@ -50,19 +50,9 @@ def complete_folders(incomplete: str) -> list[str]:
     return _safe((f"{before}{comma}{word}" for word in [*words, *(() if comma else ("none",))]), incomplete)
 
 
-def complete_begin(incomplete: str) -> list[str]:
-    """Where an export without an offset begins."""
-    return _safe(("committed", "earliest", "latest"), incomplete)
-
-
-def complete_end(incomplete: str) -> list[str]:
-    """Where an export ends."""
-    return _safe(("committed", "end"), incomplete)
-
-
-def complete_compression(incomplete: str) -> list[str]:
-    """Codecs of Parquet files."""
-    return _safe(("zstd", "snappy", "gzip", "lz4", "none"), incomplete)
+def complete_words(*words: str) -> Callable[[str], list[str]]:
+    """A completion by these words."""
+    return lambda incomplete: _safe(words, incomplete)
 
 
 def complete_finding(incomplete: str) -> list[str]:

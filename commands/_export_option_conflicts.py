@@ -39,8 +39,9 @@ def refuse_unheeded(ctx: typer.Context) -> None:
         unheeded = [name for name in given if name != chosen and name not in heeded]
         if unheeded:
             *others, last = [_named(ctx, name) for name in heeded]
+            first = f"topic {ctx.params['topics'][0]}" if unheeded[0] == "topics" else _named(ctx, unheeded[0])
             raise UsageError(
-                f"{_word(ctx, unheeded[0])} has no effect with --{chosen}, which {does}",
+                f"{first} has no effect with --{chosen}, which {does}",
                 f"leave it out: --{chosen} goes with {', '.join(others)} and {last}",
             )
 
@@ -78,10 +79,6 @@ def _words(ctx: typer.Context) -> list[str]:
 def _is_given(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-def _word(ctx: typer.Context, name: str) -> str:
-    return f"topic {ctx.params[name][0]}" if name == "topics" else _named(ctx, name)
 
 
 def _named(ctx: typer.Context, name: str) -> str:

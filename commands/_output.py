@@ -356,7 +356,10 @@ def _is_number(value: object) -> bool:
 def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
     cells = [list(names)] + [list(map(cell_text, row)) for row in rows]
     numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)] if rows else [False] * len(names)
-    widths = [_room(list(map(width, column))) for column in zip(*cells, strict=True)]
+    # Cells wider than ``WIDEST`` do not count.
+    widths = [
+        max((one for one in map(width, column) if one <= WIDEST), default=0) for column in zip(*cells, strict=True)
+    ]
     last = len(names) - 1
     for line in cells:
         parts = []
@@ -365,10 +368,6 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
             loose = index == last or names[index] in UNPADDED
             parts.append(fill + text if right else text if loose else text + fill)
         yield GAP.join(parts) + "\n"
-
-
-def _table_width(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> int:
-    return max(width(line.rstrip("\n")) for line in _table_lines(rows, names))
 
 
 def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[str], columns: int) -> list[int]:
@@ -398,7 +397,7 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
 
 def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list[list[Any]]:
     """The rows with names and notes cut so that the table fits, if possible."""
-    if not rows or _table_width(rows, names) <= columns:
+    if not rows or max(width(line.rstrip("\n")) for line in _table_lines(rows, names)) <= columns:
         return rows
     rooms = [max(width(name), *(width(cell_text(row[index])) for row in rows)) for index, name in enumerate(names)]
     gaps = len(GAP) * (len(names) - 1)
@@ -420,11 +419,6 @@ def _cut(value: Any, room: int, column: str) -> Any:
     if column in ENDLESS:
         return fitting(text, room - 1) + "…"
     return f"{fitting(text, room // 2)}…{fitting(text[::-1], (room - 1) // 2)[::-1]}"
-
-
-def _room(widths: Sequence[int]) -> int:
-    """The width of a column. Cells wider than ``WIDEST`` do not count."""
-    return max((one for one in widths if one <= WIDEST), default=0)
 
 
 def print_marked(parts: Sequence[tuple[str, str]]) -> None:

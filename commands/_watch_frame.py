@@ -181,7 +181,7 @@ def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
         if p.member in owned:
             owned[p.member].append((key, p))
     rows = []
-    for name, share in sorted(owned.items(), key=lambda item: (-_lag_of(item[1]), item[0])):
+    for name, share in sorted(owned.items(), key=lambda item: (-sum(p.lag or 0 for _, p in item[1]), item[0])):
         out = [rate for key, _ in share if (rate := view.trends.rates(key).consumed) is not None]
         lag = lag_text([p for _, p in share], "-") if share else "0"
         numbers = (str(len(share)), lag, _rate(sum(out) if out else None))
@@ -202,10 +202,6 @@ def _members(view: View, columns: int, room: int, style: Style) -> list[str]:
         line = _joined(row[:3], widths, row[3:], (name_width, left - name_width), columns)
         lines.append(style.style(line, "dim") if row[0] == "0" else line)
     return ["", *lines, *([f"… and {more} more"] if more > 0 else [])]
-
-
-def _lag_of(share: Sequence[tuple[TopicPartition, WatchedPartition]]) -> int:
-    return sum(p.lag or 0 for _, p in share)
 
 
 def _joined(

@@ -248,7 +248,9 @@ def consume(
     limits = Limits(
         None if timeout_ms is None else timeout_ms / 1000,
         until_end,
-        unread=AT_END.format(" where the group has no offset" if member else "") if at_end and _is_watched() else "",
+        unread=AT_END.format(" where the group has no offset" if member else "")
+        if at_end and sys.stderr.isatty()
+        else "",
     )
     sink = Sink(descriptor, formatter, limit=max_messages, wanted=wanted)
     asked = Consumption(settings, config, subscription, start, limits, sink)
@@ -283,11 +285,6 @@ def _filter(keys: Sequence[str], values: Sequence[str], headers: Sequence[str]) 
         [parse_pattern(one, "--filter-value") for one in values],
         by_name,
     )
-
-
-def _is_watched() -> bool:
-    """Whether a person sees what is told."""
-    return sys.stderr.isatty()
 
 
 def _subscription(topics: Sequence[str], whitelist: str | None, blacklist: str | None) -> Subscription:

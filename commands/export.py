@@ -16,12 +16,10 @@ import typer
 from zkgroup.errors import Remedy, UsageError, ZkgroupError
 
 from ._completion_values import (
-    complete_begin,
-    complete_compression,
-    complete_end,
     complete_folders,
     complete_group,
     complete_topic,
+    complete_words,
 )
 from ._context import bootstrap_brokers, connection, consumer_config, open_registry, warn
 from ._export_option_conflicts import refuse_unheeded, show_answers
@@ -70,7 +68,7 @@ def export(
             metavar="WHERE|FILE",
             help="No offset yet: earliest, latest, @TIME,…",
             show_default=False,
-            complete=complete_begin,
+            complete=complete_words("committed", "earliest", "latest"),
         ),
     ] = "committed",
     until: Annotated[
@@ -80,7 +78,7 @@ def export(
             metavar="WHERE|FILE",
             help="Stop at committed, @TIME, FILE, TOPIC:P=N,…",
             show_default=False,
-            complete=complete_end,
+            complete=complete_words("committed", "end"),
         ),
     ] = "end",
     max_messages: Annotated[
@@ -194,7 +192,7 @@ def export(
             metavar="CODEC[:LEVEL]",
             help="zstd, snappy, gzip, lz4, none.",
             panel=FILES,
-            complete=complete_compression,
+            complete=complete_words("zstd", "snappy", "gzip", "lz4", "none"),
         ),
     ] = "zstd",
     target_file_size: Annotated[

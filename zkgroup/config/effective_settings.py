@@ -60,15 +60,12 @@ def shown_settings(settings: ConnectionSettings) -> list[ShownSetting]:
     names = {setting.key: setting.name for setting in BY_NAME.values()}
     strongest = {each.key: each for each in settings.properties}
     return rows + [
-        ShownSetting(names.get(key, key), _HIDDEN if is_secret(key) else each.value, each.origin)
+        ShownSetting(
+            names.get(key, key), _HIDDEN if any(part in key.lower() for part in _SECRET) else each.value, each.origin
+        )
         for key, each in sorted(strongest.items())
         if key != "zookeeper.connect"  # a row above, and perhaps overruled
     ]
-
-
-def is_secret(key: str) -> bool:
-    """True if a key may hold a secret."""
-    return any(part in key.lower() for part in _SECRET)
 
 
 def _text(value: object) -> str | None:

@@ -218,7 +218,10 @@ def claim(group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_
     for _ in range(4):
         chunks = list(batched(wanted.items(), CHUNK))
         results = yield tuple(
-            Transaction(tuple(_owner_node(group, partition, thread) for partition, thread in chunk)) for chunk in chunks
+            Transaction(
+                tuple(Create(znodes.owner(group, key), str(thread).encode(), ephemeral=True) for key, thread in chunk)
+            )
+            for chunk in chunks
         )
         refused = [item for chunk, r in zip(chunks, results, strict=True) if isinstance(r, Failure) for item in chunk]
         if not refused:
@@ -228,10 +231,6 @@ def claim(group: str, share: Mapping[TopicPartition, ConsumerThreadId], session_
         if not wanted:
             return
     raise RegistryReadError(f"owner nodes of group {group} come and go while they are claimed")
-
-
-def _owner_node(group: str, partition: TopicPartition, thread: ConsumerThreadId) -> Create:
-    return Create(znodes.owner(group, partition), str(thread).encode(), ephemeral=True)
 
 
 def _clear_the_way(

@@ -190,13 +190,10 @@ def _newest_tags(records: Iterable[RunRecord]) -> dict[str, str | None]:
     return {topic: identity.tag for topic, identity in found.items()}
 
 
-def _log_of(record: RunRecord, partition: TopicPartition) -> _LogKey:
-    return _LogKey(*partition, record.topics[partition.topic].tag or "")
-
-
 def _enter(accounts: dict[_LogKey, _Account], record: RunRecord) -> None:
     for part in record.partitions:
-        account = accounts.setdefault(_log_of(record, part.partition), _Account(record.group))
+        key = _LogKey(*part.partition, record.topics[part.partition.topic].tag or "")
+        account = accounts.setdefault(key, _Account(record.group))
         account.skipped += [(gap.start, gap.end) for gap in part.skipped]
         if part.again:  # what was lost, once more, as far as the log still had it
             fewer = sum(lost.rows for lost in part.again) - part.rows - part.undecodable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -185,10 +185,6 @@ def ranges_by_part(parts: Iterable[RecordPart], files: Iterable[RecordFile]) -> 
 
 def _start(ranges: tuple[Slice, str]) -> int:
     return ranges[0].start
-
-
-def rows_by_part(parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> list[int]:
-    return [sum(one.rows for _, one in ranges) for ranges in ranges_by_part(parts, files)]
 
 
 def share_files(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:

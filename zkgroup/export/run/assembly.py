@@ -12,7 +12,7 @@ from zkgroup.export.model.accounting import total
 from zkgroup.export.model.intervals import overlaps
 from zkgroup.export.model.layout import Period
 from zkgroup.export.model.plan_types import OffsetRange, PartitionPlan
-from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, rows_by_part
+from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, ranges_by_part
 from zkgroup.export.planning.export_plan import cut
 from zkgroup.export.tasks.late_messages import late_of
 from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, RangeAnswer
@@ -109,7 +109,7 @@ def _assembled(
 
 def _refuse_unbalanced(plan: RunPlan, parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> None:
     """Every offset of a part is a row, or a gap; and every row is in a file of that part."""
-    counts = rows_by_part(parts, files)
+    counts = [sum(one.rows for _, one in ranges) for ranges in ranges_by_part(parts, files)]
     for part, rows in zip(parts, counts, strict=True):
         if not part.is_balanced or rows != part.rows + part.undecodable:
             start = part.start

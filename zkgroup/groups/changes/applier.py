@@ -30,7 +30,7 @@ from zkgroup.groups.changes.missing_permissions import (
     needs_of_writes,
     refuse_removal,
 )
-from zkgroup.groups.changes.plan import OffsetChange, Plan, Source, saved_offsets
+from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
 from zkgroup.groups.changes.znode_deletion import is_split, remove_nodes
@@ -163,7 +163,8 @@ class Applier:
             acls = require_acls(self.registry, plan.removal.tree.paths)
             nodes = tuple(SavedNode(node.path, node.data, acls[node.path]) for node in plan.removal.tree.nodes)
         now = int(time.time() * 1000)
-        return Backup(plan.command, plan.group, now, self.cluster(), saved_offsets(plan.rows), nodes)
+        offsets = tuple(row.saved for row in plan.rows if row.moves)
+        return Backup(plan.command, plan.group, now, self.cluster(), offsets, nodes)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -269,7 +270,8 @@ class Applier:
                     *commands_into_range(plan.group, passed),
                 ),
             )
-        if plan.undone is not None and self._is_emptied(plan.group):
+        children = Children(znodes.offsets(plan.group))
+        if plan.undone is not None and self.registry is not None and self.registry.read([children]) == [()]:
             removing = Remedy("remove its nodes", group_command("delete-group", plan.group, "--execute"))
             warnings.append(Notice(f"group {plan.group} has no offsets in ZooKeeper any more", removing))
         return warnings
@@ -333,9 +335,6 @@ class Applier:
                 f"group {plan.group} is not as planned: {listed(wrong)}",
                 f"find the client that commits for it; {NOT_AGAIN if plan.is_shift else 'then plan again'}",
             )
-
-    def _is_emptied(self, group: str) -> bool:
-        return self.registry is not None and self.registry.read([Children(znodes.offsets(group))]) == [()]
 
     def _reachable_brokers(self, warnings: list[str | Notice]) -> KafkaSettings | None:
         try:

@@ -132,15 +132,15 @@ def encode(backup: Backup) -> bytes:
             for one in backup.offsets
         ],
         nodes=[
-            _Node(one.path, *_encode_bytes(one.data), None if one.acl == OPEN else [_entry(entry) for entry in one.acl])
+            _Node(
+                one.path,
+                *_encode_bytes(one.data),
+                None if one.acl == OPEN else [(entry.scheme, entry.id, entry.permissions) for entry in one.acl],
+            )
             for one in backup.nodes
         ],
     )
     return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
-
-
-def _entry(acl: Acl) -> _AclEntry:
-    return acl.scheme, acl.id, acl.permissions
 
 
 def _encode_bytes(data: bytes | None) -> tuple[str | None, bytes | None]:

@@ -5,7 +5,7 @@ Plans are made by functions (``reset_plan``, ``group_plans``, ``migration``) and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -190,8 +190,3 @@ class Plan:
         if self.removal is not None and self.removal.tree.nodes:
             return False
         return self.in_kafka is None and (self.is_removal or not self.changes)
-
-
-def saved_offsets(rows: Iterable[OffsetChange]) -> tuple[SavedOffset, ...]:
-    """These rows as they are in a backup."""
-    return tuple(row.saved for row in rows if row.moves)

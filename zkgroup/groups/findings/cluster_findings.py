@@ -191,7 +191,8 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
     snapshot = facts.snapshot
     problems = [p for p in dict.fromkeys(snapshot.problems) if p.path not in facts.stopping_topics]
     for name, topic in sorted(snapshot.topics.items()):
-        if topic.exists and topic.error is not None and topic.error not in problems and not _is_unreadable(facts, name):
+        unreadable = (topic_path(name) or "") in facts.snapshot.unreadable
+        if topic.exists and topic.error is not None and topic.error not in problems and not unreadable:
             error = topic.error
             effect = _UNREAD if topic.passed_over else _STOPS if error.path in facts.stopping_topics else ""
             problems.append(replace(error, why=error.why + effect))
@@ -210,10 +211,6 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
     if len(by_why) > MOST:
         more = f"and {len(by_why) - MOST} more kinds of nodes that cannot be read, or should not be there"
         yield finding("unreadable-node", snapshot.group, more, _CORRECT, "warning")
-
-
-def _is_unreadable(facts: GroupFacts, topic: str) -> bool:
-    return (topic_path(topic) or "") in facts.snapshot.unreadable
 
 
 def _incomplete(facts: GroupFacts) -> Iterator[Finding]:

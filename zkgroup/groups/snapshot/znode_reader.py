@@ -168,7 +168,11 @@ class ClusterState:
 
     def add_brokers(self, nodes: NodeCache) -> None:
         """Take up the brokers whose registrations were read."""
-        found = [(path, nodes.node(path)) for path in child_paths(znodes.broker_ids(), nodes) if _is_broker(path)]
+        found = [
+            (path, nodes.node(path))
+            for path in child_paths(znodes.broker_ids(), nodes)
+            if _BROKER.fullmatch(path.rpartition("/")[2])
+        ]
         faults = [(path, broker_fault(node.data), node.stat.czxid) for path, node in found if node is not None]
         self.faulty_brokers = tuple(
             FaultyBroker(path, fault, czxid) for path, fault, czxid in faults if fault is not None
@@ -351,10 +355,6 @@ def foreign_children(group: str, nodes: NodeCache) -> tuple[str, ...]:
     paths = paths_of(group)
     known = {*paths, f"{paths.group}/zkgroup"}
     return tuple(sorted(path for path in child_paths(paths.group, nodes) if path not in known))
-
-
-def _is_broker(path: str) -> bool:
-    return _BROKER.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def child_paths(parent: str, nodes: NodeCache) -> list[str]:
