@@ -69,7 +69,7 @@ class GroupsPoller:
             self._condition.notify_all()
         self._thread.join(1.0)
 
-    def take(self, timeout: float = 0.0) -> Sequence[GroupSnapshot] | ZkgroupError | None:
+    def next_snapshots(self, timeout: float = 0.0) -> Sequence[GroupSnapshot] | ZkgroupError | None:
         """What was read last, once; None where there is nothing new within ``timeout`` seconds."""
         with self._condition:
             self._condition.wait_for(lambda: self._latest is not None, timeout)
@@ -89,7 +89,7 @@ class GroupsPoller:
                         self._put(read_groups(registry, kafka=brokers, ages=self._ages, timeout=self._settings.timeout))
             except ZkgroupError as error:
                 self._put(error)
-            except BaseException as error:  # noqa: BLE001  # raised by take()
+            except BaseException as error:  # noqa: BLE001  # raised by next_snapshots()
                 self._put(error)
                 return
 
@@ -276,7 +276,7 @@ def watch_groups(
 def _show(view: GroupsView, poller: GroupsPoller, stop: StopRequest) -> str | None:
     """Show the groups; the name of the one to be watched, None to quit. Raises the error of the first reading."""
     while view.at is None and not stop:
-        if (first := poller.take(MAX_KEY_WAIT)) is not None:
+        if (first := poller.next_snapshots(MAX_KEY_WAIT)) is not None:
             if isinstance(first, ZkgroupError):
                 raise first
             view.update(first)
@@ -291,7 +291,7 @@ def _show(view: GroupsView, poller: GroupsPoller, stop: StopRequest) -> str | No
 def _press(view: GroupsView, poller: GroupsPoller, stop: StopRequest, painter: Painter) -> str | None:
     """Pass keys to the view until one of them ends it: the name of the group to be watched, None to quit."""
     while not stop:
-        if (found := poller.take()) is not None:
+        if (found := poller.next_snapshots()) is not None:
             view.update(found)
             painter.stale = True
         for key in painter.keys(MAX_KEY_WAIT):

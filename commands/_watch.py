@@ -133,7 +133,7 @@ def watch_group(
                 stack.callback(_draw_at_end, ctx, record, picture, recorder)
         waiting = [first]
 
-        def take(timeout: float = 0.0) -> Observation | None:
+        def next_observation(timeout: float = 0.0) -> Observation | None:
             found = waiting.pop() if waiting else watch.next(timeout)
             if found is None:
                 return None
@@ -148,8 +148,8 @@ def watch_group(
             def woken(wake: Callable[[], None]) -> None:
                 watch.news = wake
 
-            return show_live(view or View(group), take, woken, stop)
-        return _lines(output, take, stop)
+            return show_live(view or View(group), next_observation, woken, stop)
+        return _lines(output, next_observation, stop)
 
 
 def has_screen(output: Output) -> bool:
@@ -157,10 +157,10 @@ def has_screen(output: Output) -> bool:
     return is_table(output) and rewrites(sys.stdout)
 
 
-def _lines(output: Output, take: Callable[[float], Observation | None], stop: StopRequest) -> int:
+def _lines(output: Output, next_observation: Callable[[float], Observation | None], stop: StopRequest) -> int:
     lines = EventLines(output, lambda: bool(stop))
     while not stop:
-        entry = take(_POLL)
+        entry = next_observation(_POLL)
         if entry is not None:
             lines.write(entry.events)
         elif lines.is_unread:

@@ -42,16 +42,19 @@ def style_of_terminal() -> Style:
 
 
 def show_live(
-    view: View, take: Callable[[], Observation | None], woken: Callable[[Callable[[], None]], None], stop: StopRequest
+    view: View,
+    next_observation: Callable[[], Observation | None],
+    woken: Callable[[Callable[[], None]], None],
+    stop: StopRequest,
 ) -> int:
-    """Show what ``take`` has, which gives the next state at once or None, until a key or a signal ends it; the exit
-    code. ``woken`` receives the function that wakes the screen."""
+    """Show what ``next_observation`` has, which gives the next state at once or None, until a key or a signal ends it;
+    the exit code. ``woken`` receives the function that wakes the screen."""
     pending: deque[Observation] = deque(maxlen=_MAX_PENDING)
     with Terminal() as terminal, messages_as_notes(view):
         woken(terminal.wake)
         painter = Painter(terminal, view)
         while not stop:
-            while (entry := take()) is not None:
+            while (entry := next_observation()) is not None:
                 pending.append(entry)
             if pending and not view.paused:
                 for entry in pending:

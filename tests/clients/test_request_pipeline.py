@@ -25,7 +25,7 @@ def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed
     finished: list[list[Result]] = []
     batch = RequestBatch([Get(f"/{number}") for number in range(count)], finished.append)
     expected: list[Result] = [REFUSED] * count
-    waiting = list(batch.take(WINDOW))
+    waiting = list(batch.window(WINDOW))
     sent = list(waiting)
     broken = False
     while waiting:
@@ -38,7 +38,7 @@ def test_every_operation_is_sent_once_and_answered_in_its_place(count: int, seed
             broken = True
             batch.refuse(REFUSED)
         elif more and not broken:
-            new = batch.take(WINDOW)
+            new = batch.window(WINDOW)
             sent += new
             waiting += new
         assert broken or waiting or len(sent) == count

@@ -87,7 +87,7 @@ def test_every_message_is_in_its_folder_once(
             counted += reported.rows
             ranges.append((partition, start, end))
         files.finish()
-        finished = files.take()
+        finished = files.pop_finished()
         found = [(*row, file.folder) for file in finished for row in rows_of(Path(folder), file)]
         assert sorted(found) == sorted((*key, where) for key, where in expected.items())
         check_slices(finished, ranges, layout)
@@ -182,7 +182,7 @@ def test_what_waits_is_bounded_whatever_the_number_of_folders(
     assert 0 < opened <= 40
     message = files.end(8000)
     files.finish()
-    finished = files.take()
+    finished = files.pop_finished()
     assert message.rows == sum(file.rows for file in finished) == 8000
     assert files._load.pending == files._load.writers == 0
     assert len({file.folder for file in finished}) == folders

@@ -276,7 +276,7 @@ def test_what_kafka_cannot_forget() -> None:
 def test_where_an_offset_is_kept(one: GroupPartition, otherwise: OffsetStore, expected: Store) -> None:
     """In the stores that have one, readable or not: -1 means none."""
     assert stores_with_offset(one, otherwise) == expected
-    rows = plan_reset(Target("earliest"), [one], "both", homes={one.key: stores_with_offset(one, otherwise)})
+    rows = plan_reset(Target("earliest"), [one], "both", stores={one.key: stores_with_offset(one, otherwise)})
     assert tuple(row.store for row in rows) == stores_of(expected)
     gained = expected == "kafka" and one.kafka is None
     assert bool(warn_of_new_in_kafka(rows)) == gained

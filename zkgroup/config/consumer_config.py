@@ -186,7 +186,7 @@ class _PropertyReader:
         self._kafka_given: dict[str, Property] = {}
         for prop in properties:
             if not prop.key.startswith(KAFKA_PREFIX):
-                self._take(prop)
+                self._apply(prop)
                 continue
             name = prop.key.removeprefix(KAFKA_PREFIX)
             if name in membership:
@@ -197,7 +197,7 @@ class _PropertyReader:
                 self.kafka[name] = prop.value
                 self._kafka_given[name] = prop
 
-    def _take(self, prop: Property) -> None:
+    def _apply(self, prop: Property) -> None:
         key = find_key(prop.key)
         if key is None:
             self.warnings += unknown_keys([prop])

@@ -104,6 +104,11 @@ class GroupMember:
     foreign: str | None = None
 
     @property
+    def has_filter(self) -> bool:
+        """Whether it is known to subscribe by a filter."""
+        return self.registration is not None and self.registration.pattern != "static"
+
+    @property
     def stream_count(self) -> int | None:
         """Its number of streams: of a static subscription the sum over its topics; of a filter its number, as each
         stream reads all topics. None where the registration cannot be read."""

@@ -74,7 +74,7 @@ class _PatternReader:
     def _has(self, text: str) -> bool:
         return self._text.startswith(text, self._at)
 
-    def _take(self, text: str) -> bool:
+    def _accept(self, text: str) -> bool:
         """Whether ``text`` is next; it is skipped then."""
         found = self._has(text)
         self._at += len(text) if found else 0
@@ -90,7 +90,7 @@ class _PatternReader:
 
     def _alternatives(self) -> str:
         branches = [self._sequence()]
-        while self._take("|"):
+        while self._accept("|"):
             branches.append(self._sequence())
         return "|".join(branches)
 
@@ -124,7 +124,7 @@ class _PatternReader:
         self._at += len(count)
         if self._here == "+":
             self._refuse("a possessive repetition", "leave the second + out")
-        self._take("?")
+        self._accept("?")
         if self._here == "{":
             self._refuse("a repetition is repeated", "put the first in (?:…)")
         return count
@@ -152,7 +152,7 @@ class _PatternReader:
         opened = self._at
         kind = "?:"
         if self._has("?"):
-            kind = next((kind for kind in ("?:", "?=", "?!", "?<=", "?<!") if self._take(kind)), "")
+            kind = next((kind for kind in ("?:", "?=", "?!", "?<=", "?<!") if self._accept(kind)), "")
         if not kind:
             others = "write it as ( ), (?: ), (?= ), (?! ), (?<= ) or (?<! )"
             self._refuse("a group of another kind", "put (?i) in front of all" if self._has("?i)") else others)
@@ -166,7 +166,7 @@ class _PatternReader:
         body = self._alternatives()
         self._depth -= 1
         self._behind = behind
-        if not self._take(")"):
+        if not self._accept(")"):
             self._at = opened - 1
             self._refuse("a group is not closed", java=False)
         if kind != "?:":
@@ -177,7 +177,7 @@ class _PatternReader:
     def _escape(self) -> _Atom:
         if not self._here:
             self._refuse("a backslash is at the end", java=False)
-        if self._take("Q"):
+        if self._accept("Q"):
             end = self._text.find("\\E", self._at)
             quoted = self._text[self._at : end if end >= 0 else len(self._text)]
             if not quoted:
@@ -201,9 +201,9 @@ class _PatternReader:
 
     def _character_class(self) -> _Atom:
         opened = self._at
-        negated = "^" if self._take("^") else ""
+        negated = "^" if self._accept("^") else ""
         items: list[str] = []
-        while not (items and self._take("]")):
+        while not (items and self._accept("]")):
             if not self._here:
                 self._at = opened - 1
                 self._refuse("a character class is not closed", java=False)
@@ -232,7 +232,7 @@ class _PatternReader:
             self._refuse(f"a {self._here} within a character class", f"write \\{self._here} for the character")
         if self._here == "-" and not (first or self._has("-]")):
             self._refuse("a - amid a character class", r"write \- for the character")
-        if self._take("\\"):
+        if self._accept("\\"):
             if not self._here:
                 self._refuse("a backslash is at the end", java=False)
             return self._escaped()

@@ -67,7 +67,7 @@ class TopicFilter:
         No filter of either kind selects a name that no topic can have, empty or beyond printable ASCII. Raises
         FilterLimitError where matching takes longer than ``TIMEOUT``.
         """
-        return self._takes(topic, time.thread_time() + TIMEOUT)
+        return self._matches(topic, time.thread_time() + TIMEOUT)
 
     def select(
         self,
@@ -84,9 +84,9 @@ class TopicFilter:
         until = time.thread_time() + TIMEOUT + TIMEOUT_PER_NAME * len(names)
         if exclude_internal:
             names.difference_update(internal)
-        return tuple(sorted(name for name in names if self._takes(name, until)))
+        return tuple(sorted(name for name in names if self._matches(name, until)))
 
-    def _takes(self, topic: str, until: float) -> bool:
+    def _matches(self, topic: str, until: float) -> bool:
         if not topic or not (topic.isascii() and topic.isprintable()):
             return False
         try:

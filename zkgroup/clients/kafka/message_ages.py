@@ -123,7 +123,7 @@ class _TimeReader:
                 if not found:
                     quiet += _WAIT
                     continue
-                partition = self._take(found[0])
+                partition = self._add_age(found[0])
                 if partition is None:
                     continue
                 quiet, silence = 0.0, min(timeout, _SILENCE)
@@ -134,7 +134,7 @@ class _TimeReader:
             source.close()
         self.failures |= dict.fromkeys(self._left, f"no message came within {round(timeout, 1):g} s")
 
-    def _take(self, message: Message) -> TopicPartition | None:
+    def _add_age(self, message: Message) -> TopicPartition | None:
         """Note what the message or the error tells; the partition that is to be read no more, or elsewhere."""
         topic, number, offset = message.topic(), message.partition(), message.offset()
         if topic is None or number is None or (partition := TopicPartition(topic, number)) not in self._left:

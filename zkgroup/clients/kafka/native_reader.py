@@ -310,15 +310,15 @@ class PairedFetcher:
 
     def fetch(self, timeout: float) -> Fetched:
         """The messages that have come in to one of them, in turn, waiting at most ``timeout`` seconds for the first."""
-        fetched = self._take()
+        fetched = self._next_batch()
         if timeout > 0 and fetched == Fetched():
             assert self._bell is not None
             if self._wait.poll(timeout * 1000):
                 os.read(self._bell[0], 1 << 16)
-            fetched = self._take()
+            fetched = self._next_batch()
         return fetched
 
-    def _take(self) -> Fetched:
+    def _next_batch(self) -> Fetched:
         fetched = Fetched()
         for _ in self._readers:
             self._turn = (self._turn + 1) % len(self._readers)

@@ -136,11 +136,11 @@ class _Range:
         self.position = self.begin
 
     @property
-    def found(self) -> bool:
+    def has_message(self) -> bool:
         """Whether there was a message."""
         return self.position > self.begin
 
-    def take(self, message: Message, millis: int) -> None:
+    def add(self, message: Message, millis: int) -> None:
         offset = message.offset()
         assert offset is not None
         if self.done or offset < self.position:
@@ -228,7 +228,7 @@ class _TimestampSearch:
         for partition, searched in ranges.items():
             if not searched.done:
                 self._read_on(partition, searched)
-            places[partition] = _found_in(searched)
+            places[partition] = _offset_in(searched)
         return places
 
     def _tails(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, _Range]:
@@ -238,8 +238,8 @@ class _TimestampSearch:
         for back in TAILS:
             tails = {p: _Range(max(start, end - back), end) for p, (start, end) in missing.items()}
             self._read(tails)
-            found |= {p: tail for p, tail in tails.items() if tail.found}
-            missing = {p: logs[p] for p, tail in tails.items() if tail.done and not tail.found}
+            found |= {p: tail for p, tail in tails.items() if tail.has_message}
+            missing = {p: logs[p] for p, tail in tails.items() if tail.done and not tail.has_message}
         return found
 
     def _earlier(
@@ -290,7 +290,7 @@ class _TimestampSearch:
                     )
                 else:
                     self._left -= 1
-                    searched.take(message, self._millis)
+                    searched.add(message, self._millis)
                 if searched.done:
                     del reading[partition]
                     self._source.incremental_unassign([KafkaTopicPartition(*partition)])
@@ -303,7 +303,7 @@ class _TimestampSearch:
         reader = RangeReader(self._source, _SILENCE_TIMEOUT)
         for batch in reader.batches(partition, searched.position, searched.end):
             for message in batch:
-                searched.take(message, self._millis)
+                searched.add(message, self._millis)
             self._left -= len(batch)
             if searched.done or self._spent:
                 return
@@ -319,7 +319,7 @@ def _unread(partition: TopicPartition, error: KafkaError, settings: KafkaSetting
     )
 
 
-def _found_in(searched: _Range) -> TimestampOffset:
+def _offset_in(searched: _Range) -> TimestampOffset:
     if searched.hit is not None:
         return searched.hit, None
     if searched.timeless is not None:

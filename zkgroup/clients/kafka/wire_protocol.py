@@ -99,18 +99,18 @@ class _ResponseReader:
         self._data = data
         self._at = 0
 
-    def take(self, layout: str) -> tuple[int, ...]:
+    def unpack(self, layout: str) -> tuple[int, ...]:
         found: tuple[int, ...] = struct.unpack_from("!" + layout, self._data, self._at)
         self._at += struct.calcsize("!" + layout)
         return found
 
     def text(self) -> str:
-        (length,) = self.take("h")
+        (length,) = self.unpack("h")
         self._at += max(0, length)
         return self._data[self._at - max(0, length) : self._at].decode(errors="replace")
 
     def count(self) -> range:
-        return range(self.take("i")[0])
+        return range(self.unpack("i")[0])
 
 
 def read_metadata(answer: bytes) -> Metadata:
@@ -118,18 +118,18 @@ def read_metadata(answer: bytes) -> Metadata:
     reader = _ResponseReader(answer)
     brokers = {}
     for _ in reader.count():
-        (number,) = reader.take("i")
+        (number,) = reader.unpack("i")
         host = reader.text()
-        brokers[number] = Endpoint("PLAINTEXT", "PLAINTEXT", host, reader.take("i")[0])
+        brokers[number] = Endpoint("PLAINTEXT", "PLAINTEXT", host, reader.unpack("i")[0])
     topics = {}
     for _ in reader.count():
-        (error,) = reader.take("h")
+        (error,) = reader.unpack("h")
         topic = reader.text()
         partitions = {}
         for _ in reader.count():
-            trouble, number, leader = reader.take("hii")
-            replicas = reader.take(f"{len(reader.count())}i")
-            in_sync = reader.take(f"{len(reader.count())}i")
+            trouble, number, leader = reader.unpack("hii")
+            replicas = reader.unpack(f"{len(reader.count())}i")
+            in_sync = reader.unpack(f"{len(reader.count())}i")
             partitions[number] = PartitionLeader(trouble, leader, replicas, in_sync)
         topics[topic] = error, partitions
     return Metadata(brokers, topics)
@@ -143,8 +143,8 @@ def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
     for _ in reader.count():
         topic = reader.text()
         for _ in reader.count():
-            number, error = reader.take("ih")
-            offsets = reader.take(f"{len(reader.count())}q")
+            number, error = reader.unpack("ih")
+            offsets = reader.unpack(f"{len(reader.count())}q")
             found[TopicPartition(topic, number)] = error, offsets[0] if offsets else -1
     return found
 

@@ -88,7 +88,7 @@ class KerberosContext:
                 byref(minor), credentials, byref(self._context), target, mechanism, c_uint32(flags), c_uint32(0),
                 None, byref(_Buffer.of(token)), None, byref(returned), None, None,
             )  # fmt: skip
-        sent = self._taken(returned)
+        sent = self._copied(returned)
         self._check(major, minor)
         self.is_complete = not major & _CONTINUE_NEEDED
         return sent
@@ -100,7 +100,7 @@ class KerberosContext:
         self._check(
             self._gss.gss_unwrap(byref(minor), self._context, wrapped, byref(opened), byref(c_int()), None), minor
         )
-        return self._taken(opened)
+        return self._copied(opened)
 
     def wrap(self, data: bytes) -> bytes:
         """``data`` with its proof of integrity, not encrypted."""
@@ -109,7 +109,7 @@ class KerberosContext:
         self._check(
             self._gss.gss_wrap(byref(minor), self._context, c_int(0), c_uint32(0), plain, None, byref(wrapped)), minor
         )
-        return self._taken(wrapped)
+        return self._copied(wrapped)
 
     def close(self) -> None:
         """Free the context."""
@@ -144,7 +144,7 @@ class KerberosContext:
         finally:
             self._gss.gss_release_cred(byref(minor), byref(found))
 
-    def _taken(self, buffer: _Buffer) -> bytes:
+    def _copied(self, buffer: _Buffer) -> bytes:
         data = ctypes.string_at(buffer.value, buffer.length) if buffer.value else b""
         self._gss.gss_release_buffer(byref(c_uint32()), byref(buffer))
         return data
@@ -174,7 +174,7 @@ class KerberosContext:
         self._gss.gss_display_status(
             byref(c_uint32()), c_uint32(status), c_int(kind), mechanism, byref(c_uint32()), byref(text)
         )
-        return self._taken(text).decode("utf-8", "replace")
+        return self._copied(text).decode("utf-8", "replace")
 
 
 def _store(entries: Sequence[tuple[str, str]]) -> Any:

@@ -24,7 +24,7 @@ class RequestBatch:
         self._done = done
         self._lock = threading.Lock()
 
-    def take(self, limit: int) -> range:
+    def window(self, limit: int) -> range:
         """The operations to send next; from now on they count as sent."""
         with self._lock:
             first = self._sent
@@ -44,7 +44,7 @@ class RequestBatch:
 
     def refuse(self, why: Failure) -> None:
         """Answer all operations that were not sent: they never will be."""
-        for index in self.take(len(self.ops)):
+        for index in self.window(len(self.ops)):
             self.answer(index, why)
 
 

@@ -89,12 +89,12 @@ class _Answer:
         self._index = index
 
     def set(self, value: object) -> None:
-        self._take(convert(self._batch.ops[self._index], value))
+        self._settle(convert(self._batch.ops[self._index], value))
 
     def set_exception(self, error: BaseException) -> None:
         if isinstance(error, SessionClosedRequireSaslError):
             self._session._refuse()
-        self._take(failure_of(error))
+        self._settle(failure_of(error))
 
     def from_result(self, outcome: Any) -> None:
         """The same from an ``AsyncResult``."""
@@ -103,7 +103,7 @@ class _Answer:
         except KazooException as error:
             self.set_exception(error)
 
-    def _take(self, result: Result) -> None:
+    def _settle(self, result: Result) -> None:
         self._session.answers += 1
         if self._batch.answer(self._index, result):
             self._session._send(self._batch)
@@ -224,7 +224,7 @@ class Session:
             elif self._client is None or not self._client.connected:
                 refused = Failure(Code.CONNECTION_LOSS, "not connected")
             else:
-                for index in batch.take(WINDOW):
+                for index in batch.window(WINDOW):
                     self._call(batch.ops[index], _Answer(self, batch, index))
                 self._client._connection._write_sock.send(b"\0")
                 return

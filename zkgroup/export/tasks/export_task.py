@@ -40,9 +40,9 @@ def run_task(settings: TaskSettings, ranges: list[tuple[str, int, int, int]]) ->
             with _seldom_collecting():
                 answer = _export(settings, OffsetRange(TopicPartition(topic, partition), start, end), source, files)
             yield answer
-            yield from files.take()
+            yield from files.pop_finished()
         files.finish()
-        yield from files.take()
+        yield from files.pop_finished()
         done = True
     except OffsetOutOfRangeError as error:
         if isinstance(error, OffsetsDeletedError):  # the driver finds the deleted ranges of all partitions
@@ -149,7 +149,7 @@ class _RangeReading:
             try:
                 reader = RangeReader(self._source.get(), self._settings.silence_timeout)
                 for batch in reader.batches(partition, self._missing.position, end):
-                    taken = self._take(batch)
+                    taken = self._within_limit(batch)
                     del batch
                     self._missing.add(*_account(taken))
                     yield taken
@@ -170,7 +170,7 @@ class _RangeReading:
             except UnreachableError:
                 self._again()  # and go on behind the messages that came
 
-    def _take(self, batch: list[Message] | NativeMessages) -> list[Message] | NativeMessages:
+    def _within_limit(self, batch: list[Message] | NativeMessages) -> list[Message] | NativeMessages:
         """As much of a batch as the limit allows; one message is always taken, so that every run gets on."""
         if self._left is None:
             return batch

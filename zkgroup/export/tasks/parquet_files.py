@@ -102,7 +102,7 @@ class TaskFiles:
         self._load = _Load()
         self._files: dict[_Folder, _OpenFile] = {}  # the one that was used last, at the end
         self._finished: list[FileAnswer] = []
-        self._taken: list[FileAnswer] = []
+        self._popped: list[FileAnswer] = []
         self._piece: OffsetRange | None = None
         self._reached = 0
         self._stretch = 0  # grows where a range does not go on with the one before, in its part of the plan
@@ -213,10 +213,10 @@ class TaskFiles:
         for folder in list(self._files):
             self._close(folder)
 
-    def take(self) -> list[FileAnswer]:
+    def pop_finished(self) -> list[FileAnswer]:
         """The files that were closed since this was asked."""
         taken, self._finished = self._finished, []
-        self._taken += taken
+        self._popped += taken
         return taken
 
     def abandon(self) -> None:
@@ -224,9 +224,9 @@ class TaskFiles:
         for file in self._files.values():
             file.abandon()
         self._files.clear()
-        for finished in (*self._taken, *self._finished):
+        for finished in (*self._popped, *self._finished):
             self._staging.remove(finished.work)
-        self._finished, self._taken = [], []
+        self._finished, self._popped = [], []
 
     def _close(self, folder: _Folder) -> None:
         file = self._files[folder]
@@ -307,7 +307,7 @@ class _OpenFile:
         self._stretch = stretch
         if isinstance(messages, NativeMessages):
             self.convert()
-            self._take(messages, messages.size)
+            self._add_rows(messages, messages.size)
             return
         content = messages.memory if isinstance(messages, SizedBatch) else memory_size(messages)
         size = content.size + len(messages) * _MESSAGE_BYTES
@@ -338,9 +338,9 @@ class _OpenFile:
             likely = self._raw_bytes - len(messages) * _MESSAGE_BYTES
             keys, headers = self._raw_keys, self._raw_headers
             self._raw_bytes, self._raw_keys, self._raw_headers = 0, False, False
-            self._take(messages, likely, keys=keys, headers=headers)
+            self._add_rows(messages, likely, keys=keys, headers=headers)
 
-    def _take(self, messages: _Messages, likely: int, *, keys: bool = True, headers: bool = True) -> None:
+    def _add_rows(self, messages: _Messages, likely: int, *, keys: bool = True, headers: bool = True) -> None:
         # A full group is written before the next is made, or large messages would be in memory twice.
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()

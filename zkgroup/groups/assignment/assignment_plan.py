@@ -67,7 +67,7 @@ def read_plan_start(
 
 def _unknown(snapshot: GroupSnapshot) -> str | None:
     """Why the members or the topics to plan with are unknown; None where they are known."""
-    filters = any(m.registration is not None and m.registration.pattern != "static" for m in snapshot.members)
+    filters = any(member.has_filter for member in snapshot.members)
     for path, matters in ((znodes.ids(snapshot.group), True), (znodes.topics(), filters)):
         if matters and path in snapshot.unreadable:
             return f"znode {path} cannot be read: {snapshot.unreadable[path]}"

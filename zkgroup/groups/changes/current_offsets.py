@@ -23,13 +23,14 @@ from zkgroup.protocol.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class CurrentOffsets:
-    """The selected partitions of a group, each with its offsets in ``store`` and its log. ``homes``: in which store the
-    offset of each partition is moved, where the user named none; empty where one store is meant, or both for all."""
+    """The selected partitions of a group, each with its offsets in ``store`` and its log. ``stores``: in which store
+    the offset of each partition is moved, where the user named none; empty where one store is meant, or both for
+    all."""
 
     snapshot: GroupSnapshot
     store: Store
     partitions: Mapping[TopicPartition, GroupPartition]
-    homes: Mapping[TopicPartition, Store] = field(default_factory=dict)
+    stores: Mapping[TopicPartition, Store] = field(default_factory=dict)
 
 
 class OffsetReader:
@@ -74,8 +75,8 @@ class OffsetReader:
             raise reader.failure
         found = {one.key: one for one in snapshot.partitions}
         partitions = {key: _existing(found.get(key, GroupPartition(*key, exists=False)), snapshot) for key in keys}
-        homes = _homes(snapshot, partitions.values()) if store is None and settled == "both" else {}
-        return CurrentOffsets(snapshot, settled, partitions, homes)
+        stores = _stores_of_partitions(snapshot, partitions.values()) if store is None and settled == "both" else {}
+        return CurrentOffsets(snapshot, settled, partitions, stores)
 
     def read_other(self, store: Store, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of these partitions in the store that is not ``store``; none where that does not answer."""
@@ -176,7 +177,7 @@ def _existing(partition: GroupPartition, snapshot: GroupSnapshot) -> GroupPartit
     return replace(partition, exists=False, log_start=None, log_end=None, log_error=error)
 
 
-def _homes(snapshot: GroupSnapshot, partitions: Iterable[GroupPartition]) -> dict[TopicPartition, Store]:
+def _stores_of_partitions(snapshot: GroupSnapshot, partitions: Iterable[GroupPartition]) -> dict[TopicPartition, Store]:
     """In which store each partition is moved: where it has an offset, else where the others of its topic have theirs,
     else those of the group. ZooKeeper comes first, as it can delete one again."""
     topics = snapshot.offset_topics

@@ -57,7 +57,7 @@ def plan_group_reset(
         from zkgroup.clients.kafka.timestamp_search import first_since  # librdkafka: 60 ms
 
         times = first_since(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
-    rows = plan_reset(target, current.partitions.values(), current.store, times, current.homes)
+    rows = plan_reset(target, current.partitions.values(), current.store, times, current.stores)
     rows = _with_times(applier, rows, current.partitions)
     warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
     if exists:  # else delete-group takes it all back

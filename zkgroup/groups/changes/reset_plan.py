@@ -46,15 +46,15 @@ def plan_reset(
     partitions: Iterable[GroupPartition],
     store: Store,
     times: TimeOffsets | None = None,
-    homes: Mapping[TopicPartition, Store] | None = None,
+    stores: Mapping[TopicPartition, Store] | None = None,
 ) -> tuple[OffsetChange, ...]:
     """The rows of a plan, in order: by topic and partition, ZooKeeper before Kafka.
 
-    ``homes``: in which store each partition is meant, by default ``store``. ``times``: the brokers' answers
+    ``stores``: in which store each partition is meant, by default ``store``. ``times``: the brokers' answers
     for a target that is a time. Raises ``UnreachableError`` where
     the log of a partition must be known and is not.
     """
-    planner = _Planner(target, store, times, homes or {})
+    planner = _Planner(target, store, times, stores or {})
     return tuple(row for partition in sorted(partitions, key=lambda one: one.key) for row in planner.rows(partition))
 
 
@@ -63,12 +63,12 @@ class _Planner:
     target: Target
     store: Store
     times: TimeOffsets | None
-    homes: Mapping[TopicPartition, Store]
+    stores: Mapping[TopicPartition, Store]
 
     def rows(self, partition: GroupPartition) -> list[OffsetChange]:
         """One for each store."""
         found = []
-        for store in stores_of(self.homes.get(partition.key, self.store)):
+        for store in stores_of(self.stores.get(partition.key, self.store)):
             seen = offset_in(partition, store)
             offset = None if seen is None else seen.offset
             notes = [f"the offset is unreadable: {seen.error}"] if seen is not None and seen.error else []
@@ -276,10 +276,10 @@ def commands_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
     """The commands that bring these, and no others, to the nearer ends of their logs. The original command
     would shift the rest once more, or put back offsets that are out of range."""
     meant: dict[tuple[str, Store], dict[str, set[int]]] = {}
-    homes: dict[tuple[str, TopicPartition], list[OffsetStore]] = {}
+    by_end: dict[tuple[str, TopicPartition], list[OffsetStore]] = {}
     for one in passed:
-        homes.setdefault((one.end, one.row.key), []).append(one.row.store)
-    for (end, key), stores in homes.items():
+        by_end.setdefault((one.end, one.row.key), []).append(one.row.store)
+    for (end, key), stores in by_end.items():
         store: Store = "both" if len(set(stores)) > 1 else stores[0]
         meant.setdefault((end, store), {}).setdefault(key.topic, set()).add(key.partition)
     commands = []

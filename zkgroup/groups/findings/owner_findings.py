@@ -24,7 +24,7 @@ from zkgroup.groups.findings.group_facts import (
     topic_option,
     unowned,
 )
-from zkgroup.groups.group_model import GroupMember, GroupPartition
+from zkgroup.groups.group_model import GroupPartition
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text
 from zkgroup.text import counted, short
 
@@ -217,7 +217,8 @@ def _why_wrong(facts: GroupFacts, partition: GroupPartition) -> tuple[str, str] 
         return None
     streams = member.streams.get(partition.topic, 0)
     if streams == 0:
-        if _may_take_internal(member, partition) or _takes_unknown(facts, member):
+        # No registration says whether a filter takes internal topics.
+        if member.has_filter and (facts.snapshot.topics_unreadable or partition.topic in INTERNAL_TOPICS):
             return None
         return "owner-without-subscription", f"is owned by {owner}, which does not subscribe to the topic"
     if partition.stream is not None and partition.stream >= streams:
@@ -243,19 +244,6 @@ def _is_wrong(facts: GroupFacts, partition: GroupPartition) -> bool:
 
 def _session(partition: GroupPartition) -> str:
     return f" (session {session_text(partition.session_id)})" if partition.session_id else ""
-
-
-def _takes_unknown(facts: GroupFacts, member: GroupMember) -> bool:
-    """Whether the topics of its filter are unknown."""
-    return (
-        facts.snapshot.topics_unreadable and member.registration is not None and member.registration.pattern != "static"
-    )
-
-
-def _may_take_internal(member: GroupMember, partition: GroupPartition) -> bool:
-    """Whether the member may own an internal topic: no registration says whether a filter takes them."""
-    registration = member.registration
-    return registration is not None and registration.pattern != "static" and partition.topic in INTERNAL_TOPICS
 
 
 def _claims(facts: GroupFacts) -> Iterator[Finding]:

@@ -58,9 +58,7 @@ def unreadable_ownership(snapshot: GroupSnapshot) -> list[str]:
 
 def _is_unclear(member: GroupMember, snapshot: GroupSnapshot) -> bool:
     """Whether the topics that the member may own are unknown."""
-    if member.is_unreadable:
-        return True
-    return snapshot.topics_unreadable and member.registration is not None and member.registration.pattern != "static"
+    return member.is_unreadable or (snapshot.topics_unreadable and member.has_filter)
 
 
 def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:
