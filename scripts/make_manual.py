@@ -24,7 +24,7 @@ REFERENCE = ROOT / "docs" / "reference" / "commands.md"
 MAN = ROOT / "docs" / "man"
 
 EXIT_CODES = (
-    ("0", "Done; also when whoever read the output has gone (a closed pipe)."),
+    ("0", "Done; also when the reader of the output has gone (a closed pipe)."),
     ("1", "Failed."),
     ("2", "Wrong usage, or an input file that cannot be read."),
     ("3", "ZooKeeper or the brokers cannot be reached."),
