@@ -11,12 +11,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from zkgroup.errors import Remedy
-from zkgroup.text import duration_text
+from zkgroup.text import duration_text, shortened
 
 from ._global_options import GlobalOptions
 from ._output import SPARE, AtLeast, Column, Output, behind_columns, print_marked, print_rows, time_column
 from ._rendering import render_command
-from ._terminal_text import escape, one_line, shortened, shown_name
+from ._terminal_text import escape, one_line, shown_name
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.finding_kinds import Finding, Severity

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 
 from zkgroup.errors import NotFoundError, Remedy, did_you_mean
+from zkgroup.text import shortened
 
 from ._context import done
 from ._monitoring import MONITORING, default_history, history_cluster
 from ._output import Output, print_marked, print_rows, time_column
 from ._shared_options import option
-from ._terminal_text import escape, shortened
+from ._terminal_text import escape
 
 if TYPE_CHECKING:
     from zkgroup.groups.monitoring.history_points import HistoryPoint

@@ -121,6 +121,8 @@ class MetricsServer:
     @contextlib.asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[list[str]]:
         """Listen; gives the addresses, as HOST:PORT. Raises ``ZkgroupError``."""
+        from zkgroup.protocol.broker_znodes import address
+
         try:
             server = await asyncio.start_server(self._serve_client, host, port, limit=MAX_REQUEST)
         except OSError as error:
@@ -128,7 +130,7 @@ class MetricsServer:
                 f"--serve {host}:{port}: cannot listen there: {error.strerror or error}", "choose another port"
             ) from None
         try:
-            yield [_address(*one.getsockname()[:2]) for one in server.sockets]
+            yield [address(*one.getsockname()[:2]) for one in server.sockets]
         finally:
             server.close()
 
@@ -191,10 +193,6 @@ class MetricsServer:
         # A daemon: servers that do not answer must not keep the process from ending.
         threading.Thread(target=run, name="zkgroup-reading", daemon=True).start()
         return reading
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _page(status: str, text: str) -> bytes:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 import orjson
 
 from zkgroup.errors import UsageError, did_you_mean
-from zkgroup.text import duration_text, without_formula
+from zkgroup.text import duration_text, shortened, without_formula
 
 from ._error_output import printing
-from ._terminal_text import escape, fitting, json_escape, shortened, width
+from ._terminal_text import escape, fitting, json_escape, width
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.responses import MessageAge

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from typing import Final
 
+from zkgroup.text import shortened
+
 # Characters that a terminal obeys or hides: C0 and C1 controls, DEL, format characters (category Cf: zero-width ones,
 # bidirectional marks, tags), line and paragraph separators, lone surrogates, and letters that are blank (fillers).
 _UNSAFE: Final = re.compile(
@@ -33,11 +35,6 @@ def _numbered(code: int) -> str:
     if code > 0xFFFF:
         return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-def shortened(text: str, most: int = 60) -> str:
-    """The text, or its beginning and ``…``."""
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def one_line(text: str) -> str:

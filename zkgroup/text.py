@@ -41,9 +41,19 @@ def short(text: str, most: int = MAX_QUOTED) -> str:
     return text if len(text) <= most else f"{text[: most - 50]}… ({len(text)} characters)"
 
 
+def shortened(text: str, most: int = 60) -> str:
+    """The text, or its beginning and ``…``."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def counted(count: int, what: str) -> str:
     """``1 offset``, ``2 offsets``, ``10000 offsets``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def offset_text(offset: int | str | None) -> str:
+    """An offset, ``none`` where there is none."""
+    return "none" if offset is None else str(offset)
 
 
 def duration_text(seconds: float) -> str:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from math import floor, log10
 from typing import Final
 
+from zkgroup.text import shortened
+
 _STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAY: Final = 86_400
 # What XML cannot hold, or a reader would obey: control characters, bidirectional marks, halves of surrogates.
@@ -54,5 +56,4 @@ def short_number(value: float) -> str:
 
 def svg_text(text: str, most: int = 60) -> str:
     """The text, cut, with what XML cannot hold as escapes. Angle brackets and quotes are the caller's."""
-    text = text if len(text) <= most else text[: most - 1] + "…"
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", shortened(text, most))

@@ -22,7 +22,7 @@ from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.broker_znodes import BrokerRegistration, decode_broker, parse_endpoints
+from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint, decode_broker, parse_endpoints
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Code, Create, Failure, Get, Node, Result
 from zkgroup.sandbox.owned_processes import POLL
@@ -56,24 +56,20 @@ def create_topic_at_brokers(kafka: KafkaSettings, topic: str, partitions: int = 
         created.result(timeout)
     except KafkaException as error:
         raise ZkgroupError(f"cannot create topic {topic}: {error.args[0].str()}") from None
-    wanted = frozenset(range(partitions))
-    endpoints = parse_endpoints(kafka.bootstrap)
-    wait_for(
-        lambda: all(wanted <= led_partitions(end.host, end.port, topic) for end in endpoints),
-        timeout,
-        f"topic {topic}: not every broker knows a leader for every partition",
-    )
+    _wait_until_led(parse_endpoints(kafka.bootstrap), topic, range(partitions), timeout)
 
 
 def wait_until_led(registry: Registry, topic: str, partitions: range, timeout: float) -> None:
     """Wait until every broker knows a leader for each of ``partitions``."""
-    wanted = set(partitions)
-    endpoints = [broker.endpoints[0] for broker in broker_registrations(registry)]
+    _wait_until_led([broker.endpoints[0] for broker in broker_registrations(registry)], topic, partitions, timeout)
 
-    def known() -> bool:
-        return all(wanted <= led_partitions(end.host, end.port, topic) for end in endpoints)
 
-    wait_for(known, timeout, f"topic {topic}: not every broker knows a leader for every partition")
+def _wait_until_led(endpoints: Sequence[Endpoint], topic: str, partitions: range, timeout: float) -> None:
+    wait_for(
+        lambda: all(led_partitions(end.host, end.port, topic) >= set(partitions) for end in endpoints),
+        timeout,
+        f"topic {topic}: not every broker knows a leader for every partition",
+    )
 
 
 def broker_ids(registry: Registry) -> list[int]:

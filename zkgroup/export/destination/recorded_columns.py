@@ -43,7 +43,7 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
         for name, schema in schemas.items()
         if schema is not None
     }
-    wide = _widest(layout, [*_documents(destination).values(), ColumnTypes(**own)])
+    wide = _widest(layout, [*destination.documents(COLUMNS, decode_columns).values(), ColumnTypes(**own)])
     for name in own:  # old and new fields together
         column_type(decode_type(getattr(wide, name)), layout.format, name)
     return FieldSchemas(
@@ -54,7 +54,7 @@ def resolve_schemas(destination: Destination, layout: Layout, given: FieldSchema
 def recorded_schemas(destination: Destination, layout: Layout) -> FieldSchemas:
     """Schemas that have a destination's columns, and decode nothing. Raises ``DamagedDocumentError`` without these."""
     forms = {name: form for name in _FIELDS if (form := getattr(layout, name)) in SCHEMA_FORMATS}
-    wide = _widest(layout, _documents(destination).values()) if forms else ColumnTypes()
+    wide = _widest(layout, destination.documents(COLUMNS, decode_columns).values()) if forms else ColumnTypes()
     if any(getattr(wide, name) is None for name in forms):
         raise damaged(f"{destination}/{COLUMNS}", "is missing")
     return FieldSchemas(**{name: FieldSchema(form, "", getattr(wide, name)) for name, form in forms.items()})
@@ -66,28 +66,17 @@ def claim_columns(destination: Destination, layout: Layout, schemas: FieldSchema
     if schemas == FieldSchemas():
         return
     mine = ColumnTypes(*(schema.column if (schema := getattr(schemas, name)) else None for name in _FIELDS))
-    there = _documents(destination)
+    there = destination.documents(COLUMNS, decode_columns)
     if there and _widest(layout, [*there.values(), mine]) == _widest(layout, there.values()):
         return
     data = msgspec.json.encode(mine, order="sorted")
     name = f"{COLUMNS}/{digest(data)[:HASH]}.json"
     destination.store.write(name, data)
     try:
-        _widest(layout, _documents(destination).values())
+        _widest(layout, destination.documents(COLUMNS, decode_columns).values())
     except IncompatibleSchemaError as error:
         destination.store.remove_file(name)
         raise RefusedError(f"another export has begun in {destination} with another schema", str(error)) from None
-
-
-def _documents(destination: Destination) -> dict[str, ColumnTypes]:
-    found: dict[str, ColumnTypes] = {}
-    for name in destination.store.names(COLUMNS):
-        data = destination.store.read(f"{COLUMNS}/{name}")
-        whole = f"{destination}/{COLUMNS}/{name}"
-        if data is None or not name.startswith(digest(data)[:HASH]):
-            raise damaged(whole, "was changed")
-        found[name] = decode_columns(whole, data)
-    return found
 
 
 def _widest(layout: Layout, documents: Iterable[ColumnTypes]) -> ColumnTypes:

@@ -24,7 +24,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -44,6 +44,7 @@ RECORD: Final = "record.json"
 CATALOG: Final = f"{ROOT}/catalog.db"
 _KNOWN: Final = frozenset({"log", "runs", "topics", "layout", "columns", "catalog.db", "catalog.db-journal"})
 HASH: Final = 16
+T = TypeVar("T")
 _NAME: Final = re.compile(rf"(([0-9]{{8,}})-[0-9a-f]{{8}})\.([0-9a-f]{{{HASH}}})\.json", re.ASCII)
 
 
@@ -172,7 +173,7 @@ class Destination:
 
     def layout(self) -> Layout | None:
         """The layout of all files; None without exports. Raises ``RefusedError`` where there are two."""
-        found = self._layouts()
+        found = self.documents(LAYOUT, decode_layout)
         if len(found) > 1:
             raise RefusedError(
                 f"{self} has two layouts: {listed(sorted(one.options() for one in found.values()), '; ')}",
@@ -185,22 +186,23 @@ class Destination:
         meanwhile: written first and then listed, of two at once at most one goes on."""
         data = msgspec.json.encode(layout, order="sorted")
         name = f"{digest(data)[:HASH]}.json"
-        there = self._layouts()
+        there = self.documents(LAYOUT, decode_layout)
         if not there:
             self.store.write(f"{LAYOUT}/{name}", data)
-            there = self._layouts()
+            there = self.documents(LAYOUT, decode_layout)
         if list(there.values()) != [layout]:
             self.store.remove_file(f"{LAYOUT}/{name}")
             raise RefusedError(f"another export has begun in {self} with another layout", "run it again")
 
-    def _layouts(self) -> dict[str, Layout]:
-        found: dict[str, Layout] = {}
-        for name in self.store.names(LAYOUT):
-            data = self.store.read(f"{LAYOUT}/{name}")
-            whole = f"{self}/{LAYOUT}/{name}"
+    def documents(self, folder: str, decode: Callable[[str, bytes], T]) -> dict[str, T]:
+        """The documents of a folder, whose names begin with their hashes. Raises ``DamagedDocumentError``."""
+        found: dict[str, T] = {}
+        for name in self.store.names(folder):
+            data = self.store.read(f"{folder}/{name}")
+            whole = f"{self}/{folder}/{name}"
             if data is None or not name.startswith(digest(data)[:HASH]):
                 raise damaged(whole, "was changed")
-            found[name] = decode_layout(whole, data)
+            found[name] = decode(whole, data)
         return found
 
     # --- files ------------------------------------------------------------------------------------------------------

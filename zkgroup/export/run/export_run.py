@@ -28,7 +28,7 @@ from zkgroup.export.run.publication import changed_tables, missing_files, publis
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import are, counted, listed
+from zkgroup.text import are, counted, listed, offset_text
 
 if TYPE_CHECKING:
     from zkgroup.export.run.export_member import ExportMember
@@ -326,7 +326,7 @@ class DecidedRun:
         moved = claim.commit(self._pointer, parts, leave=recreated, passed=self._context.passed)
         self._context.passed("committed")
         texts = [
-            f"{part.partition} was {_offset(part.committed)}, is {_offset(offset)} and not {part.end}"
+            f"{part.partition} was {offset_text(part.committed)}, is {offset_text(offset)} and not {part.end}"
             for part, offset in moved
         ]
         topics = sorted({partition.topic for partition in recreated})
@@ -361,7 +361,3 @@ def find_record(destination: Destination, group: str, pointer: Pointer) -> bytes
         if entry.run == pointer.run and str(pointer.record).startswith(entry.hash):
             return destination.record_data(group, entry)
     return None
-
-
-def _offset(offset: int | None) -> str:
-    return "none" if offset is None else str(offset)

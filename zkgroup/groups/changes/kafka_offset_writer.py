@@ -21,7 +21,7 @@ from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_complete, reported
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import listed
+from zkgroup.text import listed, offset_text
 
 #: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
 PIECE: Final = 1000
@@ -145,7 +145,7 @@ class _KafkaOffsetWriting(Reporter):
             if value == write.target:
                 self._todo.pop(write.key, None)
             elif value != write.current:
-                changed.append(f"{write.key} (was {_shown(write.current)}, is {_shown(value)})")
+                changed.append(f"{write.key} (was {offset_text(write.current)}, is {offset_text(value)})")
         if changed:
             raise RefusedError(
                 f"offsets of group {self.group} in Kafka have changed since the plan was made: {listed(changed)}",
@@ -193,7 +193,3 @@ class _KafkaOffsetWriting(Reporter):
         for partition in partitions:
             self._written[partition] = None
             self._todo.pop(partition, None)
-
-
-def _shown(offset: int | None) -> str:
-    return "none" if offset is None else str(offset)

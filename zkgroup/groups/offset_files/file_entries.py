@@ -12,6 +12,7 @@ from zkgroup.groups.group_model import Cluster
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znode_json import INT32_MAX, excerpt
+from zkgroup.text import offset_text
 
 FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]
 
@@ -89,7 +90,7 @@ class Entries:
             line = self._line_of(before.place)
             self.fail(
                 place,
-                f"{key} is to have offset {_shown(offset)}, but {_shown(before.offset)} on line {line}",
+                f"{key} is to have offset {offset_text(offset)}, but {offset_text(before.offset)} on line {line}",
                 "keep one of the two",
             )
 
@@ -125,7 +126,3 @@ class Entries:
             group: {key: entry.offset for key, entry in found.items()} for group, found in self.groups.items() if found
         }
         return OffsetFile(self.name, form, groups, tuple(self.clusters))
-
-
-def _shown(offset: Wanted) -> str:
-    return "none" if offset is None else str(offset)

@@ -90,7 +90,7 @@ class Recorder:
             raise self._failed(error) from None
 
     def _failed(self, error: Exception) -> ZkgroupError:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        why = getattr(error, "strerror", None) or str(error)
         return ZkgroupError(f"the recording {self._path} cannot be written: {why}", "name a file that can be")
 
 
@@ -131,7 +131,7 @@ class Recording:
         try:
             self._file = self.path.open("rb")
         except (OSError, ValueError) as error:
-            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            why = getattr(error, "strerror", None) or str(error)
             raise UsageError(f"the recording {self.path} cannot be read: {why}") from None
         try:
             self._survey()
