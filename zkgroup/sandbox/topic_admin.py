@@ -151,13 +151,21 @@ def fill_topic(
     return _logs(kafka, wanted)
 
 
-def _logs(kafka: KafkaSettings, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, LogRange]:
-    found = {}
-    for partition, log in log_offsets(kafka, partitions, 30.0).items():
-        if not isinstance(log, LogRange):
-            raise log
-        found[partition] = log
-    return found
+def _logs(
+    kafka: KafkaSettings, partitions: Sequence[TopicPartition], timeout: float = 30.0
+) -> dict[TopicPartition, LogRange]:
+    """The logs. A broker in KRaft mode names itself the leader of a new partition too early: it is asked again."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found: dict[TopicPartition, LogRange] = {}
+        for partition, log in log_offsets(kafka, partitions, timeout).items():
+            if isinstance(log, LogRange):
+                found[partition] = log
+            elif not isinstance(log, UnreachableError) or time.monotonic() > deadline:
+                raise log
+        if len(found) == len(partitions):
+            return found
+        time.sleep(POLL)
 
 
 @dataclass(frozen=True, slots=True)
