@@ -108,16 +108,23 @@ UNITS = {
 SPREAD = ("protocol/test_simulation.py", "protocol/test_member_schedules.py")
 #: How many seconds a long unit takes: it is begun early, so that no worker is left with it in the end.
 SECONDS = {
-    **{"spark": 200, "security": 200, "export/test_random_walk.py": 80, "export/test_spark.py": 100},
-    **{"alone": 120, "commands/test_export.py": 120, "commands/test_migrating_guide.py": 110, "test_docs.py": 110},
-    **{"groups/test_findings_commands.py": 100, "test_readme.py": 100, "clients/test_reader_contract.py": 90},
-    **{"export/test_objects.py": 90, "export/test_protocol.py": 80, "export/test_memory.py": 80},
-    **{"sandbox/test_sandbox.py": 80, "commands/test_completions.py": 80, "connector/test_brokers_fail.py": 70},
-    **{"commands/test_consume_faults.py": 70, "commands/test_sandbox.py": 60, "commands/test_demo.py": 60},
-    **{"export/test_backfill.py": 50, "groups/test_incompatible_brokers.py": 50, "connector/test_losing.py": 50},
-    **{"commands/test_consume_coordinated.py": 50, "commands/test_assign_execute.py": 50, "export/test_stores.py": 50},
-    **{"groups/test_dead_broker.py": 40, "groups/test_dead_coordinator.py": 40, "connector/test_mixed.py": 40},
-    **{"connector/test_faults_run.py": 40, "connector/test_ensemble_fails.py": 40, "releases": 40},
+    **{"spark": 170, "security": 150, "alone": 150, "releases": 130, "test_readme.py": 130},
+    **{"export/test_protocol.py": 120, "export/test_memory.py": 110, "commands/test_export.py": 100},
+    **{"sandbox/test_sandbox.py": 100, "test_docs.py": 90, "export/test_tables.py": 80, "commands/test_sandbox.py": 80},
+    **{"groups/test_findings_commands.py": 80, "export/test_objects.py": 70, "groups/test_dead_broker.py": 70},
+    **{"clients/test_reader_contract.py": 70, "commands/test_consume_faults.py": 70, "export/test_servers_fail.py": 60},
+    **{
+        "commands/test_export_options.py": 60,
+        "releases/test_every_release.py": 50,
+        "commands/test_consume_ends.py": 50,
+    },
+    **{"commands/test_watch_screen.py": 50, "commands/test_assign_execute.py": 50, "groups/test_group_resets.py": 50},
+    **{"connector/test_losing.py": 50, "commands/test_consume_reading.py": 50, "groups/test_dead_coordinator.py": 50},
+    **{"connector/test_ensemble_fails.py": 50, "groups/test_interrupted_anywhere.py": 50, "export/test_spark.py": 50},
+    **{"commands/test_consume_coordinated.py": 50, "commands/test_reset_offsets.py": 50, "export/test_join.py": 50},
+    **{"clients/test_range_reader.py": 40, "protocol/test_topic_filter.py": 40, "commands/test_demo.py": 40},
+    **{"export/test_stores.py": 40, "export/test_iceberg.py": 40, "commands/test_completions.py": 40},
+    **{"commands/test_consume_promises.py": 40, "connector/test_brokers_fail.py": 40, "connector/test_mixed.py": 30},
 }
 
 
