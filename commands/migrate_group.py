@@ -55,8 +55,8 @@ def migrate_group(
         Literal["earliest"] | None,
         option(
             "--not-found",
-            help="A partition whose message is not found goes to the start of its log, which repeats and never skips."
-            " Without this such a group is refused.",
+            help="A partition whose message is not found goes to the start of its log: what is missing there stays"
+            " missing. Without this such a group is refused.",
             panel=OTHER,
         ),
     ] = None,

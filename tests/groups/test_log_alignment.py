@@ -109,6 +109,31 @@ def test_messages_that_recur_make_a_group_repeat_and_never_skip(
         assert Counter(values[one] for one in {*target, *to_come} if one >= committed) <= read
 
 
+@given(st.lists(st.sampled_from("aaaaabbbcde"), min_size=1, max_size=30), st.booleans(), st.data())
+def test_messages_that_are_written_while_the_logs_are_read(
+    values: list[str], is_whole: bool, data: st.DataObject
+) -> None:
+    """A mirror that copies in order: the target's end, the source's end, the target, and the source's end again are
+    read one after the other. Each unconsumed message is read, now or later."""
+    count = len(values)
+    ended = data.draw(st.integers(0, count))
+    committed = data.draw(st.integers(0, ended))
+    again = data.draw(st.integers(ended, count))
+    mirrored = data.draw(st.integers(0, again))
+    early = data.draw(st.integers(0, min(mirrored, ended)))
+    start = data.draw(st.integers(0, early))
+    prints = [printed(one) for one in values]
+    source = [ReadMessage(n, None, one) for n, one in enumerate(prints[:again])]
+    target = [ReadMessage(n, None, prints[n]) for n in range(start, mirrored)]
+    position = find_position(
+        SourceMessages(source[:committed], source[committed:], late=again - ended),
+        TargetMessages(target, early=early - start, is_whole=is_whole or start == 0),
+    )
+    if position.offset is not None:
+        assert Counter(values[committed:]) <= Counter(values[position.offset :])
+        assert position.offset <= max(committed, start)
+
+
 @given(st.lists(st.sampled_from("aaabbcdefghijk"), min_size=1, max_size=30), st.data())
 def test_what_is_repeated_of_messages_that_recur(values: list[str], data: st.DataObject) -> None:
     """Of a part of the log, copied once: where there is a position, nothing is repeated, now or later."""
@@ -193,6 +218,15 @@ def test_positions_of_the_ninth_message(target: Sequence[int], expected: Positio
 def test_positions_where_nothing_is_consumed(target: Sequence[int], expected: Position) -> None:
     """The first of twenty messages is the next one."""
     assert located(S, 0, [printed(one) for one in target]) == expected
+
+
+def test_a_source_that_has_lost_its_first_messages() -> None:
+    """What the source has not may have been consumed."""
+    there = [ReadMessage(10 * (n + 1), None, printed(one)) for n, one in enumerate([*range(5, 20), *range(5)])]
+    messages = [ReadMessage(n, None, S[n]) for n in range(5, 20)]
+    for has_lost, repeated in ((True, 5), (False, 0)):
+        source = SourceMessages([], messages, has_lost=has_lost)
+        assert find_position(source, TargetMessages(there)) == Position(10, repeated)
 
 
 def test_messages_that_others_write_after_the_mirror() -> None:

@@ -11,6 +11,8 @@ from mirroring import Cluster, mirror
 from support import fresh_name, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, producer
+from zkgroup.clients.kafka.log_offsets import LogRange
+from zkgroup.clients.kafka.responses import ReadMessage
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import offset_translation
 from zkgroup.groups.changes.log_alignment import Position
@@ -329,3 +331,41 @@ def test_producers_that_have_moved_before_the_group(oldest: Cluster, newest: Clu
         usual.send(to_topic, numbered(5, 300))
         assert position(source, usual, topic, to_topic, 300) == Position(290, 10)
         assert position(source, usual, topic, to_topic, 100) == Position(100)
+
+
+def test_messages_that_are_written_while_the_logs_are_read(
+    oldest: Cluster, newest: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages like the unread ones are produced, and mirrored, when the source's end has been read: they are no copies
+    of those."""
+    topic, to_topic = oldest.topic(), newest.topic()
+    up = [ProducerRecord(b"up", None, 0, THEN)]
+    oldest.send(topic, [*numbered(1), *up * 15])
+    mirror(oldest, newest, topic, to_topic)
+    last_consumed = offset_translation._Search._last_consumed
+
+    def produce_meanwhile(search: offset_translation._Search, log: LogRange) -> list[ReadMessage]:
+        oldest.send(topic, up * 4)
+        mirror(oldest, newest, topic, to_topic, log.end)
+        return last_consumed(search, log)
+
+    monkeypatch.setattr(offset_translation._Search, "_last_consumed", produce_meanwhile)
+    for offset in (10, 16, 24):
+        assert position(oldest, newest, topic, to_topic, offset) == Position(offset), offset
+
+
+def test_a_mirror_that_copies_what_is_aborted_and_lacks_what_is_not(newest: Cluster, usual: Cluster) -> None:
+    """The copies of aborted messages show how far it came."""
+    topic, to_topic = newest.topic(numbered(3)), usual.topic()
+    client = producer(newest.kafka, transactional_id=topic)
+    client.init_transactions(30)
+    client.begin_transaction()
+    for n in range(2):
+        client.produce(topic, b"aborted %d" % n, partition=0, timestamp=THEN + 1000 + n)
+    client.flush(30)
+    client.abort_transaction(30)
+    wait_until(lambda: newest.log(topic)[1] == 6, what="the marker is written")
+    mirror(newest, usual, topic, to_topic, 0, 1)
+    mirror(newest, usual, topic, to_topic, 3, isolation="read_uncommitted")
+    assert len(usual.messages(to_topic)) == 3
+    assert position(newest, usual, topic, to_topic, 0) == Position(None, reason="absent")

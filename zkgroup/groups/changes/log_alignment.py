@@ -5,7 +5,9 @@ behind it, and each other one is still to be copied. Nothing is assumed of the m
 stretch again, or copy the newest messages first. So there is an offset only where
 
 - the log has a copy of each unconsumed message up to the last one that was copied, and of none behind that; and
-- reading began before all these copies, or the log has all unconsumed messages.
+- reading began before all these copies, or the log has all unconsumed messages;
+
+but for messages that are written while the logs are read: their copies stand behind the end that the target had before.
 
 The offset is the last one from which these messages follow each other as they do at the source; where they are in
 another order, that of the first of them. How far the mirror came is known by a message that does not recur.
@@ -30,22 +32,27 @@ Reason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class SourceMessages:
-    """The messages before a committed offset, and all from it on. ``is_whole``: what was read of the target has no copy
-    of an earlier message. ``is_compacted``: messages may be gone."""
+    """The messages before a committed offset, and all from it on, up to the end after the target was read. The last
+    ``late`` ones were written meanwhile. ``is_whole``: what was read of the target has no copy of an earlier message.
+    ``has_lost``: the first ones of the log are gone. ``is_compacted``: others may be, too."""
 
     consumed: Sequence[ReadMessage]
     unread: Sequence[ReadMessage]
     is_whole: bool = True
     is_compacted: bool = False
+    has_lost: bool = False
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TargetMessages:
-    """The messages of the target's log up to its end. ``is_whole``: no unread message has a copy before them.
+    """The messages of the target's log up to its end; the first ``early`` ones (None: all) were there before the late
+    ones of the source. ``is_whole``: no unread message has a copy before them.
     ``has_times``: both ends keep the timestamps. ``is_compacted``: a message may be gone where its key has a later one,
     or where it deletes its key."""
 
     messages: Sequence[ReadMessage]
+    early: int | None = None
     is_whole: bool = True
     has_times: bool = True
     is_compacted: bool = False
@@ -77,7 +84,8 @@ def find_position(source: SourceMessages, target: TargetMessages) -> Position:
         return Position(None, reason="ambiguous")
     mirrored = _mirrored(messages, copies, unique) - len(consumed)
     ahead = unread[max(mirrored, 0) :]
-    if mirrored < 0 or (ahead and not (target.is_whole and set(copies).isdisjoint(ahead))):
+    are_new = set(copies).isdisjoint(ahead)
+    if mirrored < 0 or (len(ahead) > source.late and not (target.is_whole and are_new)):
         return Position(None, reason="not mirrored yet")
     needed = source.unread[:mirrored]
     if target.is_compacted:
@@ -87,11 +95,14 @@ def find_position(source: SourceMessages, target: TargetMessages) -> Position:
         is_late = expected[0] in missing and set(copies).isdisjoint(consumed)
         return Position(None, reason="mirrored later" if is_late else "absent")
     start = _last_start(expected, log)
+    if not are_new:  # late ones, whose copies are behind all that was there before them
+        start = min(start, len(log) if target.early is None else target.early)
     # Messages of others are unread, too: all between copies, unless the source may have had them.
     places = [n for n, one in enumerate(log) if one in unique]
     first = places[0 if source.is_whole and not source.is_compacted else -1]
     start = next((n for n in range(first, start) if log[n] not in counts), start)
-    again = sum(not source.is_whole or one in counts for one in log[start:]) - len(expected)
+    others_are_new = source.is_whole and not source.has_lost and not source.is_compacted
+    again = sum(one in counts or not others_are_new for one in log[start:]) - len(expected)
     read = target.messages
     return Position(read[start].offset if start < len(read) else read[-1].offset + 1, again)
 

@@ -53,14 +53,17 @@ def translate_offsets(
         others = []
         with (
             closing(range_consumer(source.with_isolation(level))) as reader,
+            closing(range_consumer(source.with_isolation("read_uncommitted"))) as uncommitted,
             closing(range_consumer(target.with_isolation("read_committed"))) as consumer,
         ):
             for key in missing:
                 copy = partitions[key]
+                everything = _Log(source, uncommitted, key, "read_uncommitted", timeout, key.topic in here)
                 search = _Search(
                     _Log(source, reader, key, level, timeout, key.topic in here),
                     _Log(target, consumer, copy, "read_committed", timeout, copy.topic in there),
                     offsets[key],
+                    everything if level == "read_committed" else None,
                 )
                 position = search.run()
                 if key not in found or position.offset is not None:
@@ -122,10 +125,12 @@ class _Log:
 
 
 class _Search:
-    """The search for one offset. ``has_gaps``: some offsets hold no message, as those of transactions."""
+    """The search for one offset. ``everything``: the source with what was aborted, where ``source`` is without it.
+    ``has_gaps``: some offsets hold no message, as those of transactions."""
 
-    def __init__(self, source: _Log, target: _Log, offset: int) -> None:
+    def __init__(self, source: _Log, target: _Log, offset: int, everything: _Log | None) -> None:
         self._source = source
+        self._everything = everything
         self._target = target
         self._offset = offset
         self.has_gaps = False
@@ -133,15 +138,16 @@ class _Search:
     def run(self) -> Position:
         """Raises ``ZkgroupError`` where a log cannot be read."""
         try:
-            return self._position(self._source.range())
+            early = self._target.range().end  # first: what is written later has no copy before it
+            return self._position(self._source.range(), early)
         except OffsetOutOfRangeError:  # retention was faster
             return Position(None, reason="outside")
 
-    def _position(self, log: LogRange) -> Position:
+    def _position(self, log: LogRange, early: int) -> Position:
         if not log.start <= self._offset <= log.end:
             return Position(None, reason="outside")
         unread, before = self._source.messages(self._offset, log.end), self._last_consumed(log)
-        copies = self._target.range()  # after the source's end: what is unread may have a copy by now
+        copies = self._target.range()  # again: what is unread may have a copy by now
         read = [*before, *unread]
         self.has_gaps = bool(read) and len(read) < min(log.end - read[0].offset, MAX_MESSAGES)
         if log.start == log.end and copies.start == copies.end:
@@ -150,21 +156,23 @@ class _Search:
             return Position(None, reason="empty")
         first = _earliest(read)
         if first is not None and self._target.has_time_index:
-            messages = self._target.messages(self._target.since(first, copies), copies.end)
+            messages = self._target.messages(min(early, self._target.since(first, copies)), copies.end)
             if all(one.is_created_at for one in messages):
                 first = _earliest([*before, *messages])
                 start = log.start if first is None else min(self._source.since(first, log), self._offset)
-                return self._find(unread, start, messages, has_times=True)
+                return self._find(log, unread, start, messages, early, has_times=True)
         # No time leads to the messages: the log's end is read, from before a place that is as far from it.
-        start = max(copies.start, copies.end - (log.end - self._offset) - AROUND)
+        start = max(copies.start, min(early, copies.end - (log.end - self._offset) - AROUND))
         messages, is_whole = self._target.messages(start, copies.end), start == copies.start
-        return self._find(unread, log.start, messages, has_times=False, is_whole=is_whole)
+        return self._find(log, unread, log.start, messages, early, has_times=False, is_whole=is_whole)
 
     def _find(
         self,
+        log: LogRange,
         unread: Sequence[ReadMessage],
         start: int,
         messages: Sequence[ReadMessage],
+        early: int,
         *,
         has_times: bool,
         is_whole: bool = True,
@@ -173,10 +181,31 @@ class _Search:
         if max(len(unread), len(messages)) > MAX_MESSAGES:
             return Position(None, reason="too far behind")
         least = max(start, self._offset - (MAX_MESSAGES if has_times else AROUND))
-        consumed = self._source.messages(least, self._offset)
+        end = self._source.range().end  # again: all that was read of the target is a copy of what is before it
+        consumed, late = self._source.messages(least, self._offset), self._source.messages(log.end, end)
+        if self._everything is not None:
+            every = self._everything.messages(least, end)
+            aborted = {_digest(one, has_times) for one in every} - {
+                _digest(one, has_times) for one in (*consumed, *unread, *late)
+            }
+            if not aborted.isdisjoint(_digest(one, has_times) for one in messages):
+                return Position(None, reason="absent")  # the mirror copies what is aborted
         return find_position(
-            SourceMessages(consumed, unread, least == start, self._source.is_compacted),
-            TargetMessages(messages, is_whole, has_times, self._target.is_compacted),
+            SourceMessages(
+                consumed,
+                [*unread, *late],
+                is_whole=least == start,
+                is_compacted=self._source.is_compacted,
+                has_lost=log.start > 0,
+                late=len(late),
+            ),
+            TargetMessages(
+                messages,
+                sum(one.offset < early for one in messages),
+                is_whole,
+                has_times,
+                self._target.is_compacted,
+            ),
         )
 
     def _last_consumed(self, log: LogRange) -> list[ReadMessage]:
@@ -192,3 +221,7 @@ def _earliest(messages: Sequence[ReadMessage]) -> int | None:
     """The earliest time of messages; None where one of them has none."""
     times = [one.timestamp for one in messages if one.timestamp is not None]
     return min(times) if times and len(times) == len(messages) else None
+
+
+def _digest(message: ReadMessage, has_times: bool) -> bytes:
+    return message.fingerprint.message if has_times else message.fingerprint.content
