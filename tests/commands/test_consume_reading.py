@@ -385,6 +385,7 @@ def test_a_rebalance_can_be_followed(
     with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=a") as first:
         first.wait_for_lines(40)
         with consuming(tmp_path, cluster.connect, *options, "-X", "consumer.id=b") as second:
+            first.wait_to_hear(f"owns 1 of 2 partitions: {topic}-0\n")
             second.wait_to_hear(f"owns 1 of 2 partitions: {topic}-1\n")
             assert sorted(members(registry, group)) == [f"{group}_a", f"{group}_b"]
             second.stop(signal.SIGINT)
