@@ -70,6 +70,17 @@ def test_no_mirror_of_distinct_messages_makes_a_group_skip_one(
         again = len(rest) - len({one for one in rest if one >= committed})
         assert again <= position.repeated
         assert window < committed or again == position.repeated
+        if rest and not position.repeated:
+            assert rest[0] == committed
+
+
+@given(st.integers(0, 30), st.integers(1, 30), st.integers(1, 40))
+def test_a_mirror_that_has_both_neighbours_gives_the_very_offset(start: int, committed: int, window: int) -> None:
+    """Of distinct messages that are copied once, in order, from before the offset to behind it."""
+    start = min(start, committed - 1)
+    position = located([printed(n) for n in range(31)], committed, [printed(n) for n in range(start, 31)], window)
+    assert (position.repeated, position.reason) == (0, None)
+    assert position.offset in (10 * (committed - start) + 1, 10 * (committed - start + 1))
 
 
 @given(pieces, st.integers(1, 40), st.integers(0, 40), st.data())
@@ -120,14 +131,14 @@ def test_messages_that_are_written_while_the_logs_are_read(
     committed = data.draw(st.integers(0, ended))
     again = data.draw(st.integers(ended, count))
     mirrored = data.draw(st.integers(0, again))
-    early = data.draw(st.integers(0, min(mirrored, ended)))
-    start = data.draw(st.integers(0, early))
+    old = data.draw(st.integers(0, min(mirrored, ended)))
+    start = data.draw(st.integers(0, old))
     prints = [printed(one) for one in values]
     source = [ReadMessage(n, None, one) for n, one in enumerate(prints[:again])]
     target = [ReadMessage(n, None, prints[n]) for n in range(start, mirrored)]
     position = find_position(
-        SourceMessages(source[:committed], source[committed:], late=again - ended),
-        TargetMessages(target, early=early - start, is_whole=is_whole or start == 0),
+        SourceMessages(source[:committed], source[committed:], new=again - ended),
+        TargetMessages(target, old=old - start, is_whole=is_whole or start == 0),
     )
     if position.offset is not None:
         assert Counter(values[committed:]) <= Counter(values[position.offset :])
@@ -151,7 +162,7 @@ def test_what_compaction_leaves(records: list[tuple[str, bool]], data: st.DataOb
     group reads what is left of the unconsumed messages, and learns each key's last state."""
     prints = [printed(n, n, key) for n, (key, _) in enumerate(records)]
     messages = [
-        ReadMessage(n, None, one, is_deletion=gone)
+        ReadMessage(n, None, one, is_tombstone=gone)
         for (n, one), (_, gone) in zip(enumerate(prints), records, strict=True)
     ]
     start, committed = data.draw(st.integers(0, len(records))), data.draw(st.integers(0, len(records)))

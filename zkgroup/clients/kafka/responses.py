@@ -45,13 +45,13 @@ class Fingerprint(NamedTuple):
 
 class ReadMessage(NamedTuple):
     """A message's offset, its timestamp (milliseconds since 1970, None where it has none) and its fingerprint.
-    ``is_created_at``: its producer gave the timestamp. ``is_deletion``: it has no value."""
+    ``is_created_at``: its producer gave the timestamp. ``is_tombstone``: it has no value."""
 
     offset: int
     timestamp: int | None
     fingerprint: Fingerprint
     is_created_at: bool = True
-    is_deletion: bool = False
+    is_tombstone: bool = False
 
 
 class GroupNames(NamedTuple):

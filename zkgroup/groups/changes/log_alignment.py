@@ -33,7 +33,7 @@ Reason: TypeAlias = Literal[
 @dataclass(frozen=True, slots=True)
 class SourceMessages:
     """The messages before a committed offset, and all from it on, up to the end after the target was read. The last
-    ``late`` ones were written meanwhile. ``is_whole``: what was read of the target has no copy of an earlier message.
+    ``new`` ones were written meanwhile. ``is_whole``: what was read of the target has no copy of an earlier message.
     ``has_lost``: the first ones of the log are gone. ``is_compacted``: others may be, too."""
 
     consumed: Sequence[ReadMessage]
@@ -41,18 +41,18 @@ class SourceMessages:
     is_whole: bool = True
     is_compacted: bool = False
     has_lost: bool = False
-    late: int = 0
+    new: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TargetMessages:
-    """The messages of the target's log up to its end; the first ``early`` ones (None: all) were there before the late
-    ones of the source. ``is_whole``: no unread message has a copy before them.
+    """The messages of the target's log up to its end; the first ``old`` ones (None: all) were there before the new ones
+    of the source. ``is_whole``: no unread message has a copy before them.
     ``has_times``: both ends keep the timestamps. ``is_compacted``: a message may be gone where its key has a later one,
     or where it deletes its key."""
 
     messages: Sequence[ReadMessage]
-    early: int | None = None
+    old: int | None = None
     is_whole: bool = True
     has_times: bool = True
     is_compacted: bool = False
@@ -67,36 +67,42 @@ class Position:
     reason: Reason | None = None
 
 
+def digest_of(message: ReadMessage, has_times: bool) -> bytes:
+    """What a message and its copies have in common."""
+    return message.fingerprint.message if has_times else message.fingerprint.content
+
+
 def find_position(source: SourceMessages, target: TargetMessages) -> Position:
     """The last place in the target that surely skips nothing."""
 
-    def key(one: ReadMessage) -> bytes:
-        return one.fingerprint.message if target.has_times else one.fingerprint.content
+    def digests(messages: Sequence[ReadMessage]) -> list[bytes]:
+        return [digest_of(one, target.has_times) for one in messages]
 
-    consumed, unread = list(map(key, source.consumed)), list(map(key, source.unread))
-    messages, log = [*consumed, *unread], list(map(key, target.messages))
+    consumed, unread, log = digests(source.consumed), digests(source.unread), digests(target.messages)
+    messages = [*consumed, *unread]
     counts = Counter(messages)
     copies = [one for one in log if one in counts]
+    copied = set(copies)
     if not copies:
         return Position(None, reason="absent" if log else "not mirrored yet")
     unique = {one: n for n, one in enumerate(messages) if counts[one] == 1}
-    if unique.keys().isdisjoint(copies):
+    if copied.isdisjoint(unique):
         return Position(None, reason="ambiguous")
     mirrored = _mirrored(messages, copies, unique) - len(consumed)
     ahead = unread[max(mirrored, 0) :]
-    are_new = set(copies).isdisjoint(ahead)
-    if mirrored < 0 or (len(ahead) > source.late and not (target.is_whole and are_new)):
+    are_new = copied.isdisjoint(ahead)
+    if mirrored < 0 or (len(ahead) > source.new and not (target.is_whole and are_new)):
         return Position(None, reason="not mirrored yet")
     needed = source.unread[:mirrored]
     if target.is_compacted:
-        needed = _without_compacted(needed, {one for one in needed if key(one) in set(copies)})
-    expected = list(map(key, needed))
+        needed = _without_compacted(needed, copied, target.has_times)
+    expected = digests(needed)
     if missing := Counter(expected) - Counter(copies):
-        is_late = expected[0] in missing and set(copies).isdisjoint(consumed)
+        is_late = expected[0] in missing and copied.isdisjoint(consumed)
         return Position(None, reason="mirrored later" if is_late else "absent")
     start = _last_start(expected, log)
-    if not are_new:  # late ones, whose copies are behind all that was there before them
-        start = min(start, len(log) if target.early is None else target.early)
+    if not are_new:  # new ones, whose copies are behind all that was there before them
+        start = min(start, len(log) if target.old is None else target.old)
     # Messages of others are unread, too: all between copies, unless the source may have had them.
     places = [n for n, one in enumerate(log) if one in unique]
     first = places[0 if source.is_whole and not source.is_compacted else -1]
@@ -122,12 +128,12 @@ def _mirrored(messages: Sequence[bytes], copies: Sequence[bytes], unique: Mappin
     return last + 1 + most
 
 
-def _without_compacted(needed: Sequence[ReadMessage], there: set[ReadMessage]) -> list[ReadMessage]:
-    """Without those that compaction may have removed at the target."""
+def _without_compacted(needed: Sequence[ReadMessage], copied: set[bytes], has_times: bool) -> list[ReadMessage]:
+    """Without those that have no copy as compaction may have removed it."""
     later: set[bytes] = set()
     kept = []
     for one in reversed(needed):
-        if one in there or not (one.is_deletion or one.fingerprint.key in later):
+        if digest_of(one, has_times) in copied or not (one.is_tombstone or one.fingerprint.key in later):
             kept.append(one)
         later.add(one.fingerprint.key)
     return kept[::-1]

@@ -7,7 +7,7 @@ the consumed ones that this part may have copies of. ``log_alignment`` decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from itertools import islice
 from typing import Final
 
@@ -20,7 +20,7 @@ from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.timestamp_search import first_since, has_no_time_index
 from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.errors import OffsetOutOfRangeError
-from zkgroup.groups.changes.log_alignment import Position, SourceMessages, TargetMessages, find_position
+from zkgroup.groups.changes.log_alignment import Position, SourceMessages, TargetMessages, digest_of, find_position
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.protocol.names import TopicPartition
 
@@ -28,7 +28,7 @@ from zkgroup.protocol.names import TopicPartition
 CONTEXT: Final = 200
 #: Where the offsets before a committed one hold no message, so many times as many are read.
 _WIDER: Final = (1, 16, 256)
-#: At most so many messages of a partition may be unread, and are read of the target's log.
+#: At most so many messages of a partition may be unread, or stand at the target from the earliest of them on.
 MAX_MESSAGES: Final = 250_000
 #: So many more are read at both ends where no time leads to the messages.
 AROUND: Final = 100_000
@@ -47,30 +47,26 @@ def translate_offsets(
     here = _compacted(source, {one.topic for one in partitions}, timeout)
     there = _compacted(target, {one.topic for one in partitions.values()}, timeout)
     found: dict[TopicPartition, Position] = {}
-    missing = list(offsets)
-    # A mirror may copy what its source has aborted, too, or leave it out. What the mirror has aborted it copies again.
-    for level in ("read_uncommitted", "read_committed"):
-        others = []
-        with (
-            closing(range_consumer(source.with_isolation(level))) as reader,
-            closing(range_consumer(source.with_isolation("read_uncommitted"))) as uncommitted,
-            closing(range_consumer(target.with_isolation("read_committed"))) as consumer,
-        ):
-            for key in missing:
-                copy = partitions[key]
-                everything = _Log(source, uncommitted, key, "read_uncommitted", timeout, key.topic in here)
-                search = _Search(
-                    _Log(source, reader, key, level, timeout, key.topic in here),
-                    _Log(target, consumer, copy, "read_committed", timeout, copy.topic in there),
-                    offsets[key],
-                    everything if level == "read_committed" else None,
-                )
-                position = search.run()
-                if key not in found or position.offset is not None:
+    with (
+        closing(range_consumer(source.with_isolation("read_uncommitted"))) as reader,
+        closing(range_consumer(target.with_isolation("read_committed"))) as consumer,
+        ExitStack() as stack,
+    ):
+        committed: Consumer | None = None
+        for key, offset in offsets.items():
+            copy = partitions[key]
+            everything = _Log(source, reader, key, "read_uncommitted", timeout, key.topic in here)
+            # What the mirror has aborted it copies again.
+            copies = _Log(target, consumer, copy, "read_committed", timeout, copy.topic in there)
+            search = _Search(everything, copies, offset)
+            found[key] = search.run()
+            if found[key].offset is None and search.has_gaps:  # a mirror may leave out what its source has aborted
+                if committed is None:
+                    committed = stack.enter_context(closing(range_consumer(source.with_isolation("read_committed"))))
+                log = _Log(source, committed, key, "read_committed", timeout, key.topic in here)
+                position = _Search(log, copies, offset, everything).run()
+                if position.offset is not None:
                     found[key] = position
-                if position.offset is None and search.has_gaps:
-                    others.append(key)
-        missing = others
     return found
 
 
@@ -109,10 +105,10 @@ class _Log:
         committed = self._level == "read_committed"
         return log_ranges(self._settings, [self._partition], self._timeout, read_committed=committed)[self._partition]
 
-    def messages(self, start: int, end: int) -> list[ReadMessage]:
-        """Its messages with ``start`` ≤ offset < ``end``, but no more than one beyond ``MAX_MESSAGES``."""
+    def messages(self, start: int, end: int, most: int | None = None) -> list[ReadMessage]:
+        """Its messages with ``start`` ≤ offset < ``end``, but no more than one beyond ``most``."""
         reading = read_fingerprints(self._consumer, self._partition, start, end, self._timeout)
-        return list(islice(reading, MAX_MESSAGES + 1))
+        return list(reading if most is None else islice(reading, most + 1))
 
     def since(self, millis: int, log: LogRange) -> int:
         """The offset before which all messages are older."""
@@ -128,7 +124,7 @@ class _Search:
     """The search for one offset. ``everything``: the source with what was aborted, where ``source`` is without it.
     ``has_gaps``: some offsets hold no message, as those of transactions."""
 
-    def __init__(self, source: _Log, target: _Log, offset: int, everything: _Log | None) -> None:
+    def __init__(self, source: _Log, target: _Log, offset: int, everything: _Log | None = None) -> None:
         self._source = source
         self._everything = everything
         self._target = target
@@ -138,33 +134,41 @@ class _Search:
     def run(self) -> Position:
         """Raises ``ZkgroupError`` where a log cannot be read."""
         try:
-            early = self._target.range().end  # first: what is written later has no copy before it
-            return self._position(self._source.range(), early)
+            target_end = self._target.range().end  # first: what is written later has no copy before it
+            return self._position(self._source.range(), target_end)
         except OffsetOutOfRangeError:  # retention was faster
             return Position(None, reason="outside")
 
-    def _position(self, log: LogRange, early: int) -> Position:
+    def _position(self, log: LogRange, target_end: int) -> Position:
         if not log.start <= self._offset <= log.end:
             return Position(None, reason="outside")
-        unread, before = self._source.messages(self._offset, log.end), self._last_consumed(log)
+        unread, before = self._source.messages(self._offset, log.end, MAX_MESSAGES), self._last_consumed(log)
+        if len(unread) > MAX_MESSAGES:
+            return Position(None, reason="too far behind")
         copies = self._target.range()  # again: what is unread may have a copy by now
         read = [*before, *unread]
-        self.has_gaps = bool(read) and len(read) < min(log.end - read[0].offset, MAX_MESSAGES)
+        self.has_gaps = bool(read) and len(read) < log.end - read[0].offset
         if log.start == log.end and copies.start == copies.end:
             return Position(copies.start)
         if not read:
             return Position(None, reason="empty")
         first = _earliest(read)
         if first is not None and self._target.has_time_index:
-            messages = self._target.messages(min(early, self._target.since(first, copies)), copies.end)
+            start = min(target_end, self._target.since(first, copies))
+            messages = self._target.messages(start, copies.end, MAX_MESSAGES)
             if all(one.is_created_at for one in messages):
+                if len(messages) > MAX_MESSAGES:
+                    return Position(None, reason="too far behind")
                 first = _earliest([*before, *messages])
                 start = log.start if first is None else min(self._source.since(first, log), self._offset)
-                return self._find(log, unread, start, messages, early, has_times=True)
+                return self._find(log, unread, start, messages, target_end, has_times=True)
         # No time leads to the messages: the log's end is read, from before a place that is as far from it.
-        start = max(copies.start, min(early, copies.end - (log.end - self._offset) - AROUND))
-        messages, is_whole = self._target.messages(start, copies.end), start == copies.start
-        return self._find(log, unread, log.start, messages, early, has_times=False, is_whole=is_whole)
+        start = max(copies.start, min(target_end, copies.end - (log.end - self._offset) - AROUND))
+        messages = self._target.messages(start, copies.end, MAX_MESSAGES + AROUND)
+        if len(messages) > MAX_MESSAGES + AROUND:
+            return Position(None, reason="too far behind")
+        is_whole = start == copies.start
+        return self._find(log, unread, log.start, messages, target_end, has_times=False, is_whole=is_whole)
 
     def _find(
         self,
@@ -172,36 +176,32 @@ class _Search:
         unread: Sequence[ReadMessage],
         start: int,
         messages: Sequence[ReadMessage],
-        early: int,
+        target_end: int,
         *,
         has_times: bool,
         is_whole: bool = True,
     ) -> Position:
         """``start``: where the consumed messages begin that may have a copy among ``messages``."""
-        if max(len(unread), len(messages)) > MAX_MESSAGES:
-            return Position(None, reason="too far behind")
         least = max(start, self._offset - (MAX_MESSAGES if has_times else AROUND))
         end = self._source.range().end  # again: all that was read of the target is a copy of what is before it
-        consumed, late = self._source.messages(least, self._offset), self._source.messages(log.end, end)
+        consumed, new = self._source.messages(least, self._offset), self._source.messages(log.end, end)
         if self._everything is not None:
-            every = self._everything.messages(least, end)
-            aborted = {_digest(one, has_times) for one in every} - {
-                _digest(one, has_times) for one in (*consumed, *unread, *late)
-            }
-            if not aborted.isdisjoint(_digest(one, has_times) for one in messages):
+            committed = {digest_of(one, has_times) for one in (*consumed, *unread, *new)}
+            aborted = {digest_of(one, has_times) for one in self._everything.messages(least, end)} - committed
+            if not aborted.isdisjoint(digest_of(one, has_times) for one in messages):
                 return Position(None, reason="absent")  # the mirror copies what is aborted
         return find_position(
             SourceMessages(
                 consumed,
-                [*unread, *late],
+                [*unread, *new],
                 is_whole=least == start,
                 is_compacted=self._source.is_compacted,
                 has_lost=log.start > 0,
-                late=len(late),
+                new=len(new),
             ),
             TargetMessages(
                 messages,
-                sum(one.offset < early for one in messages),
+                sum(one.offset < target_end for one in messages),
                 is_whole,
                 has_times,
                 self._target.is_compacted,
@@ -221,7 +221,3 @@ def _earliest(messages: Sequence[ReadMessage]) -> int | None:
     """The earliest time of messages; None where one of them has none."""
     times = [one.timestamp for one in messages if one.timestamp is not None]
     return min(times) if times and len(times) == len(messages) else None
-
-
-def _digest(message: ReadMessage, has_times: bool) -> bytes:
-    return message.fingerprint.message if has_times else message.fingerprint.content
