@@ -157,16 +157,12 @@ def status(
     zkgroup sandbox status
     zkgroup sandbox status --name old --output json
     """
-    from zkgroup.sandbox.lifecycle import leftover_process_rows, process_rows, running
+    from zkgroup.sandbox.lifecycle import process_rows, running
     from zkgroup.sandbox.sandbox_state import SandboxState, read_states
 
     states = list(read_states()) if name is None else [running(name)]
     print_rows(
-        [
-            row
-            for state in states
-            for row in (process_rows(state) if isinstance(state, SandboxState) else leftover_process_rows(state.name))
-        ],
+        [row for state in states if isinstance(state, SandboxState) for row in process_rows(state)],
         COLUMNS,
         output,
     )

@@ -14,11 +14,10 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
-from zkgroup.sandbox.owned_processes import POLL, ProcessId, find_by_folder
+from zkgroup.sandbox.owned_processes import POLL, ProcessId
 from zkgroup.sandbox.sandbox_paths import sandbox_folder
 from zkgroup.sandbox.sandbox_security import registry_settings, security_in
 from zkgroup.sandbox.sandbox_state import (
-    DamagedStateError,
     MemberState,
     SandboxState,
     find,
@@ -60,16 +59,6 @@ def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
         yield ProcessRow(state.name, member.name, member.release, None, member.process.pid, condition, member.log)
 
 
-def leftover_process_rows(name: str) -> Iterator[ProcessRow]:
-    """The processes of a sandbox without a readable state file, found by their command lines."""
-    for found in find_by_folder(sandbox_folder(name)):
-        parts = found.place.parts or (".",)
-        process = parts[-1].replace("-", " ") if parts[0] != "members" else parts[-1]
-        condition = _condition(found.process, ready=True)
-        log = str(sandbox_folder(name) / found.place)
-        yield ProcessRow(name, process, None, None, found.process.pid, condition, log)
-
-
 def _condition(process: ProcessId, *, ready: bool) -> str:
     if not process.alive():
         return "gone"
@@ -92,25 +81,17 @@ def running(name: str) -> SandboxState:
 def stop(name: str) -> SandboxState | None:
     """End all processes of the sandbox called ``name``, and remove its folder.
 
-    Members leave their groups first, so that nothing waits for them. Where the state file is damaged or gone, or the
-    whole folder, its processes are found by their command lines. Returns what it was (as far as is known), None where
-    there was none.
+    Members leave their groups first, so that nothing waits for them. Returns what it was, None where there was none.
     """
     folder = sandbox_folder(name)
-    if not folder.is_dir() and not find_by_folder(folder):
+    if not folder.is_dir():
         return None
     with locked(name):
-        damaged = False
-        try:
-            state = read_state(folder)
-        except DamagedStateError:
-            state, damaged = None, True
+        state = read_state(folder)
         if state is not None:
             _end_members([member.process for member in state.members])
             for server in reversed(state.servers):  # brokers before their ZooKeeper
                 server.process.kill()
-        elif _end_leftover_processes(folder) or damaged:
-            state = SandboxState(name, kafka="", connect="", bootstrap="", folder=str(folder), servers=())
         shutil.rmtree(folder, ignore_errors=True)
     return state
 
@@ -129,15 +110,6 @@ def stop_member(name: str, member_id: str) -> None:
             raise NotFoundError(f"sandbox {name} runs no member {member_id}", remedy)
         _end_members([member.process for member in leaving])
         write_state(replace(state, members=tuple(member for member in state.members if member not in leaving)))
-
-
-def _end_leftover_processes(folder: Path) -> bool:
-    """End the processes of a sandbox without a state file; False if there are none."""
-    found = find_by_folder(folder)
-    _end_members([one.process for one in found if one.place.parts[:1] == ("members",)])
-    for one in sorted(found, key=lambda one: one.place.parts[:1] == ("zookeeper",)):
-        one.process.kill()
-    return bool(found)
 
 
 def _end_members(members: Sequence[ProcessId]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +15,6 @@ from zkgroup.child_watchdog import REPORT, Watchdog
 from zkgroup.child_watchdog.watchdog_script import is_paused, start_token
 from zkgroup.errors import ZkgroupError
 
-#: What sandboxes run.
-_PROGRAMS = ("java", "krb5kdc")
 POLL = 0.02  # seconds between two checks of a condition
 
 
@@ -63,49 +59,6 @@ class ProcessId:
         """Kill the process, and wait until it is gone."""
         if self.signal(signal.SIGKILL):
             self.wait_gone(10.0)
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxProcess:
-    """A server or member that was found by its command line. ``place``: in its sandbox's folder, as ``broker-1``."""
-
-    process: ProcessId
-    place: Path
-
-
-def find_by_folder(folder: Path) -> list[SandboxProcess]:
-    """Processes of ``_PROGRAMS`` whose command line names a file below ``folder``, as those of servers and members of a
-    sandbox do.
-
-    Raises ``ZkgroupError`` where the system does not tell of processes.
-    """
-    found = []
-    for pid, words in _command_lines():
-        below = next((word for word in words[1:] if f"{folder}{os.sep}" in word), None)
-        token = start_token(pid) if below is not None and Path(words[0]).name in _PROGRAMS else None
-        if below is not None and token is not None:
-            place = below.partition(f"{folder}{os.sep}")[2].partition(os.pathsep)[0]
-            found.append(SandboxProcess(ProcessId(pid, token), Path(place).parent))
-    return found
-
-
-def _command_lines() -> Iterator[tuple[int, list[str]]]:
-    if sys.platform == "linux":
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                with contextlib.suppress(OSError):  # it has ended meanwhile
-                    words = (entry / "cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
-                    yield int(entry.name), words
-        return
-    try:
-        shown = subprocess.run(
-            ["ps", "-axww", "-o", "pid=,command="], capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ZkgroupError(f"ps does not tell which processes there are: {error}", "end them by hand") from error
-    for line in shown.stdout.splitlines():
-        pid, _, command = line.strip().partition(" ")
-        yield int(pid), command.split()
 
 
 class Process:

@@ -80,15 +80,6 @@ class SandboxState:
         return any(server.process.alive() for server in self.servers)
 
 
-class DamagedStateError(ZkgroupError):
-    """A state file that cannot be read. Its servers may run."""
-
-    def __init__(self, path: Path) -> None:
-        self.name = path.parent.name
-        stopping = Remedy("end what runs of the sandbox", ("sandbox", "stop", "--name", self.name))
-        super().__init__(f"{path} is damaged", stopping)
-
-
 def write_state(state: SandboxState) -> None:
     """Write the state file, whole or not at all."""
     folder = Path(state.folder)
@@ -99,7 +90,7 @@ def write_state(state: SandboxState) -> None:
 
 
 def read_state(folder: Path) -> SandboxState | None:
-    """The state in ``folder``; None without a file. Raises ``DamagedStateError``."""
+    """The state in ``folder``; None without a file."""
     path = folder / STATE_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=SandboxState)
@@ -109,7 +100,9 @@ def read_state(folder: Path) -> SandboxState | None:
         why = f"cannot read {path}: {error.strerror}"
         raise ZkgroupError(why, f"set {STATE_VARIABLE} to another folder") from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise DamagedStateError(path) from error
+        raise ZkgroupError(
+            f"{path} is damaged", "end the processes whose command lines name its folder, then remove the folder"
+        ) from error
 
 
 def find(name: str = "default") -> SandboxState | None:
@@ -130,13 +123,13 @@ def not_running(name: str, problem: str = "does not run", remedy: Remedy | None 
     return UnreachableError(f"sandbox {name} {problem}", remedy)
 
 
-def read_states() -> Iterator[SandboxState | DamagedStateError]:
-    """Every sandbox with a state file, running or not, by name, and damaged state files."""
+def read_states() -> Iterator[SandboxState | ZkgroupError]:
+    """Every sandbox with a state file, running or not, by name; or why it cannot be read."""
     for name in sandbox_names():
         try:
             state = read_state(sandbox_folder(name))
-        except DamagedStateError as damaged:
-            yield damaged
+        except ZkgroupError as error:
+            yield error
         else:
             if state is not None:
                 yield state
