@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,7 @@ from zkgroup.export.stores.store import Store
 
 
 class UnreadableFileError(ZkgroupError):
-    """A file that is no Parquet, or not whole."""
-
-
-class UnopenedFileError(UnreadableFileError):
-    """A file that the store does not let be read: its content is unknown."""
+    """A file that is no Parquet, or not whole, or that its store does not let be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class Footer:
 
 
 def read_footer(store: Store, name: str) -> Footer:
-    """Read a file's footer. Raises ``UnreadableFileError``; where it is the store that fails, ``UnopenedFileError``."""
+    """Read a file's footer. Raises ``UnreadableFileError``."""
     with _opened(store, name) as file:
         metadata = pq.read_metadata(file)
     origin = {
@@ -81,58 +77,21 @@ def _count(file: Any, slices: tuple[Slice, ...], partitioned: bool) -> str | Non
     return "rows of its ranges are missing" if any(left) else None
 
 
-class _Watched:
-    """An open file for pyarrow to read from, which notes whether its store has failed: pyarrow (18 to 26) raises the
-    same errors for a broken file and for a store that fails."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.failed = False
-        self.closed = False
-
-    def seek(self, place: int, whence: int = 0) -> Any:
-        return self._ask(self._file.seek, place, whence)
-
-    def tell(self) -> Any:
-        return self._ask(self._file.tell)
-
-    def read(self, size: int = -1) -> Any:
-        return self._ask(self._file.read, size)
-
-    def _ask(self, act: Callable[..., Any], *wish: int) -> Any:
-        try:
-            return act(*wish)
-        except Exception:
-            self.failed = True
-            raise
-
-
 @contextmanager
-def _opened(store: Store, name: str) -> Iterator[_Watched]:
-    """Of a file that is there. What fails within is ``UnopenedFileError`` if the store does, else what is in it."""
-    file = None
+def _opened(store: Store, name: str) -> Iterator[Any]:
+    """An open file for pyarrow to read from. Raises ``UnreadableFileError``."""
     try:
-        with store.open(name) as opened:
-            file = _Watched(opened)
+        with store.open(name) as file:
             yield file
-    except FileNotFoundError as error:
-        raise _unreadable(store, name, error) from None
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise _unreadable(store, name, error, withheld=file is None or file.failed) from None
+        if isinstance(store.address, Path):
+            text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        else:
+            from zkgroup.export.stores.filesystems import (
+                without_secrets,  # with what pyarrow has of stores: not for folders
+            )
 
-
-def _unreadable(store: Store, name: str, error: Exception, *, withheld: bool = False) -> UnreadableFileError:
-    if isinstance(store.address, Path):
-        text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    else:
-        from zkgroup.export.stores.filesystems import (
-            without_secrets,  # with what pyarrow has of stores: not for folders
-        )
-
-        text = without_secrets(store.address, error)
-    reason = f"cannot be read: {text.splitlines()[0].rstrip('.')}"
-    message = f"{store.uri}/{name} {reason}"
-    if withheld:
-        remedy = f"let this user read {name}, if its store answers, or move it out of the destination"
-        return UnopenedFileError(message, remedy, reason=reason)
-    return UnreadableFileError(message, f"restore {name} from a copy, or move it away", reason=reason)
+            text = without_secrets(store.address, error)
+        reason = f"cannot be read: {text.splitlines()[0].rstrip('.')}"
+        message, remedy = f"{store.uri}/{name} {reason}", f"restore {name} from a copy, or move it away"
+        raise UnreadableFileError(message, remedy, reason=reason) from None
