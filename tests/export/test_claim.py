@@ -17,9 +17,8 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.documents import encode_pointer
 from zkgroup.export.model.run_record import Pointer, RecordPart
-from zkgroup.export.run.claim import ExportClaim
+from zkgroup.export.run.claim import ExportClaim, split_transaction
 from zkgroup.export.run.export_conflicts import OffsetMovedError, TakenOverError
-from zkgroup.export.run.transaction_size import split_transaction
 from zkgroup.groups.changes.missing_permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -61,7 +60,7 @@ def test_a_transaction_takes_access_lists_too(cluster: Sandbox, unique: Callable
     with Registry(ZooKeeperSettings(cluster.connect, acl=acl), 20.0) as registry:
         registry.write(Ensure(znodes.offset_topic(group, topic)))
         ops = [Create(znodes.offset(group, TopicPartition(topic, number)), b"0") for number in range(5000)]
-        pieces = list(split_transaction(ops, registry.settings))
+        pieces = split_transaction(ops, registry.settings)
         assert [op for piece in pieces for op in piece] == ops
         for piece in pieces:
             registry.transaction(piece)

@@ -3,6 +3,6 @@
 ``run_export`` (an export from its first read to its last), ``planner`` (the plan for now), ``export_run`` (the table,
 in code) with ``range_tasks`` (runs tasks), ``assembly`` (pure: tasks' answers → the record's parts and files),
 ``publication`` (files get their names), ``leftover_runs`` (removes folders of runs that are over); ``claim`` (lock,
-pointer, commit) with ``transaction_size``, ``export_member`` (the export as a member of its group),
-``export_conflicts`` (errors that stop a run), ``run_context``, ``export_summary``.
+pointer, commit), ``export_member`` (the export as a member of its group), ``export_conflicts`` (errors that stop a
+run), ``run_context``, ``export_summary``.
 """

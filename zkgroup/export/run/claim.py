@@ -12,11 +12,12 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar
 
 import msgspec
 
+from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import AlreadyRunningError, RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.documents import decode_pointer, encode_pointer
@@ -31,7 +32,7 @@ from zkgroup.export.run.export_conflicts import (
     TakenOverError,
     why_refused,
 )
-from zkgroup.export.run.transaction_size import OPERATION_BYTES, TRANSACTION_BYTES, split_transaction
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.groups.changes.preconditions import Exporter, decode_exporter
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
@@ -206,7 +207,7 @@ class ExportClaim:
             if found != before:
                 raise self.taken_over(found)
             self.refuse_if_moved(unmoved)
-            checks = list(self._checks(unmoved))
+            checks = self._checks(unmoved)
             try:
                 self._registry.transaction([*checks, SetData(self._path, encode_pointer(after), version)])
             except TransactionRefused as refused:
@@ -292,16 +293,13 @@ class ExportClaim:
         versions = {partition: (one.offset, one.version) for partition, one in found.items()}
         return [(plan, versions.get(plan.partition, (None, None))) for plan in plans]
 
-    def _checks(self, plans: Sequence[RecordPart]) -> Iterator[Check]:
+    def _checks(self, plans: Sequence[RecordPart]) -> list[Check]:
         """As many as fit into one request; the others were read just before."""
-        size = 0
-        for plan in plans:
-            if plan.version is not None:
-                path = znodes.offset(self.group, plan.partition)
-                size += len(path) + OPERATION_BYTES
-                if size > TRANSACTION_BYTES:
-                    return
-                yield Check(path, plan.version)
+        checks = [
+            Check(znodes.offset(self.group, plan.partition), plan.version) for plan in plans if plan.version is not None
+        ]
+        settings = self._registry.settings
+        return first_batch(checks, lambda check: cost(check.path, settings), MAX_TRANSACTION_BYTES)
 
     def commit(
         self,
@@ -332,7 +330,7 @@ class ExportClaim:
                 raise self.taken_over(found)
             todo = [part for part, _, state in states if state == "planned"]
             self._ensure_topics(todo)
-            pieces = list(split_transaction([self._operation(part) for part in todo], self._registry.settings)) or [[]]
+            pieces = split_transaction([self._operation(part) for part in todo], self._registry.settings) or [[]]
             for number, piece in enumerate(pieces, 1):
                 last: list[Delete] = []
                 if number == len(pieces):
@@ -392,6 +390,20 @@ def read_holder(registry: Registry, group: str) -> Exporter | None:
     """The process that has the group's lock; None if it is unknown."""
     (node,) = registry.read([Get(znodes.export_lock(group))])
     return decode_exporter(node.data) if isinstance(node, Node) else None
+
+
+def split_transaction(ops: Sequence[Create | SetData], settings: ZooKeeperSettings) -> list[list[Create | SetData]]:
+    """Operations in pieces of the size of a request."""
+
+    def bytes_of(operation: Create | SetData) -> int:
+        acl = settings.acl or () if isinstance(operation, Create) else ()
+        return cost(operation.path, settings, acl) + len(operation.data)
+
+    pieces, done = [], 0
+    while done < len(ops):
+        pieces.append(first_batch(ops[done:], bytes_of, MAX_TRANSACTION_BYTES))
+        done += len(pieces[-1])
+    return pieces
 
 
 def _state(part: RecordPart, offset: int | None, version: int | None) -> str:

@@ -28,9 +28,10 @@ from zkgroup.export.planning.notices import first_run_notices
 from zkgroup.export.planning.open_transactions import open_transaction_notices
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
-from zkgroup.export.run.transaction_size import first_that_fit
 from zkgroup.groups.changes.backup import read_cluster
+from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.groups.changes.missing_permissions import refuse_unwritable
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas
 from zkgroup.text import listed
@@ -263,7 +264,14 @@ class Planner:
         owned = member.owned(registry)
         wanted = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
         ours = [partition for partition in wanted if partition in owned]
-        taken = first_that_fit(self._request.group, ours, registry.settings)
+        group, settings = self._request.group, registry.settings
+
+        def bytes_of(one: TopicPartition) -> int:  # as ``decide_and_commit`` takes it in one transaction
+            return cost(znodes.owner(group, one), settings) + cost(
+                znodes.offset(group, one), settings, settings.acl or ()
+            )
+
+        taken = first_batch(ours, bytes_of, MAX_TRANSACTION_BYTES)
         if not taken:
             self.warn_once(
                 f"other members of group {self._request.group} own all partitions: there is nothing to export"
