@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 _POLL: Final = 0.05
 _STOP: Final = 10.0
 _ARCHIVED: Final = 60.0  # seconds for a JVM that makes an archive of its classes
-_CRASHES: Final = tuple(-number for number in (signal.SIGABRT, signal.SIGBUS, signal.SIGSEGV, signal.SIGILL))
 #: ``spark-submit`` gives it, with ``PORT``, to the Python that it runs.
 SECRET: Final = "PYSPARK_GATEWAY_SECRET"
 
@@ -140,11 +139,6 @@ class SparkJvm:
     def was_killed(self) -> bool:
         """Whether a signal has ended it."""
         return self._process is not None and (self._process.poll() or 0) < 0
-
-    def crashed_with_archive(self) -> bool:
-        """Whether it crashed with an archive of its classes, which is gone now: without it, it may start."""
-        code = None if self._process is None else self._process.poll()
-        return code in _CRASHES and self._classes is not None and self._classes.drop()
 
     @property
     def end_of_life(self) -> str:

@@ -46,7 +46,7 @@ class ClassArchive:
         self._properties = properties
         self._path = cache_dir() / "classes" / f"spark-{_digest(java, spark, properties)}.jsa"
         self._made = folder / "classes.jsa"
-        self.is_making = self._is_used = False
+        self.is_making = False
 
     def options(self) -> list[str]:
         """Options for Java; decides whether this run makes the archive."""
@@ -56,8 +56,7 @@ class ClassArchive:
             return []
         if any(separator in f"{self._path}{self._made}" for separator in (":", '"', "\\")):
             return []  # Java takes a colon for two archives
-        self._is_used = use(self._path)
-        if self._is_used:
+        if use(self._path):
             # What it has to say of an archive that does not fit.
             return [f'"-XX:SharedArchiveFile={self._path}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         self.is_making = self._is_time()
@@ -75,15 +74,6 @@ class ClassArchive:
         except OSError:
             return False
         return 0 < seen <= _ATTEMPTS
-
-    def drop(self) -> bool:
-        """The JVM has crashed: whether that may be the archive's fault, which is removed then. Java checks its header
-        alone, and one that was cut, as on a disk that lost power, is mapped all the same."""
-        if not self._is_used:
-            return False
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
-        return not self._path.exists()
 
     def keep(self) -> None:
         """The JVM has ended: what it has made is for those to come."""

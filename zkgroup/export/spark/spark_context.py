@@ -29,6 +29,7 @@ from pyspark.errors import PySparkException
 import zkgroup
 from zkgroup.c_extensions import avro_module, file_name
 from zkgroup.clients.kafka.native_reader import native_module
+from zkgroup.config.state_folders import cache_dir
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import python_daemon, spark_failures
@@ -52,10 +53,6 @@ _DYING: Final = 2.0
 _FAILURES = (PySparkException, Py4JError, OSError)
 #: Whose log it is that spark-submit's JVM writes.
 _ELSEWHERE: Final = "where this Spark writes it"
-
-
-class _OnceMoreError(Exception):
-    """It did not start, for a reason that is gone."""
 
 
 class SparkJobs:
@@ -85,15 +82,6 @@ class SparkJobs:
         if active is not None:
             self._context = active
             return self
-        try:
-            self._open()
-        except _OnceMoreError as error:
-            log.info("%s", error)
-            self._failure, self._started = None, threading.Event()
-            self._open()
-        return self
-
-    def _open(self) -> None:
         self._scratch = ScratchFolder.make()
         folder = self._scratch.path
         try:
@@ -104,6 +92,7 @@ class SparkJobs:
         except BaseException:
             self.__exit__()
             raise
+        return self
 
     def _start(self, folder: Path, jvm: SparkJvm) -> None:
         # In a thread of its own, which nothing interrupts; it also keeps pyspark from taking SIGINT for itself.
@@ -127,12 +116,10 @@ class SparkJobs:
             raise
         if self._failure is None:
             return
-        ended = _has_ended(jvm, self._failure)
-        if ended and jvm.crashed_with_archive():
-            raise _OnceMoreError(f"Spark's JVM {jvm.end_of_life}: once more, without the archive of its classes")
-        if ended and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
+        if _has_ended(jvm, self._failure) and jvm.was_killed:  # by the kernel where memory is short: no wrong usage
             why = f"Spark does not start on {self._master}: Spark's JVM {jvm.end_of_life}"
-            raise ZkgroupError(why, f"its log: {self._keep_log()}") from None
+            again = f"where that happens again, remove the classes kept in {cache_dir() / 'classes'}"
+            raise ZkgroupError(why, f"its log: {self._keep_log()}; {again}") from None
         if isinstance(self._failure, _FAILURES):
             raise spark_failures.start_failure(
                 self._master, self._log_text(), error_text(self._failure), self._keep_log
