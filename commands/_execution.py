@@ -200,8 +200,6 @@ class Change:
 
     def examine(self, applier: Applier, *plans: Plan) -> None:
         """Print the warnings of these plans, and check their preconditions."""
-        from zkgroup.groups.changes.missing_permissions import refusal
-
         for plan in plans:
             self.warn(plan.warnings)
             if plan.changes_kafka:
@@ -212,9 +210,6 @@ class Change:
             for check in applier.preconditions():
                 with self.refusing():
                     check(plan)
-            needs = () if self.options.execute else applier.needs(plan)  # else ZooKeeper itself refuses
-            if needs and applier.registry and (missing := refusal(applier.registry, plan.group, needs)):
-                self.refuse(missing)
         if any(plan.changes_kafka for plan in plans):
             with self.refusing():
                 self.require_vouched(applier)

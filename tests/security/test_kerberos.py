@@ -28,7 +28,6 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import resolve_connection
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.changes.access_lists import admits, is_as_configured
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
@@ -248,16 +247,6 @@ def test_brokers_without_a_librdkafka_that_knows_kerberos() -> None:
         "(LD_PRELOAD=…/librdkafka.so.1), or install confluent-kafka on top of it "
         "(pip install --no-binary confluent-kafka confluent-kafka)\n"
     )
-
-
-def test_what_access_lists_say_of_a_principal() -> None:
-    """Its first part counts, as servers know it by default, and a list that is asked for is recognised by no name."""
-    ours = ZooKeeperSettings("h:1", sasl=KerberosSettings(principal="ops/host@R"), acl=CREATOR_READ_WORLD)
-    listed = (Acl("sasl", "ops", 31), Acl("world", "anyone", 1))
-    assert admits(listed, ours, 4)
-    assert not admits((Acl("sasl", "other", 31),), ours, 4)
-    assert is_as_configured(listed, ours)
-    assert not is_as_configured((*listed, Acl("world", "anyone", 31)), ours)
 
 
 def test_with_a_scala_member(sandbox: Sandbox, realm: KerberosRealm, tmp_path: Path) -> None:

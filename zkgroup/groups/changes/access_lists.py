@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -86,39 +86,3 @@ def unknown_schemes(settings: ZooKeeperSettings) -> set[str]:
 def has_entry(acl: Iterable[Acl], identity: tuple[str, str], permission: int) -> bool:
     """Whether an entry of the list gives this permission to ``identity``, scheme and name."""
     return any(entry.permissions & permission and (entry.scheme, entry.id) == identity for entry in acl)
-
-
-def admits(acl: Iterable[Acl], settings: ZooKeeperSettings, permission: int) -> bool:
-    """Whether a list gives this permission to a session with these settings, as far as its names are known here."""
-    if any(scheme == "digest" and credentials.startswith("super:") for scheme, credentials in settings.auth):
-        return True
-    ours = {ANYONE, ("auth", ""), *identities(settings)}
-    return any(entry.permissions & permission and (entry.scheme, entry.id) in ours for entry in acl)
-
-
-def lacks(acl: Sequence[Acl], auth: Sequence[tuple[str, str]], permission: int) -> bool:
-    """Whether a session with these credentials surely has no such permission. Of schemes other than digest nothing is
-    known here."""
-    given = [credentials for scheme, credentials in auth if scheme == "digest"]
-    users = {credentials.partition(":")[0] for credentials in given}
-    if "super" in users:
-        return False
-    digests = set(map(digest_of, given))
-    for entry in acl:
-        if entry.permissions & permission:
-            user, _, shown = entry.id.partition(":")
-            if entry.scheme != "digest" or entry.id in digests or (shown == "x" and user in users):
-                return False
-    return True
-
-
-def is_as_configured(acl: Sequence[Acl], settings: ZooKeeperSettings) -> bool:
-    """Whether a list is what ZooKeeper makes of the one that these settings ask for, with all credentials of the
-    session in place of ``auth``, whatever their names of ``unknown_schemes``."""
-    unknown = unknown_schemes(settings)
-    ours = [name for name in identities(settings) if name[0] not in unknown]
-    wanted: set[Acl] = set()
-    for entry in settings.acl or ():
-        named = ours if entry.scheme == "auth" else [(entry.scheme, entry.id)]
-        wanted |= {Acl(scheme, name, entry.permissions) for scheme, name in named}
-    return wanted == {entry for entry in acl if entry.scheme not in unknown or entry in wanted}

@@ -21,15 +21,10 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
-from zkgroup.groups.changes.access_lists import CREATE, DELETE, require_acls
+from zkgroup.groups.changes.access_lists import require_acls
 from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.change_reports import after, describe_zookeeper_done
-from zkgroup.groups.changes.missing_permissions import (
-    Need,
-    needs_of_removal,
-    needs_of_writes,
-    refuse_removal,
-)
+from zkgroup.groups.changes.missing_permissions import refuse_removal
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
@@ -142,17 +137,6 @@ class Applier:
         if plan.removal is not None and self.registry is not None:
             tree = plan.removal.tree
             refuse_removal(self.registry, tree, is_split=is_split(self.registry, tree.nodes))
-
-    def needs(self, plan: Plan) -> list[Need]:
-        """The permissions in ZooKeeper that the plan takes."""
-        if plan.removal is not None and self.registry is not None:
-            tree = plan.removal.tree
-            if plan.removal.permanent:  # each node is proved to be permanent by a child
-                below = [(node.path, permission) for node in tree.nodes for permission in (CREATE, DELETE)]
-                return [*needs_of_removal(tree), *below]
-            return needs_of_removal(tree, is_split=is_split(self.registry, tree.nodes))
-        moving = [] if plan.is_removal else plan.moving("zookeeper")
-        return needs_of_writes(plan.group, [row.key for row in moving]) if moving else []
 
     # --- backup -----------------------------------------------------------------------------------------------------
 

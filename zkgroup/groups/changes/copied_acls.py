@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.access_lists import CREATE, DELETE, admits, is_as_configured, lacks, readable_acl
-from zkgroup.groups.changes.batching import first_offset_batch
+from zkgroup.groups.changes.access_lists import readable_acl
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import format_acl
@@ -24,7 +21,6 @@ from zkgroup.protocol.operations import OPEN, Acl, Acls, Code, Failure, GetAcl
 from zkgroup.text import listed
 
 Lists = Mapping[str, tuple[Acl, ...]]
-_OFFSET_DEPTH: Final = 5  # slashes in /consumers/G/offsets/T/P
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +44,20 @@ def copied_lists(
     """The lists for offsets of ``partitions`` that are copied from ``source`` to the group ``to``, whose nodes are
     ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where they are not open.
 
-    Raises ``RefusedError`` where a list is hidden, or would keep these credentials from making nodes below.
+    Raises ``RefusedError`` where a list is hidden.
     """
     there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
-    keys, settings = list(partitions), registry.settings
-    pairs = {new: old for new, old in _pairs(source.group, to, keys, renaming=renaming) if new not in there}
+    pairs = {new: old for new, old in _pairs(source.group, to, partitions, renaming=renaming) if new not in there}
     empty = (znodes.ids(to), znodes.owners(to))
     if set(pairs) <= set(empty):
         return CopiedLists()
     theirs = _lists_of(registry, pairs, renaming=renaming)
     found = {new: acl for new, acl in (theirs or {}).items() if new not in empty or acl != OPEN}
-    asked = settings.acl
-    lists = found if asked is None else dict.fromkeys((new for new in pairs if new not in empty), asked)
-    is_split = len(first_offset_batch(znodes.offset_paths(to, keys), keys, settings, lists)) < len(keys)
-    if asked is None or is_split:  # one transaction is refused as a whole
-        _check_below(lists, to, settings, is_split=is_split)
     closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
-    if asked is not None:
-        return CopiedLists(warnings=_why_not_theirs(closed, settings, source.group, to, hidden=theirs is None))
+    if registry.settings.acl is not None:
+        has = "lists that are not shown to these credentials" if theirs is None else _describe(closed)
+        warning = f"group {to} gets the access list of zookeeper-acl; group {source.group} has {has}"
+        return CopiedLists(warnings=(warning,) if closed or theirs is None else ())
     warnings = []
     if closed:
         subject = f"group {to} gets" if target is None else f"new nodes of group {to} get"
@@ -93,18 +85,6 @@ def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -
         raise
 
 
-def _why_not_theirs(
-    closed: Sequence[tuple[Acl, ...]], settings: ZooKeeperSettings, group: str, to: str, *, hidden: bool
-) -> tuple[str, ...]:
-    """The warnings where a list was asked for, and the lists of ``group``, ``closed`` or not shown, are others."""
-    those = "those" if len(closed) != 1 else "that"
-    warning = f"group {to} gets the access list that was asked for (zookeeper-acl), not {those} of group {group}"
-    if hidden:
-        return (f"{warning}, which are not shown to these credentials",)
-    differs = any(not is_as_configured(acl, settings) for acl in closed)
-    return (f"{warning}: {_describe(closed)}",) if differs else ()
-
-
 def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
     """The topmost of the nodes that are to be open, and come below a node that is there and is not."""
     above = {new: new.rpartition("/")[0] for new, acl in lists.items() if acl == OPEN}
@@ -129,30 +109,6 @@ def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renamin
     old, new = znodes.offset_paths(group, keys), znodes.offset_paths(to, keys)
     for key in keys:
         yield new[key], old[key]
-
-
-def _check_below(lists: Lists, to: str, settings: ZooKeeperSettings, *, is_split: bool) -> None:
-    """Raise ``RefusedError`` where a node's list keeps these credentials from making nodes below it. A copy in several
-    pieces would stop half way: there a list must surely permit it."""
-    stuck: list[str] = []
-    doubtful: list[str] = []
-    for path, acl in lists.items():
-        if path not in (znodes.ids(to), znodes.owners(to)) and path.count("/") < _OFFSET_DEPTH:
-            needs = [CREATE]
-            if is_split and path == znodes.group(to):
-                needs.append(DELETE)  # from the second piece on, the guard makes and deletes ``ids``
-            if any(lacks(acl, settings.auth, one) for one in needs):
-                stuck.append(path)
-            elif is_split and not all(admits(acl, settings, one) for one in needs):
-                doubtful.append(path)
-    if stuck or doubtful:
-        obstacle = "that keeps" if stuck else "in the first of several transactions that may keep"
-        another = "--zookeeper-acl" if settings.acl is None else "another --zookeeper-acl"
-        raise RefusedError(
-            f"{listed(stuck or doubtful)} would get an access list {obstacle} these credentials from making its"
-            " offsets",
-            f"connect with credentials that may change the group's nodes, or give {another}",
-        )
 
 
 def _describe(acls: Sequence[tuple[Acl, ...]]) -> str:

@@ -13,18 +13,16 @@ from zkgroup.groups.changes.access_lists import read_acls
 from zkgroup.groups.changes.backup import group_of, read_cluster
 from zkgroup.groups.changes.backup_json import Backup, SavedNode
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
-from zkgroup.groups.changes.missing_permissions import lacking, needs_of_removal
 from zkgroup.groups.changes.preconditions import decode_exporter
 from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
 from zkgroup.groups.changes.whole_group import CREDENTIALS
-from zkgroup.groups.changes.znode_deletion import BATCH, is_split
-from zkgroup.groups.changes.znode_transactions import CREDENTIALS as MAY_CHANGE
+from zkgroup.groups.changes.znode_deletion import BATCH
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.groups.snapshot.snapshot_notes import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
-from zkgroup.protocol.operations import Acl, Acls, Children, Exists, GetAcl, Stat
+from zkgroup.protocol.operations import Acl, Children, Exists, Stat
 from zkgroup.text import is_matched, listed
 
 if TYPE_CHECKING:
@@ -225,14 +223,11 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
 def check_access(
     registry: Registry, rows: Iterable[CandidateGroup], trees: Mapping[str, GroupTree]
 ) -> tuple[list[CandidateGroup], dict[str, ZkgroupError]]:
-    """The rows once more, with notes from access lists, and the groups that would be left therefore, each with the
-    error to be expected: one that no backup can hold is kept, barred; one that these credentials may surely not delete
-    has a note, as ZooKeeper decides. The lists of all nodes are read at once. Raises ``UnreachableError``.
+    """The rows once more, and the groups that would be left, each with the reason: one that no backup can hold is kept,
+    barred. The access lists of all nodes are read at once. Raises ``UnreachableError``.
     """
     rows = list(rows)
-    going = [trees[row.group] for row in rows if row.action == "delete"]
-    lists, unreadable = _read_acls(registry, going)
-    lists |= _list_above(registry) if going else {}
+    _, unreadable = _read_acls(registry, [trees[row.group] for row in rows if row.action == "delete"])
     checked: list[CandidateGroup] = []
     left: dict[str, ZkgroupError] = {}
     for row in rows:
@@ -241,21 +236,8 @@ def check_access(
         elif (unknown := unreadable.get(row.group)) is not None:
             left[row.group] = unknown
             row = replace(row, action="keep", note=unknown.message, barred=True)
-        elif row.action == "delete":
-            tree = trees[row.group]
-            needs = needs_of_removal(tree, is_split=is_split(registry, tree.nodes))
-            if missing := lacking(lists, registry.settings.auth, needs):
-                note = f"may not be changed: {listed(missing)}"
-                left[row.group] = RefusedError(note, MAY_CHANGE)
-                row = replace(row, note=f"{note}; {row.note}" if row.note else note)
         checked.append(row)
     return checked, left
-
-
-def _list_above(registry: Registry) -> dict[str, tuple[Acl, ...]]:
-    """The list of the node above all groups, if it is shown."""
-    (result,) = registry.read([GetAcl(znodes.consumers())])
-    return {znodes.consumers(): result.acl} if isinstance(result, Acls) else {}
 
 
 def backup_of_inactive_groups(

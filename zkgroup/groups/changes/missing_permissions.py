@@ -1,32 +1,28 @@
-"""Which permissions a change surely lacks, as far as access lists show before it is tried.
+"""Whether ZooKeeper will permit a change that comes second, after another one: the server is asked before.
 
-Only for plans: a server decides when it is asked (it may be set to skip access lists), and a change that
-it does not allow is refused as a whole. Where it comes second, after another change, the server is asked before.
+Other changes need no question: one that it does not allow is refused as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from typing import Final
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.groups.changes.access_lists import CREATE, DELETE, WRITE, lacks
+from zkgroup.groups.changes.access_lists import CREATE, DELETE, WRITE
 from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (
-    Acl,
-    Acls,
     Check,
     Code,
     Create,
     Delete,
     Exists,
     Failure,
-    GetAcl,
     Result,
     SetData,
     Transaction,
@@ -34,51 +30,6 @@ from zkgroup.protocol.operations import (
 from zkgroup.text import listed
 
 _WORDS: Final = {WRITE: "written", CREATE: "given children", DELETE: "rid of children"}
-
-#: A node's path, and the permission that the change takes there.
-Need = tuple[str, int]
-
-
-def needs_of_writes(group: str, partitions: Iterable[TopicPartition]) -> list[Need]:
-    """The permissions to write these offsets: missing nodes are made, and the guard makes and deletes."""
-    above = znodes.group(group)
-    paths = znodes.offset_paths(group, partitions).values()
-    return [(above, CREATE), (above, DELETE), *((path, WRITE) for path in paths)]
-
-
-def needs_of_removal(tree: GroupTree, *, is_split: bool = False) -> list[Need]:
-    """The permissions to remove these nodes; ``is_split``: in more than one transaction, where the guard
-    makes nodes."""
-    needs = [(path, DELETE) for path in dict.fromkeys(node.path.rpartition("/")[0] for node in tree.nodes)]
-    return [*needs, (znodes.group(tree.group), CREATE)] if is_split else needs
-
-
-def refusal(registry: Registry, group: str, needs: Sequence[Need]) -> RefusedError | None:
-    """The error that is to be expected, None where nothing is known to be missing."""
-    missing: list[str] = []
-    waiting = list(dict.fromkeys(needs))
-    seen: set[Need] = set()
-    while waiting:
-        seen.update(waiting)
-        above: dict[Need, None] = {}
-        results = registry.read([GetAcl(path) for path, _ in waiting])
-        for (path, permission), result in zip(waiting, results, strict=True):
-            if isinstance(result, Acls) and lacks(result.acl, registry.settings.auth, permission):
-                missing.append(_describe_need(path, permission))
-            elif isinstance(result, Failure) and result.code is Code.NO_NODE and permission != DELETE:
-                above[path.rpartition("/")[0] or "/", CREATE] = None
-        waiting = [need for need in above if need not in seen and need[0] != "/"]
-    return _refused(group, missing) if missing else None
-
-
-def lacking(lists: Mapping[str, Sequence[Acl]], auth: Sequence[tuple[str, str]], needs: Iterable[Need]) -> list[str]:
-    """Which of the needs these access lists surely do not give to these credentials, each in words;
-    of a node without a list here nothing is said. Pure."""
-    return [
-        _describe_need(path, permission)
-        for path, permission in dict.fromkeys(needs)
-        if path in lists and lacks(lists[path], auth, permission)
-    ]
 
 
 def refuse_removal(registry: Registry, tree: GroupTree, *, is_split: bool) -> None:

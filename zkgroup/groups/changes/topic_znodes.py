@@ -8,9 +8,10 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
 from zkgroup.groups.changes.group_plans import plan_delete
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
-from zkgroup.groups.changes.missing_permissions import needs_of_removal, refusal
+from zkgroup.groups.changes.missing_permissions import refuse_removal
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.changes.whole_group import CREDENTIALS, WholeGroup
+from zkgroup.groups.changes.znode_deletion import is_split
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.snapshot_notes import foreign_note
 from zkgroup.protocol import znodes
@@ -63,11 +64,15 @@ def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree,
 
 def and_empty_group(registry: Registry, whole: WholeGroup, tree: GroupTree) -> GroupTree:
     """The nodes that go with those of ``tree``: all nodes of the group where nothing is left in them, as Kafka's own
-    tool does, unless access lists do not admit that; else those alone."""
+    tool does, unless ZooKeeper does not admit that; else those alone."""
     assert whole.tree is not None, "the group has something in ZooKeeper"
     going = {node.path for node in tree.nodes}
     left = GroupTree(whole.group, tuple(node for node in whole.tree.nodes if node.path not in going))
-    if not left.is_empty or refusal(registry, whole.group, needs_of_removal(whole.tree)):
+    if not left.is_empty:
+        return tree
+    try:
+        refuse_removal(registry, whole.tree, is_split=is_split(registry, whole.tree.nodes))
+    except RefusedError:
         return tree
     return whole.tree
 
