@@ -57,7 +57,6 @@ def show_destination(ctx: typer.Context, to: str, group: str | None, output: Out
     destination = Destination(open_store(parse_address(to)))
     if not destination.store.exists():
         raise NotFoundError(f"there is no folder {destination}", "check --to")
-    destination.refuse_unknown_layout()
     groups = destination.groups()
     if verify:
         _verify(ctx, destination, group, output)

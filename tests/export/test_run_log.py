@@ -13,7 +13,7 @@ from export_points import Export, Paused, at
 from exports import commit_offsets, files_in, messages_in, problems, published_in
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import RefusedError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.run_status import status
 from zkgroup.export.destination.run_log import Destination
@@ -392,11 +392,3 @@ def test_a_missing_layout_or_owner_stops_exports(
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     assert [row.rows for row in in_process(group, topic)] == [10]
-
-
-def test_documents_of_another_kind_are_refused(in_process: Export, forty: tuple[str, str], tmp_path: Path) -> None:
-    """What development versions have left."""
-    topic, group = forty
-    (tmp_path / "out/_zkgroup" / group / "00000001-0123abcd").mkdir(parents=True)
-    with pytest.raises(UsageError, match=f"_zkgroup has {group}, which this release does not know"):
-        in_process(group, topic)

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import RefusedError
 from zkgroup.export.model.documents import damaged, decode_layout, decode_record, digest
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
@@ -42,7 +42,6 @@ LOG, RUNS, TOPICS, LAYOUT, COLUMNS = (f"{ROOT}/{name}" for name in ("log", "runs
 RECORD: Final = "record.json"
 #: Iceberg's, where no other is named.
 CATALOG: Final = f"{ROOT}/catalog.db"
-_KNOWN: Final = frozenset({"log", "runs", "topics", "layout", "columns", "catalog.db", "catalog.db-journal"})
 HASH: Final = 16
 T = TypeVar("T")
 _NAME: Final = re.compile(rf"(([0-9]{{8,}})-[0-9a-f]{{8}})\.([0-9a-f]{{{HASH}}})\.json", re.ASCII)
@@ -79,14 +78,6 @@ class Destination:
         return self.store.uri
 
     # --- the log ----------------------------------------------------------------------------------------------------
-
-    def refuse_unknown_layout(self) -> None:
-        """Raise ``UsageError`` where ``_zkgroup`` was made by a development version with other documents."""
-        if unknown := sorted(set(self.store.names(ROOT)) - _KNOWN):
-            raise UsageError(
-                f"{self}/{ROOT} has {unknown[0]}, which this release does not know: it is not the work of this release",
-                "choose another --to",
-            )
 
     def groups(self) -> list[str]:
         """The groups that have records."""

@@ -132,7 +132,6 @@ class Planner:
     def plan(self, registry: Registry, member: ExportMember | None = None) -> Planned:
         """What there is to do now; as ``member``: of its share alone. Raises as ``run_export`` does."""
         request, destination = self._request, self._destination
-        destination.refuse_unknown_layout()
         known = destination.layout()
         found = self._read_state(registry, member, known)
         plan, known_files = self._decide(found)

@@ -19,8 +19,7 @@ from zkgroup.groups.offset_files.atomic_file import write_atomically
 
 #: Every name has milliseconds, three digits: so the order of names (``ls``, in any locale) is that of time.
 _STAMP: Final = "%Y-%m-%dT%H%M%S.%f"
-#: Earlier ones had a second, and a number within it.
-_NAME: Final = r"\.(\d{4}-\d\d-\d\dT\d{6})(?:\.(\d{3}))?(?:-(\d+))?Z\.(?:txt|csv|json)"
+_NAME: Final = r"\.(\d{4}-\d\d-\d\dT\d{6}\.\d{3})Z\.(?:txt|csv|json)"
 _STEP: Final = timedelta(milliseconds=1)
 _ENDINGS: Final = {"csv": "csv", "json": "json", "spark": "json"}
 #: How long to wait for another run that writes there, in seconds.
@@ -59,22 +58,21 @@ class Series:
 
     def files(self) -> list[Path]:
         """The group's files, oldest first; files with other names are ignored."""
-        return [path for *_, path in self._dated()]
+        return [path for _, path in self._dated()]
 
-    def _dated(self) -> list[tuple[datetime, int, Path]]:
-        """The earliest time for a file that comes after it, its number, the file."""
+    def _dated(self) -> list[tuple[datetime, Path]]:
+        """The earliest time for a file that comes after it, the file."""
         pattern = re.compile(re.escape(self._stem) + _NAME, re.ASCII)
         found = []
         for path in self._folder.iterdir():
             if match := pattern.fullmatch(path.name):
                 with contextlib.suppress(ValueError, OverflowError):  # digits that are no date
-                    moment = datetime.strptime(f"{match[1]}.{match[2] or '000'}", _STAMP).replace(tzinfo=UTC)
-                    found.append((moment + _STEP, int(match[3] or 0), path))
+                    found.append((datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC) + _STEP, path))
         return sorted(found)
 
     def _next_name(self) -> Path:
         """A name that sorts behind those of all files, even if the clock went back."""
-        moment = max([datetime.now(UTC), *(after for after, *_ in self._dated()[-1:])])
+        moment = max([datetime.now(UTC), *(after for after, _ in self._dated()[-1:])])
         return self._folder / f"{self._stem}.{moment.strftime(_STAMP)[:-3]}Z.{self._ending}"
 
     @contextlib.contextmanager
