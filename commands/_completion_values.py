@@ -102,7 +102,7 @@ def offer(choices: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def _sandboxes() -> list[str]:
-    from zkgroup.sandbox.sandbox_paths import sandbox_names
+    from zkgroup.sandbox.sandbox_state import sandbox_names
 
     return sandbox_names()
 

@@ -25,8 +25,7 @@ from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.clients.zookeeper.registry import Registry
-    from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
+    from zkgroup.clients.zookeeper.registry import Registry, WatchingRegistry
     from zkgroup.config import ConnectionSettings
     from zkgroup.groups.group_model import GroupSnapshot
     from zkgroup.groups.watch.group_watch import GroupWatch
@@ -187,7 +186,7 @@ def _opened(
     on_screen: bool,
 ) -> Iterator[GroupWatch]:
     with before_start():
-        from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
+        from zkgroup.clients.zookeeper.registry import WatchingRegistry
         from zkgroup.groups.watch.group_watch import GroupWatch
 
     def opener(on_change: Callable[[str], None]) -> WatchingRegistry:

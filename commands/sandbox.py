@@ -196,8 +196,7 @@ def stop(
     """
     from zkgroup.sandbox.lifecycle import stop as stop_sandbox
     from zkgroup.sandbox.lifecycle import stop_member
-    from zkgroup.sandbox.sandbox_paths import sandbox_names
-    from zkgroup.sandbox.sandbox_state import not_running
+    from zkgroup.sandbox.sandbox_state import not_running, sandbox_names
 
     if member is not None:
         if all_of_them:

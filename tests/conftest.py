@@ -27,13 +27,13 @@ import zkgroup.commands
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Exists, Get, GetAcl, Op, Result, Sync
 from zkgroup.sandbox.kafka_releases import kafka_jars
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 

@@ -70,7 +70,7 @@ print(json.dumps(connection.sql(query).fetchall(), default=bytes.decode))
 
 def foreign_duckdb(query: str) -> list[list[Any]]:
     """The rows of a query, by DuckDB with its extensions for tables (60 MB, into the cache folder)."""
-    from zkgroup.sandbox.sandbox_paths import cache_dir
+    from zkgroup.config.state_folders import cache_dir
 
     folder = cache_dir() / "tests" / f"duckdb-{_DUCKDB}"
     if not folder.exists():
@@ -90,8 +90,8 @@ def foreign_duckdb(query: str) -> list[list[Any]]:
 
 def _environment(release: str) -> tuple[Path, Path]:
     """Its Python and the folder with its connectors, installed at their first use (350 MB, into the cache folder)."""
+    from zkgroup.config.state_folders import cache_dir
     from zkgroup.sandbox.kafka_releases import retrieve
-    from zkgroup.sandbox.sandbox_paths import cache_dir
 
     home = cache_dir() / "tests" / f"spark-{release}"
     python = home / "venv" / "bin" / "python"

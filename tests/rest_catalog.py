@@ -15,9 +15,9 @@ from pathlib import Path
 
 from object_store import serving
 
+from zkgroup.config.state_folders import cache_dir
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path, retrieve
-from zkgroup.sandbox.sandbox_paths import cache_dir
 
 RELEASE = "1.10.1"
 _ICEBERG = "org.apache.iceberg"

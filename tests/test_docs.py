@@ -19,12 +19,12 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -22,10 +22,10 @@ from documented import command_lines, examples, parsed, run_examples
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.commands import COMMANDS, app
 from zkgroup.commands._demo_parts import GROUP, PARTITIONS, TOPICS, demo_message
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 ROOT = Path(__file__).parent.parent

@@ -18,10 +18,10 @@ from pathlib import Path
 from support import wait_until
 
 from zkgroup.child_watchdog import Watchdog
+from zkgroup.config.state_folders import cache_dir
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path, pyspark_jars, retrieve
 from zkgroup.sandbox.owned_processes import Process, spawn
-from zkgroup.sandbox.sandbox_paths import cache_dir
 from zkgroup.sandbox.server_probe import free_port
 
 _SERVERS = "org.apache.hadoop.yarn.server"

@@ -11,9 +11,9 @@ from cli import run
 from grouping import Groups, tree
 
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 
 
 def test_backups_are_listed_and_shown(cluster: Sandbox, registry: Registry, groups: Groups, topic: str) -> None:

@@ -17,11 +17,11 @@ from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._completion_values import TIMEOUT
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.groups.findings.finding_kinds import KINDS
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import create_topic
 
 FOLDER = Path(__file__).resolve().parents[2] / "completions"

@@ -20,11 +20,11 @@ from support import fresh_name
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._output import iso_utc
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Exists, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 MakeTopic = Callable[..., str]

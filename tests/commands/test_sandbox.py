@@ -21,9 +21,9 @@ from zkgroup.child_watchdog.watchdog_script import start_token
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
-from zkgroup.sandbox.sandbox_state import find
+from zkgroup.sandbox.sandbox_state import find, sandbox_folder
 from zkgroup.sandbox.server_probe import HOST, port_is_free
 from zkgroup.sandbox.topic_admin import create_topic, produce
 

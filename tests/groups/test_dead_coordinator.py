@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.group_coordinator import Coordinators
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
-from zkgroup.protocol.java_hash import extend_hash
+from zkgroup.protocol.assignors import extend_hash
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Children, Create, Ensure, Get, Node
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -14,8 +14,7 @@ from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
+from zkgroup.clients.zookeeper.registry import Registry, WatchingRegistry
 from zkgroup.errors import NotFoundError, UnreachableError
 from zkgroup.groups.watch.group_watch import GroupWatch
 from zkgroup.groups.watch.timeline import Event, WatchedGroup

@@ -19,11 +19,12 @@ from zkgroup.protocol.assignors import (
     Strategy,
     assign,
     compat_of,
+    extend_hash,
     resolve,
     resolve_all,
+    signed,
     strategies_of,
 )
-from zkgroup.protocol.java_hash import extend_hash, signed
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.znodes import Registration
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from zkgroup.config.state_folders import CACHE_VARIABLE
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.class_data_sharing import archive_of, jvm, record
 from zkgroup.sandbox.kafka_releases import pyspark_class_path
-from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from zkgroup.config.state_folders import CACHE_VARIABLE
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.sandbox.kafka_releases import (
     RELEASES,
@@ -20,7 +21,6 @@ from zkgroup.sandbox.kafka_releases import (
     pyspark_jars,
     zookeeper_class_path,
 )
-from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE
 
 SETTINGS = """\
 <ivysettings>

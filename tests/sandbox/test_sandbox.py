@@ -29,8 +29,7 @@ from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
 from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.owned_processes import ProcessId
-from zkgroup.sandbox.sandbox_paths import sandbox_folder
-from zkgroup.sandbox.sandbox_state import find, lock_file, read_state, write_state
+from zkgroup.sandbox.sandbox_state import find, lock_file, read_state, sandbox_folder, write_state
 from zkgroup.sandbox.server_configuration import properties_file
 from zkgroup.sandbox.server_probe import HOST, metadata_brokers, port_is_free, zookeeper_data
 from zkgroup.sandbox.server_process import ServerFailedError, telling_line

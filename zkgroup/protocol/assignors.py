@@ -17,7 +17,6 @@ from typing import Final, Literal
 from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.config.settings_table import Strategy as Strategy
 from zkgroup.errors import AssignmentRefusedError, FilterSyntaxError, UsageError
-from zkgroup.protocol.java_hash import extend_hash, signed
 from zkgroup.protocol.names import (
     INTERNAL_TOPICS,
     ConsumerThreadId,
@@ -289,3 +288,23 @@ def _hashed_pairs(
             code = signed(extend_hash(prefix, f"{number}{after}"))
             pairs.append((code, TopicPartition(topic, number)))
     return pairs
+
+
+# --- Java's String.hashCode -------------------------------------------------------------------------------------------
+
+
+def extend_hash(state: int, text: str) -> int:
+    """Go on hashing with ``text``, from the unsigned 32-bit state that the text before it led to (0 at the start)."""
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            state = (31 * state + unit) & 0xFFFF_FFFF
+        return state
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        state = (31 * state + (high << 8 | low)) & 0xFFFF_FFFF
+    return state
+
+
+def signed(state: int) -> int:
+    """The hash code of a state, a signed 32-bit integer."""
+    return state - 0x1_0000_0000 if state & 0x8000_0000 else state

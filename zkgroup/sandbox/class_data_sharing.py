@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zkgroup.config.class_archives import tidy, use
+from zkgroup.config.state_folders import cache_dir
 from zkgroup.java_runtime import QUICK, UNDER_LOAD
-from zkgroup.sandbox.sandbox_paths import cache_dir
 
 # Archives that are kept even if they are not used: those of one Java for every release of Kafka, and more.
 _KEPT = 20

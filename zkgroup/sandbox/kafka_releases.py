@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zkgroup.child_environment import childs_environment
+from zkgroup.config.state_folders import CACHE_VARIABLE, cache_dir
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
 from zkgroup.java_runtime import QUICK, find_java
-from zkgroup.sandbox.sandbox_paths import CACHE_VARIABLE, cache_dir
 
 IVY_SETTINGS_VARIABLE = "ZKGROUP_IVY_SETTINGS"
 DEFAULT_RELEASE = "1.1.1"

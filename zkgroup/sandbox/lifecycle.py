@@ -15,7 +15,6 @@ from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.owned_processes import POLL, ProcessId
-from zkgroup.sandbox.sandbox_paths import sandbox_folder
 from zkgroup.sandbox.sandbox_security import registry_settings, security_in
 from zkgroup.sandbox.sandbox_state import (
     MemberState,
@@ -24,6 +23,7 @@ from zkgroup.sandbox.sandbox_state import (
     locked,
     not_running,
     read_state,
+    sandbox_folder,
     write_state,
 )
 from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember

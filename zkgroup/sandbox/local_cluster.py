@@ -18,6 +18,7 @@ from zkgroup.child_environment import childs_environment
 from zkgroup.child_watchdog import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import parse_chroot
+from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
@@ -28,9 +29,16 @@ from zkgroup.sandbox.certificates import Authority
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
 from zkgroup.sandbox.kerberos_realm import KerberosRealm
 from zkgroup.sandbox.owned_processes import POLL, current_process
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder
 from zkgroup.sandbox.sandbox_security import Security, check_release, registry_settings
-from zkgroup.sandbox.sandbox_state import SandboxState, ServerState, lock_file, locked, read_state, write_state
+from zkgroup.sandbox.sandbox_state import (
+    SandboxState,
+    ServerState,
+    lock_file,
+    locked,
+    read_state,
+    sandbox_folder,
+    write_state,
+)
 from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
 from zkgroup.sandbox.server_probe import HOST, free_port, metadata_brokers, zookeeper_data
 from zkgroup.sandbox.server_process import Server, telling_line

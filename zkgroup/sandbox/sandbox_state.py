@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,11 +16,26 @@ from typing import TextIO
 
 import msgspec
 
-from zkgroup.errors import Remedy, UnreachableError, ZkgroupError, near
+from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
+from zkgroup.errors import Remedy, UnreachableError, UsageError, ZkgroupError, near
 from zkgroup.sandbox.owned_processes import ProcessId
-from zkgroup.sandbox.sandbox_paths import STATE_VARIABLE, sandbox_folder, sandbox_names, state_dir
 
 STATE_FILE = "state.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+
+
+def sandbox_folder(name: str) -> Path:
+    """The folder of the sandbox called ``name``. Raises ``UsageError`` for a name that cannot be a folder."""
+    if not _NAME.match(name):
+        raise UsageError(f"{name!r} cannot name a sandbox", "use letters, digits, '.', '_' and '-', at most 64")
+    return state_dir() / "sandbox" / name
+
+
+def sandbox_names() -> list[str]:
+    """The names of all sandboxes with a folder, running or not."""
+    parent = state_dir() / "sandbox"
+    found = parent.iterdir() if parent.is_dir() else ()
+    return sorted(folder.name for folder in found if folder.is_dir() and _NAME.match(folder.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +15,7 @@ from zkgroup.config.connection_settings import parse_connect_string
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol.broker_znodes import Endpoint, parse_endpoints
 from zkgroup.protocol.operations import (
+    Changed,
     Check,
     Children,
     Code,
@@ -208,3 +209,29 @@ def _why_none_answers(servers: Sequence[Endpoint]) -> str:
     unanswered = "connections are taken, and no request is answered"
     found = {one: unanswered if why in (NOT_KAFKA, SILENT) else why for one, why in found.items()}
     return in_words(found) if len(set(found.values())) > 1 else found[servers[0]]
+
+
+#: ``on_change`` gets this where all watches have ended with the connection.
+EVERYTHING: Final = ""
+
+
+class WatchingRegistry(Registry):
+    """A ``Registry`` that reports the changes of watched nodes, before any answer that has seen the change.
+
+    ``on_change`` gets the path, or ``EVERYTHING`` when the connection or the session was lost: watches are gone then,
+    and nodes that were read may be outdated. It is called on a thread of the session, and must not block.
+    """
+
+    def __init__(
+        self, settings: ZooKeeperSettings, on_change: Callable[[str], None], timeout: float | None = None
+    ) -> None:
+        super().__init__(settings, timeout)
+        self._on_change = on_change
+
+    def _on_event(self, event: SessionEvent) -> None:
+        super()._on_event(event)
+        if isinstance(event, Changed):
+            self._on_change(event.path)
+            return
+        # The first connection, too: the caller may wait for one.
+        self._on_change(EVERYTHING)

@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.clients.kafka.responses import MessageAge
-from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.clients.zookeeper.watching_registry import WatchingRegistry
+from zkgroup.clients.zookeeper.registry import Registry, WatchingRegistry
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_group

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.responses import KafkaGroup
-from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.clients.zookeeper.watching_registry import EVERYTHING
+from zkgroup.clients.zookeeper.registry import EVERYTHING, Registry
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.raw_group import build_raw_group, build_snapshot
 from zkgroup.groups.snapshot.registrations import TopicSelections
