@@ -22,8 +22,6 @@ from ._context import open_registry
 from ._signals import StopRequest
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.protocol.names import TopicPartition
@@ -184,9 +182,7 @@ class _Follower:
         threading.Thread(target=self._run, name="zkgroup-following", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._ended.wait(CLOSE_TIMEOUT)
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from zkgroup.child_environment import childs_environment
+from zkgroup.child_environment import run_child
 from zkgroup.errors import UsageError
 
 MINIMUM = 17
@@ -82,15 +82,7 @@ def java_release(java: Path) -> str | None:
     if match := _RELEASE_FILE.search(release):
         return match[1]
     try:
-        result = subprocess.run(
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=childs_environment(),
-        )
+        result = run_child([java, "-version"], 30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = _VERSION_LINE.search(result.stderr + result.stdout)
@@ -128,18 +120,10 @@ def install_command() -> tuple[str, ...] | None:
 def _known_to_apt() -> set[str]:
     """The packages of Java that apt can install: each Debian has one or two of them."""
     try:
-        result = subprocess.run(
-            ["apt-cache", "pkgnames", "openjdk-"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            timeout=30,
-            check=False,
-            env=childs_environment(),
-        )
+        result = run_child(["apt-cache", "pkgnames", "openjdk-"], 30)
     except (OSError, subprocess.TimeoutExpired):
         return set()
-    return set(result.stdout.decode().split())
+    return set(result.stdout.split())
 
 
 def needs_sudo(command: tuple[str, ...]) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zkgroup.child_environment import childs_environment
+from zkgroup.child_environment import run_child
 from zkgroup.config.state_folders import CACHE_VARIABLE, cache_dir
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
 from zkgroup.java_runtime import QUICK, find_java
@@ -195,15 +195,7 @@ def retrieve(modules: Sequence[tuple[str, ...]], work: Path, cache: Path, *, alo
         *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
     ]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_TIMEOUT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=childs_environment(),
-        )
+        done = run_child(command, DOWNLOAD_TIMEOUT)
     except subprocess.TimeoutExpired:
         return f"not done after {DOWNLOAD_TIMEOUT:.0f} s"
     return ivy_reason(done.stdout + done.stderr) if done.returncode != 0 else None

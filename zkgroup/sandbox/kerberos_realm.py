@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from zkgroup.child_environment import childs_environment
+from zkgroup.child_environment import run_child
 from zkgroup.child_watchdog import Watchdog
 from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.errors import UsageError, ZkgroupError
@@ -202,14 +201,6 @@ def _find_programs() -> list[str]:
 
 def _run(command: Sequence[str], lines: str, variables: Mapping[str, str]) -> None:
     """Run a tool with ``lines`` as its input. Raises ``ZkgroupError`` with its last word."""
-    done = subprocess.run(
-        command,
-        input=lines,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
-        check=False,
-        env={**childs_environment(), **variables},
-    )
+    done = run_child(command, _TIMEOUT, lines, variables)
     if done.returncode:
         raise ZkgroupError(f"{Path(command[0]).name} failed: {telling_line(done.stdout + done.stderr)}", "try again")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from zkgroup.child_environment import childs_environment
+from zkgroup.child_environment import run_child
 from zkgroup.child_watchdog import Watchdog
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import parse_chroot
@@ -365,15 +363,7 @@ class Sandbox:
 
     def _format(self, command: Sequence[str]) -> None:
         """Format a broker's storage. Raises ``ZkgroupError``."""
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=childs_environment(),
-        )
+        done = run_child(command, START_TIMEOUT)
         if done.returncode:
             raise ZkgroupError(
                 f"the storage of sandbox {self.name} was not formatted: {telling_line(done.stdout + done.stderr)}",
@@ -440,9 +430,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # What is written down

@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from zkgroup.errors import UsageError, ZkgroupError
@@ -52,9 +51,7 @@ class LagHistory:
             self._prepare(self._opened)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
