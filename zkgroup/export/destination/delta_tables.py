@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zkgroup import __version__
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.run_log import ROOT, Destination, number_of
 from zkgroup.export.destination.table_columns import difference, offsets_of, table_schema, wider_columns
 from zkgroup.export.destination.table_format import CommittedTables
@@ -35,7 +35,6 @@ from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
 from zkgroup.export.stores.optional_packages import require
-from zkgroup.text import counted
 
 _RUN: Final = "zkgroup.run"
 #: Entries of a table's history that are read first; all of it where none of them is ours.
@@ -51,22 +50,9 @@ class DeltaTables(CommittedTables):
     """The tables of one destination."""
 
     def __init__(self, destination: Destination, layout: Layout) -> None:
-        super().__init__()
-        self._destination = destination
-        self._layout = layout
-        self._store = destination.store
+        super().__init__(destination, layout)
         address = self._store.address
-        self._options: dict[str, str] | None = None
-        if isinstance(address, Path):
-            self._root = str(address)
-        elif address.scheme == "s3":
-            self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
-            self._options = _storage_options(address)
-        else:
-            raise UsageError(
-                f"Delta tables are not written to {address.scheme}: destinations",
-                "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
-            )
+        self._options = None if isinstance(address, Path) else _storage_options(address)
         require("deltalake", "pyarrow", extra="delta")
 
     # --- what a table has -------------------------------------------------------------------------------------------
@@ -108,11 +94,7 @@ class DeltaTables(CommittedTables):
             with self._translated("read", topic):
                 files = table.file_uris()
             if files:
-                raise RefusedError(
-                    f"{self._name(topic)} is a table with {counted(len(files), 'file')}, and no record of an export "
-                    "has it",
-                    "choose another --to, or restore _zkgroup from a copy",
-                )
+                raise self._unrecorded(topic, len(files), "--to")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
         with self._translated("read", topic):

@@ -31,7 +31,6 @@ from zkgroup.export.model.layout import Layout, table_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
 from zkgroup.export.stores.optional_packages import require
-from zkgroup.text import counted
 
 _RUN: Final = "zkgroup.run"
 _TOPIC: Final = "zkgroup.topic"
@@ -43,21 +42,10 @@ class IcebergTables(CommittedTables):
     """The tables of one destination."""
 
     def __init__(self, destination: Destination, layout: Layout) -> None:
-        super().__init__()
-        self._destination = destination
-        self._layout = layout
-        self._store = destination.store
-        address = self._store.address
-        if isinstance(address, Path):
-            self._root = f"file://{address}"
-        elif address.scheme == "s3":
-            self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
-        else:
-            raise UsageError(
-                f"Iceberg tables are not written to {address.scheme}: destinations",
-                "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
-            )
-        if not layout.catalog_name and not isinstance(address, Path):
+        super().__init__(destination, layout)
+        if isinstance(self._store.address, Path):
+            self._root = f"file://{self._root}"
+        elif not layout.catalog_name:
             raise UsageError("Iceberg tables in a bucket need a catalog", "name one of pyiceberg's with --catalog")
         require("pyiceberg", "pyarrow", extra="iceberg")
         self._catalog: Any = None
@@ -108,11 +96,7 @@ class IcebergTables(CommittedTables):
             with self._translated("read", topic):
                 files = list(table.scan().plan_files())
             if files:
-                raise RefusedError(
-                    f"{self._name(topic)} is a table with {counted(len(files), 'file')}, and no record of an export "
-                    "has it",
-                    "choose another --catalog or --to, or restore _zkgroup from a copy",
-                )
+                raise self._unrecorded(topic, len(files), "--catalog or --to")
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
         with self._translated("read", topic):

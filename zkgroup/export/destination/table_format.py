@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Protocol
 
-from zkgroup.errors import RefusedError, ZkgroupError
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import roll_back
 from zkgroup.export.destination.run_log import LOG, Destination, number_of
@@ -21,6 +22,7 @@ from zkgroup.export.model.plan_types import OffsetRange, StoredFile
 from zkgroup.export.model.run_record import RunRecord, TopicCoverage
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
+from zkgroup.text import counted
 
 
 class TableFormat(Protocol):
@@ -110,8 +112,21 @@ class CommittedTables(ABC):
     #: Commits of others may come between opening a table and committing to it.
     tries: Final = 20
 
-    def __init__(self) -> None:
+    def __init__(self, destination: Destination, layout: Layout) -> None:
+        self._destination = destination
+        self._layout = layout
+        self._store = destination.store
         self._opened: dict[str, Any] = {}
+        address = self._store.address
+        if isinstance(address, Path):
+            self._root = str(address)
+        elif address.scheme == "s3":
+            self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
+        else:
+            raise UsageError(
+                f"{layout.format.capitalize()} tables are not written to {address.scheme}: destinations",
+                "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
+            )
 
     @abstractmethod
     def files(
@@ -159,6 +174,13 @@ class CommittedTables(ABC):
     @abstractmethod
     def _failure(self, what: str, topic: str, error: Exception) -> ZkgroupError:
         """The error for what the library could not do."""
+
+    def _unrecorded(self, topic: str, files: int, otherwise: str) -> RefusedError:
+        """The error for a table with files that no record of the log has."""
+        return RefusedError(
+            f"{self._name(topic)} is a table with {counted(files, 'file')}, and no record of an export has it",
+            f"choose another {otherwise}, or restore _zkgroup from a copy",
+        )
 
     def newest_run(self, group: str, topic: str) -> int | None:
         table = self._open(topic)
