@@ -2,5 +2,5 @@
 
 ``spark_context`` (a SparkContext) with ``jvm_gateway`` (its JVM, and the watchdog of that), ``spark_class_archive``,
 ``spark_job`` (a job in a thread), ``spark_properties``, ``spark_master``, ``spark_failures`` (Spark's messages →
-errors), ``scratch`` (its folder); ``readback`` (counts the rows of an export).
+errors); ``readback`` (counts the rows of an export).
 """

@@ -34,7 +34,6 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import python_daemon, spark_failures
 from zkgroup.export.spark.jvm_gateway import SparkJvm, environment_variables, is_spark_of_pyspark
-from zkgroup.export.spark.scratch import ScratchFolder
 from zkgroup.export.spark.spark_job import STOP, Idleness, Job
 from zkgroup.export.spark.spark_master import PORT, choose_master, is_cluster
 from zkgroup.export.spark.spark_properties import default_properties, own_properties
@@ -73,7 +72,7 @@ class SparkJobs:
         self._log_start = 0
         self._context: Any = None
         self._jvm: SparkJvm | None = None
-        self._scratch: ScratchFolder | None = None
+        self._scratch: Path | None = None
         self._failure: Exception | None = None
         self._started = threading.Event()
 
@@ -82,8 +81,7 @@ class SparkJobs:
         if active is not None:
             self._context = active
             return self
-        self._scratch = ScratchFolder.make()
-        folder = self._scratch.path
+        self._scratch = folder = Path(tempfile.mkdtemp(prefix="zkgroup-spark-"))
         try:
             if self._log is not None:
                 self._log_start = _size_for_appending(self._log)
@@ -168,7 +166,7 @@ class SparkJobs:
                 jvm.stop(orderly=kind is None and context is not None)
                 # pyspark keeps the gateway for the next context of the process: this one is gone.
                 SparkContext._gateway = SparkContext._jvm = None
-            scratch.remove()
+            shutil.rmtree(scratch, ignore_errors=True)
 
     @property
     def context(self) -> Any:
@@ -185,7 +183,7 @@ class SparkJobs:
         if self._scratch is None:
             return ""
         try:
-            with self._log_file(self._scratch.path).open("rb") as file:
+            with self._log_file(self._scratch).open("rb") as file:
                 file.seek(max(self._log_start, file.seek(0, os.SEEK_END) - _LOG_END))
                 return file.read().decode("utf-8", errors="replace")
         except OSError:
@@ -197,10 +195,10 @@ class SparkJobs:
             return _ELSEWHERE
         if self._log is not None:
             return str(self._log)
-        kept = f"{self._scratch.path}.log"
+        kept = f"{self._scratch}.log"
         try:
             Path(kept).touch(0o600)
-            shutil.copyfile(self._log_file(self._scratch.path), kept)
+            shutil.copyfile(self._log_file(self._scratch), kept)
         except OSError:  # spark-submit's JVM
             return _ELSEWHERE
         return kept
@@ -292,7 +290,7 @@ class SparkJobs:
         Python of this machine."""
         if not self._is_cluster and self._context.pythonExec == sys.executable:
             return
-        folder = None if self._scratch is None else self._scratch.path
+        folder = self._scratch
         if folder is None:  # a context that outlives this object hands the file to every new executor
             folder = Path(tempfile.mkdtemp(prefix="zkgroup-code-"))
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
