@@ -25,7 +25,7 @@ T = TypeVar("T")
 #: A signal within this many seconds of another is the same request: timeout(1) sends each to process and group.
 SAME = 1.0
 POLL = 0.02  # seconds
-STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(BaseException):

@@ -45,7 +45,7 @@ def install_with(command: tuple[str, ...], what: str, known: Callable[[], tuple[
     """Run a package manager's command, as root if need be; False if this user may not, or it fails. ``known``: the
     command, once apt has its lists."""
     prefix: tuple[str, ...] = ()
-    if needs_sudo(command):
+    if needs_sudo():
         prefix = ("sudo", "-n")
         if shutil.which("sudo") is None or not run(*prefix, "true", quiet=True):
             return False

@@ -25,7 +25,6 @@ _PACKAGES = {
     "apk": "openjdk{}-jre-headless",
     "zypper": "java-{}-openjdk-headless",
     "pacman": "jre{}-openjdk-headless",
-    "brew": "openjdk@{}",
 }
 _INSTALL = {
     "apt-get": ("apt-get", "install", "-y", "--no-install-recommends"),
@@ -34,7 +33,6 @@ _INSTALL = {
     "apk": ("apk", "add"),
     "zypper": ("zypper", "--non-interactive", "install"),
     "pacman": ("pacman", "-S", "--noconfirm"),
-    "brew": ("brew", "install"),
 }
 
 # Small, quick to start, and not worth a compiler thread's second: these servers live for minutes.
@@ -126,9 +124,9 @@ def _known_to_apt() -> set[str]:
     return set(result.stdout.split())
 
 
-def needs_sudo(command: tuple[str, ...]) -> bool:
-    """Whether this user must be another one to run an installing command."""
-    return command[0] != "brew" and os.geteuid() != 0
+def needs_sudo() -> bool:
+    """Whether this user must be another one to install packages."""
+    return os.geteuid() != 0
 
 
 def install_hint() -> str:
@@ -136,4 +134,4 @@ def install_hint() -> str:
     command = install_command()
     if command is None:
         return f"install a Java runtime {MINIMUM} or later, and set JAVA_HOME or PATH to it"
-    return "install one with: " + " ".join((*(("sudo",) if needs_sudo(command) else ()), *command))
+    return "install one with: " + " ".join((*(("sudo",) if needs_sudo() else ()), *command))

@@ -29,7 +29,7 @@ from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
 from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
 from zkgroup.sandbox.owned_processes import ProcessId
-from zkgroup.sandbox.sandbox_state import find, lock_file, read_state, sandbox_folder, write_state
+from zkgroup.sandbox.sandbox_state import find, read_state, sandbox_folder, write_state
 from zkgroup.sandbox.server_configuration import properties_file
 from zkgroup.sandbox.server_probe import HOST, metadata_brokers, port_is_free, zookeeper_data
 from zkgroup.sandbox.server_process import ServerFailedError, telling_line
@@ -148,7 +148,7 @@ def test_two_sandboxes_at_once(make_sandbox: Callable[..., Sandbox]) -> None:
 
 
 def test_nothing_is_left_when_the_owner_is_killed(unique: Callable[[str], str]) -> None:
-    """After a SIGKILL of who started it: no process, no port, no folder, no lock."""
+    """After a SIGKILL of who started it: no process, no port, no folder."""
     name = unique("crash")
     with subprocess.Popen([sys.executable, "-c", OWNER, name, "1"], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -160,7 +160,6 @@ def test_nothing_is_left_when_the_owner_is_killed(unique: Callable[[str], str]) 
         owner.kill()
     wait_until(lambda: not state.alive, 10, "the servers end")
     wait_until(lambda: not sandbox_folder(name).exists(), 10, "the folder is removed")
-    wait_until(lambda: not lock_file(name).exists(), 10, "the lock's file is removed")
     wait_until(lambda: all_free([one.port for one in state.servers]), 10, "all ports are free")
 
 

@@ -5,7 +5,6 @@ It reads lines from its standard input, a pipe whose other end the owner has:
     +PID      end this process when the pipe ends (each server sends its own, before it becomes a server)
     -PID      forget it
     rm PATH   remove this folder when the pipe ends
-    unlock PATH  remove this lock's file after that, unless another process has it
     release   leave everything as it is, and end
 
 The kernel closes the pipe however the owner dies, SIGKILL included; no other way is as quick and portable. (Linux's
@@ -16,12 +15,10 @@ watchdog notices within a second that it has another parent. Its argument is the
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,8 +36,6 @@ def is_paused(pid: int) -> bool:
 
 
 def _state(pid: int) -> tuple[str | None, str | None]:
-    if sys.platform != "linux":
-        return _state_by_ps(pid)
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -49,21 +44,12 @@ def _state(pid: int) -> tuple[str | None, str | None]:
     return fields[0], fields[19]
 
 
-def _state_by_ps(pid: int) -> tuple[str | None, str | None]:
-    shown = subprocess.run(
-        ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=False
-    )
-    state, _, started = shown.stdout.strip().partition(" ")
-    return state[:1] or None, started.strip() or None
-
-
 def main() -> None:
     """Read until the owner is gone, then end the remaining processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     owner = int(sys.argv[1])
     processes: dict[int, str | None] = {}
     folders: list[str] = []
-    locks: list[str] = []
     for word in _lines(owner):
         if word == "release":
             return
@@ -73,23 +59,12 @@ def main() -> None:
             processes.pop(int(word[1:]), None)
         elif word.startswith("rm "):
             folders.append(word[3:])
-        elif word.startswith("unlock "):
-            locks.append(word.removeprefix("unlock "))
     for pid, started in processes.items():
         if started is not None and start_token(pid) == started:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-    for lock in locks:
-        _remove_lock(Path(lock))
-
-
-def _remove_lock(path: Path) -> None:
-    """A process that waits for the lock checks, once it has it, that the file is still the one at this path."""
-    with contextlib.suppress(OSError), path.open("r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
 
 
 def _lines(owner: int) -> Iterator[str]:

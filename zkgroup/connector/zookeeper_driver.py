@@ -42,11 +42,7 @@ _Partitions = Mapping[TopicPartition, ConsumerThreadId]
 
 def boot_clock() -> float:
     """Seconds on a clock that never jumps and runs while the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
-
-
-# Linux has a clock that includes sleep; macOS's monotonic one does as well.
-_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ from zkgroup.sandbox.sandbox_security import Security, check_release, registry_s
 from zkgroup.sandbox.sandbox_state import (
     SandboxState,
     ServerState,
-    lock_file,
     locked,
     read_state,
     sandbox_folder,
@@ -231,8 +230,6 @@ class Sandbox:
             self._watchdog.send(f"rm {self.folder}")
             if self.security is not None:
                 self.authority = self.security.make(self.name)
-            if self.folder == sandbox_folder(self.name):
-                self._watchdog.send(f"unlock {lock_file(self.name)}")
             try:
                 self._start_servers()
                 self._started = True

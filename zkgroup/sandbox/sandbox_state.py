@@ -151,18 +151,10 @@ def read_states() -> Iterator[SandboxState | ZkgroupError]:
                 yield state
 
 
-def lock_file(name: str) -> Path:
-    """The lock file of the sandbox called ``name``."""
-    return state_dir() / "sandbox" / f".{name}.lock"
-
-
 @contextlib.contextmanager
 def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
-    """Hold the sandbox called ``name``: a start, stop or change waits for another.
-
-    The lock's file goes when the sandbox is gone.
-    """
-    path = lock_file(name)
+    """Hold the sandbox called ``name``: a start, stop or change waits for another. The lock's file stays."""
+    path = state_dir() / "sandbox" / f".{name}.lock"
     deadline = time.monotonic() + timeout
     while (file := _try_lock(path)) is None:
         if time.monotonic() > deadline:
@@ -171,15 +163,11 @@ def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
             ) from None
         time.sleep(0.05)
     with file:
-        try:
-            yield
-        finally:
-            if not sandbox_folder(name).exists():
-                path.unlink(missing_ok=True)
+        yield
 
 
 def _try_lock(path: Path) -> TextIO | None:
-    """The locked file; None while another process has it, or had it and removed it after we opened it."""
+    """The locked file; None while another process has it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = path.open("w")
@@ -190,9 +178,7 @@ def _try_lock(path: Path) -> TextIO | None:
         ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    file.close()
-    return None
+    except BlockingIOError:
+        file.close()
+        return None
+    return file

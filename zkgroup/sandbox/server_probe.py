@@ -13,7 +13,7 @@ from zkgroup.clients.kafka.legacy_brokers import metadata
 from zkgroup.protocol.broker_znodes import Endpoint
 
 HOST = "127.0.0.1"
-# Below the range from which Linux and macOS take ports for outgoing connections: a server that is stopped for a while
+# Below the range from which Linux takes ports for outgoing connections: a server that is stopped for a while
 # finds its port free again.
 _PORTS = range(20_000, 32_000)
 
