@@ -22,7 +22,7 @@ from ._watch import has_screen, watch_group
 from ._watch_frame import Style, fit
 from ._watch_screen import MAX_KEY_WAIT, Painter, messages_as_notes
 from ._watch_terminal import Key, Terminal
-from ._watch_view import View
+from ._watch_view import FilteredView, View
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
@@ -105,24 +105,18 @@ class GroupsPoller:
             self._condition.wait_for(lambda: self._is_closing, self._interval)
 
 
-class GroupsView:
+class GroupsView(FilteredView):
     """The state of the screen: the groups, the order, the filter, and the chosen one."""
 
     def __init__(self, select: Select, sorts: Sequence[str], sort: str) -> None:
+        super().__init__()
         self._select = select
         self._sorts = sorts
         self._snapshots: Sequence[GroupSnapshot] = ()
         self._found: list[Inspection] = []
         self.folded = 0
         self.sort = sort
-        self.filter = ""
-        self.typing = False
         self.chosen = ""
-        self.scroll = 0
-        #: The groups that fitted the last frame.
-        self.shown = 1
-        #: One line about servers.
-        self.note = ""
         self.at: datetime | None = None
 
     def update(self, found: Sequence[GroupSnapshot] | ZkgroupError) -> None:
@@ -157,15 +151,8 @@ class GroupsView:
         self.scroll = max(place - self.shown + 1, min(self.scroll, place))
 
     def press(self, key: Key) -> bool:
-        """Handle a key; True if it has a meaning here."""
         if self.typing:
-            if key in ("enter", "escape"):
-                self.typing = False
-                self.filter = "" if key == "escape" else self.filter
-            elif key == "backspace":
-                self.filter = self.filter[:-1]
-            elif len(key) == 1 and key.isprintable():
-                self.filter = (self.filter + key)[:100]
+            self._type(key)
             self.choose(0)
             return True
         steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -self.shown, "page-down": self.shown}

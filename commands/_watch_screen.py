@@ -9,14 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ._error_output import say
 from ._log_output import LIBRARIES
 from ._terminal_text import one_line
 from ._watch_frame import Style, frame
 from ._watch_terminal import Key, Terminal
-from ._watch_view import View
+from ._watch_view import FilteredView, View
 
 if TYPE_CHECKING:
     from zkgroup.groups.watch.recording import Recording
@@ -88,20 +88,11 @@ def show_recording(view: View, recording: Recording, stop: StopRequest) -> int:
     return stop.exit_code
 
 
-class AnyView(Protocol):
-    """The state of a screen, which keys change. ``note``: a line about servers."""
-
-    note: str
-
-    def press(self, key: Key) -> bool:
-        """Handle a key; True if it has a meaning here."""
-
-
 class Painter:
     """Draws a view when it has changed, at most 25 times a second. ``draw``: the function of a view, columns, lines and
     style that makes a frame."""
 
-    def __init__(self, terminal: Terminal, view: AnyView, draw: Callable[..., list[str]] = frame) -> None:
+    def __init__(self, terminal: Terminal, view: FilteredView, draw: Callable[..., list[str]] = frame) -> None:
         self._terminal = terminal
         self._view = view
         self._draw = draw
@@ -204,7 +195,7 @@ class _Player:
 class _Notes(logging.Handler):
     """Shows messages in a line of the screen, and repeats them on stderr afterwards."""
 
-    def __init__(self, view: AnyView) -> None:
+    def __init__(self, view: FilteredView) -> None:
         super().__init__()
         self._view = view
         self.kept: deque[str] = deque(maxlen=20)
@@ -216,7 +207,7 @@ class _Notes(logging.Handler):
 
 
 @contextmanager
-def messages_as_notes(view: AnyView) -> Iterator[None]:
+def messages_as_notes(view: FilteredView) -> Iterator[None]:
     """Show messages in the view's note while this is open."""
     if not sys.stderr.isatty():
         yield

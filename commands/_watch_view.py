@@ -1,7 +1,8 @@
-"""The state of a watch's screen: the last snapshot, and the order, filter and position that keys have set."""
+"""The state of a screen: what was read last, and the order, filter and position that keys have set."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
@@ -21,11 +22,39 @@ MAX_EVENTS: Final = 500
 _DIRECT: Final[dict[str, Sort]] = {"l": "lag", "n": "name", "o": "owner", "r": "rate"}
 
 
-class View:
-    """The state of a screen. ``keys`` change it, states change it; ``frame`` draws it. ``is_inner``: ``q`` goes back to
-    another screen."""
+class FilteredView(ABC):
+    """The state of a screen with a filter."""
+
+    def __init__(self) -> None:
+        self.filter = ""
+        self.typing = False
+        self.scroll = 0
+        #: The rows that fitted the last frame.
+        self.shown = 1
+        #: One line about servers, or about a replay.
+        self.note = ""
+
+    @abstractmethod
+    def press(self, key: Key) -> bool:
+        """Handle a key; True if it has a meaning here."""
+
+    def _type(self, key: Key) -> None:
+        """Handle a key while the filter is typed."""
+        if key in ("enter", "escape"):
+            self.typing = False
+            self.filter = "" if key == "escape" else self.filter
+        elif key == "backspace":
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self.filter = (self.filter + key)[:100]
+
+
+class View(FilteredView):
+    """The state of a watch's screen. ``keys`` change it, states change it; ``frame`` draws it. ``is_inner``: ``q`` goes
+    back to another screen."""
 
     def __init__(self, group: str, *, is_inner: bool = False) -> None:
+        super().__init__()
         self.group = group
         self.is_inner = is_inner
         #: The key that ended the screen; empty after a signal.
@@ -35,15 +64,8 @@ class View:
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.rebalancing_since: int | None = None
         self.sort: Sort = "lag"
-        self.filter = ""
-        self.typing = False
         self.paused = False
         self.help = False
-        self.scroll = 0
-        #: The partitions that fitted the last frame.
-        self.shown = 1
-        #: One line about servers, or about a replay.
-        self.note = ""
         #: Keys in the last line besides those of every screen.
         self.more_keys = ""
 
@@ -85,9 +107,10 @@ class View:
         return rows
 
     def press(self, key: Key) -> bool:
-        """Handle a key; True if it has a meaning here."""
         if self.typing:
-            return self._type(key)
+            self._type(key)
+            self.scroll = 0
+            return True
         match key:
             case "s":
                 self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
@@ -117,17 +140,4 @@ class View:
             case _:
                 return False
         self.scroll = max(0, self.scroll)
-        return True
-
-    def _type(self, key: Key) -> bool:
-        """Handle a key while the filter is typed."""
-        if key == "enter":
-            self.typing = False
-        elif key == "escape":
-            self.typing, self.filter = False, ""
-        elif key == "backspace":
-            self.filter = self.filter[:-1]
-        elif len(key) == 1 and key.isprintable():
-            self.filter = (self.filter + key)[:100]
-        self.scroll = 0
         return True
