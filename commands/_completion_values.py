@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import typer
@@ -94,11 +94,6 @@ def complete_release(incomplete: str) -> list[str]:
     from zkgroup.sandbox.kafka_releases import RELEASES
 
     return _safe(RELEASES, incomplete)
-
-
-def offer(choices: Sequence[str]) -> Callable[[str], list[str]]:
-    """Completes one of these."""
-    return lambda incomplete: _safe(choices, incomplete)
 
 
 def _sandboxes() -> list[str]:

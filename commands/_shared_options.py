@@ -16,7 +16,7 @@ import typer
 from zkgroup.config.settings_table import SETTINGS, Setting
 from zkgroup.errors import UsageError
 
-from ._completion_values import complete_cluster, complete_group, complete_topic, offer
+from ._completion_values import complete_cluster, complete_group, complete_topic, complete_words
 from ._global_options import GlobalOptions
 from ._output import Output
 
@@ -120,7 +120,7 @@ def _help(setting: Setting) -> str:
 def _completion(setting: Setting) -> Any:
     if setting.name == "cluster":
         return complete_cluster
-    return offer(setting.choices) if setting.choices else None
+    return complete_words(*setting.choices) if setting.choices else None
 
 
 def _collect(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
