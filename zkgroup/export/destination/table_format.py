@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
@@ -25,95 +25,62 @@ from zkgroup.schemas.field_schema import IncompatibleSchemaError
 from zkgroup.text import counted
 
 
-class TableFormat(Protocol):
-    """The tables of one destination. ``schema``: makes pyarrow's schema of the files."""
-
-    def newest_run(self, group: str, topic: str) -> int | None:
-        """The number of a group's newest run that the table of a topic has, 0 without one; None: that of the log."""
-        ...
-
-    def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
-        """Raise ``ZkgroupError`` where a topic's table is not that of exports. ``is_recorded``: a record of the log has
-        the topic."""
-        ...
-
-    def refuse_altered(self, topics: Iterable[str], schema: Any) -> None:
-        """Raise ``RefusedError`` where others have changed the table of a topic, so that it does not take files of this
-        ``schema``."""
-        ...
-
-    def refuse_conflicts(
-        self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
-    ) -> None:
-        """Raise ``RefusedError`` where a file has offsets of these ranges: see ``conflicting_files``."""
-        ...
-
-    def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
-        """The topics whose tables do not have this run of the group as their newest any more: others have rolled them
-        back, dropped or replaced them."""
-        ...
-
-    def uncommitted(self, record: RunRecord) -> list[str]:
-        """The topics of a run whose tables do not have it."""
-        ...
-
-    def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
-        """Make the files of a run, which have their final names, parts of the tables, with the offsets where it ends;
-        may be repeated. Raises ``RefusedError`` where a table was rolled back since the run was planned."""
-        ...
-
-    def files(
-        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
-    ) -> Iterator[StoredFile]:
-        """The files that readers take for data: of these topics, or of all that were exported."""
-        ...
-
-
-class PlainParquet:
-    """Files that readers list. A run is a part of it as soon as its files have their names."""
+class TableFormat:
+    """The tables of one destination: plain Parquet, files that readers list. A run is a part of it as soon as its files
+    have their names. Tables with commits of their own override all. ``schema``: makes pyarrow's schema of the files."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
 
     def newest_run(self, group: str, topic: str) -> int | None:
+        """The number of a group's newest run that the table of a topic has, 0 without one; None: that of the log."""
         return None
 
     def refuse_foreign(self, topic: str, *, is_recorded: bool) -> None:
+        """Raise ``ZkgroupError`` where a topic's table is not that of exports. ``is_recorded``: a record of the log has
+        the topic."""
         if not is_recorded and any(self._destination.published(topic)):
             raise damaged(f"the record of exports of topic {topic} in {self._destination}/{LOG}", "is missing")
 
     def refuse_altered(self, topics: Iterable[str], schema: Any) -> None:
-        pass
+        """Raise ``RefusedError`` where others have changed the table of a topic, so that it does not take files of this
+        ``schema``."""
 
     def refuse_conflicts(
         self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
     ) -> None:
+        """Raise ``RefusedError`` where a file has offsets of these ranges: see ``conflicting_files``."""
         refuse_conflicting_files(self._destination, ranges, tags, known=known)
 
     def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
+        """The topics whose tables do not have this run of the group as their newest any more: others have rolled them
+        back, dropped or replaced them."""
         return []
 
     def uncommitted(self, record: RunRecord) -> list[str]:
+        """The topics of a run whose tables do not have it."""
         return list(record.topics)
 
     def commit(self, record: RunRecord, schema: Callable[[], Any], passed: Callable[[str], None]) -> None:
-        pass
+        """Make the files of a run, which have their final names, parts of the tables, with the offsets where it ends;
+        may be repeated. Raises ``RefusedError`` where a table was rolled back since the run was planned."""
 
     def files(
         self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
     ) -> Iterator[StoredFile]:
+        """The files that readers take for data: of these topics, or of all that were exported."""
         return self._destination.data_files(topics, unlisted)
 
 
-class CommittedTables(ABC):
-    """Tables with commits of their own, as ``TableFormat``. Others may put rows into other files: so a file of a record
-    that is not there is not lost. What was opened stays as it was then, until a commit."""
+class CommittedTables(TableFormat, ABC):
+    """Tables with commits of their own. Others may put rows into other files: so a file of a record that is not there
+    is not lost. What was opened stays as it was then, until a commit."""
 
     #: Commits of others may come between opening a table and committing to it.
     tries: Final = 20
 
     def __init__(self, destination: Destination, layout: Layout) -> None:
-        self._destination = destination
+        super().__init__(destination)
         self._layout = layout
         self._store = destination.store
         self._opened: dict[str, Any] = {}
@@ -127,12 +94,6 @@ class CommittedTables(ABC):
                 f"{layout.format.capitalize()} tables are not written to {address.scheme}: destinations",
                 "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
             )
-
-    @abstractmethod
-    def files(
-        self, topics: Sequence[str] | None = None, unlisted: Callable[[str], None] | None = None
-    ) -> Iterator[StoredFile]:
-        """As ``TableFormat.files``."""
 
     @abstractmethod
     def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:
@@ -253,7 +214,7 @@ def open_format(destination: Destination, layout: Layout | None) -> TableFormat:
     """The format of a destination with this layout. Does no I/O. Raises ``UsageError`` where the place is not for it,
     ``MissingExtraError`` without its package."""
     if layout is None or not layout.has_tables:
-        return PlainParquet(destination)
+        return TableFormat(destination)
     if layout.format == "delta":
         from zkgroup.export.destination.delta_tables import DeltaTables
 
