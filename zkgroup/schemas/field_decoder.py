@@ -49,7 +49,6 @@ class FieldDecoder(Protocol):
 
     def decode(self, column: Any) -> Decoded:
         """Decode a column of bytes and nulls."""
-        ...
 
 
 def make_decoder(schema: FieldSchema) -> FieldDecoder:

@@ -156,7 +156,6 @@ class CommittedTables(TableFormat, ABC):
         self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
     ) -> None:
         """Refuse nothing: only files of commits count, and names have the run."""
-        return
 
     def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
         self._opened.clear()

@@ -27,7 +27,6 @@ class Runner(Protocol):
     @property
     def cores(self) -> int:
         """How many tasks it runs at a time."""
-        ...
 
     def run(
         self,
@@ -36,7 +35,6 @@ class Runner(Protocol):
         done: Callable[[DoneAnswer], None],
     ) -> list[DoneAnswer]:
         """Run all of ``tasks``; ``done`` gets each answer while it goes on. Raises the first failure."""
-        ...
 
 
 def warn_of(lines: Iterable[str], warn: Callable[[str], None]) -> None:

@@ -28,69 +28,53 @@ class Store(Protocol):
     @property
     def address(self) -> Address:
         """What ``open_store`` makes the same store from."""
-        ...
 
     @property
     def uri(self) -> str:
         """The destination, for people, without secrets."""
-        ...
 
     def check(self) -> None:
         """Raise ``UsageError`` unless one can write here. Changes nothing."""
-        ...
 
     def exists(self) -> bool:
         """Whether anything is here."""
-        ...
 
     def read(self, name: str) -> bytes | None:
         """A whole file; None where there is none."""
-        ...
 
     def write(self, name: str, data: bytes) -> None:
         """A whole file, at once and lasting; what was there is replaced."""
-        ...
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none where there is no folder."""
-        ...
 
     def walk(self, folder: str, unlisted: Callable[[str], None] | None = None) -> Iterator[StoredFile]:
         """All files below a folder. Without ``unlisted`` a folder that may not be listed raises ``UnlistableError``."""
-        ...
 
     def size(self, name: str) -> int | None:
         """Of a file, in bytes; None where there is none."""
-        ...
 
     def open(self, name: str) -> Any:
         """A file, for pyarrow to read; a context manager. Raises ``OSError``."""
-        ...
 
     def prepare(self, folder: str) -> None:
         """Make a folder for tasks to write to."""
-        ...
 
     def refuse_closed(self, finals: Iterable[str]) -> None:
         """Raise ``ZkgroupError`` where it can be seen that files may not have these names: rather before they must."""
-        ...
 
     def publish(self, works: Iterable[tuple[str, str, int]]) -> Iterator[None]:
         """Let finished files have their final names: each is its working name, its final one, its size. Yields once
         for each file that is in place, in their order. May be repeated; never replaces another file."""
-        ...
 
     def remove_file(self, final: str) -> None:
         """Remove a file, if it is there, and folders that are then empty."""
-        ...
 
     def sync(self, finals: Iterable[str]) -> None:
         """Make final names last."""
-        ...
 
     def remove(self, folder: str) -> None:
         """A folder with all that is in it, and those above it that are then empty (the destination itself included)."""
-        ...
 
 
 def open_store(destination: Address) -> Store:

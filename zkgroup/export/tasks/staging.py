@@ -39,11 +39,9 @@ class WorkFile(Protocol):
 
     def finish(self) -> tuple[str, int]:
         """Close it for good: its name in the run's folder, and its size. It lasts from then on."""
-        ...
 
     def abandon(self) -> None:
         """Remove it; once more does no harm."""
-        ...
 
 
 class Staging:
