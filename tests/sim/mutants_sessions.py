@@ -293,7 +293,7 @@ def gives_up_silently(patch: Patch) -> None:
 @mutant
 def impatient_with_its_former_self(patch: Patch) -> None:
     """Does not wait for its former session's id node to go: leaves at once (Scala consumer, from 0.9)."""
-    patch.setattr(registration, "TIMEOUT", 0.0)
+    patch.setattr(registration, "SESSION_TIMEOUTS", 0.0)
 
 
 # ---------------------------------------------------------------- what is known and not read again

@@ -77,7 +77,7 @@ class BrokerPoller:
         self._find = find
         self._done = done
         self._timeout = timeout
-        self._has_coordinator = coordinator
+        self._reads_coordinator = coordinator
         self._condition = threading.Condition()
         self._question: Question | None = None
         self._busy = False
@@ -155,7 +155,7 @@ class BrokerPoller:
 
     def _read_kafka_group(self, question: Question) -> None:
         # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
-        if not self._has_coordinator or OFFSETS_TOPIC not in question.topics or self._settings is None:
+        if not self._reads_coordinator or OFFSETS_TOPIC not in question.topics or self._settings is None:
             return
         since = self._unknown_since
         if since is not None and time.monotonic() - since < UNKNOWN_FOR:

@@ -12,7 +12,7 @@ from zkgroup.protocol.member.member_context import MemberContext
 from zkgroup.protocol.member.phases import Phase
 
 #: How many session timeouts to wait until another session releases our id.
-TIMEOUT = 1.5
+SESSION_TIMEOUTS = 1.5
 
 
 class IdRegistration:
@@ -43,7 +43,7 @@ class IdRegistration:
             ctx.step(self._done)
             return
         if self._until is None:
-            self._until = ctx.now + max(ctx.zookeeper.lease.timeout, ctx.settings.session_timeout) * TIMEOUT
+            self._until = ctx.now + max(ctx.zookeeper.lease.timeout, ctx.settings.session_timeout) * SESSION_TIMEOUTS
             ctx.log(
                 logging.WARNING, f"id {ctx.settings.consumer_id} is owned by another session: waiting for it to end"
             )
