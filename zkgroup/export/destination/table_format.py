@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
-from zkgroup.export.destination.conflicting_files import refuse_conflicting_files
 from zkgroup.export.destination.coverage import roll_back
 from zkgroup.export.destination.run_log import LOG, Destination, number_of
 from zkgroup.export.model.documents import damaged
@@ -23,6 +22,10 @@ from zkgroup.export.model.run_record import RunRecord, TopicCoverage
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
 from zkgroup.text import counted
+
+_IN_WAY: Final = (
+    "move it out of the destination, or restore the record that names it; export --verify names all such files"
+)
 
 
 class TableFormat:
@@ -49,8 +52,37 @@ class TableFormat:
     def refuse_conflicts(
         self, ranges: Iterable[OffsetRange], tags: Mapping[str, str | None], known: Collection[str]
     ) -> None:
-        """Raise ``RefusedError`` where a file has offsets of these ranges: see ``conflicting_files``."""
-        refuse_conflicting_files(self._destination, ranges, tags, known=known)
+        """Raise ``RefusedError`` where a file that no record names has, by its name, offsets of these ``ranges``.
+        ``tags``: the marks of the topics' logs; ``known``: files that records name.
+
+        A file whose name does not list all of its ranges is in the way unless its run is in the log: what a run in the
+        log has exported lies before what is to be exported now.
+        """
+        destination = self._destination
+        wanted: dict[str, dict[int, list[OffsetRange]]] = {}
+        for piece in ranges:
+            if piece.start < piece.end:
+                wanted.setdefault(piece.partition.topic, {}).setdefault(piece.partition.partition, []).append(piece)
+        logged: set[str] | None = None
+        for topic, partitions in wanted.items():
+            for file in destination.published(topic, list(partitions)):
+                parts = file.parts
+                if parts.tag != tags.get(topic) or file.name in known:
+                    continue
+                if parts.more:
+                    if logged is None:
+                        logged = {entry.run for group in destination.groups() for entry in destination.entries(group)}
+                    if parts.run not in logged:
+                        raise RefusedError(f"{destination}/{file.name} is of a run that the log does not have", _IN_WAY)
+                    continue
+                for piece in partitions.get(parts.partition, ()):
+                    start, end = max(parts.start, piece.start), min(parts.end, piece.end)
+                    if start < end:
+                        raise RefusedError(
+                            f"{destination}/{file.name} is in the way: no record names it, and by its name it has "
+                            f"offsets {start} to {end - 1} of {piece.partition}",
+                            _IN_WAY,
+                        )
 
     def changed(self, group: str, bases: Mapping[str, int]) -> list[str]:
         """The topics whose tables do not have this run of the group as their newest any more: others have rolled them

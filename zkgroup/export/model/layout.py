@@ -256,7 +256,8 @@ def day_name(day: int) -> str:
 
 
 class Calendar:
-    """Times → periods, in one zone: days, or hours. Reads the zone's rules once for each quarter of an hour it meets.
+    """Times → periods, in one zone: days, or hours. Reads the zone's rules once for each quarter of an hour it meets,
+    and for each message only where the clock changes or a period begins within the quarter.
 
     Two clock changes within a quarter of an hour are the one thing that it would not see; no zone ever had them.
     """
@@ -264,17 +265,14 @@ class Calendar:
     def __init__(self, zone: str, *, hours: bool) -> None:
         self._zone = ZoneInfo(parse_zone(zone))
         self._unit = _HOUR if hours else _DAY
-        self._quarters: dict[int, int | list[tuple[int, int]] | None] = {}
+        self._quarters: dict[int, Period | Literal["mixed"]] = {}
 
     def period(self, ms: int | None) -> Period:
         """Of a timestamp in milliseconds since 1970."""
         if ms is None or ms < 0:
             return None
         found = self._quarter(ms // (_QUARTER * 1000))
-        if isinstance(found, list):
-            second = ms // 1000
-            return next(period for start, period in reversed(found) if second >= start)
-        return found
+        return self._at(ms // 1000)[1] if found == "mixed" else found
 
     def period_of_all(self, first: int, last: int) -> tuple[bool, Period]:
         """Whether all times from ``first`` to ``last`` have surely the same period; and which."""
@@ -282,45 +280,29 @@ class Calendar:
         if first < 0 or quarter != last // (_QUARTER * 1000):
             return False, None
         found = self._quarter(quarter)
-        return (False, None) if isinstance(found, list) else (True, found)
+        return (False, None) if found == "mixed" else (True, found)
 
-    def _quarter(self, quarter: int) -> int | list[tuple[int, int]] | None:
+    def _quarter(self, quarter: int) -> Period | Literal["mixed"]:
         try:
             return self._quarters[quarter]
         except KeyError:
             pass
         if len(self._quarters) >= _CACHED:
             self._quarters.clear()
-        self._quarters[quarter] = found = self._periods_in(quarter * _QUARTER)
+        start = quarter * _QUARTER
+        found: Period | Literal["mixed"] = None
+        if start * 1000 < END_OF_TIME:
+            first = self._at(start)
+            found = first[1] if first == self._at(start + _QUARTER - 1) else "mixed"
+        self._quarters[quarter] = found
         return found
 
-    def _periods_in(self, start: int) -> int | list[tuple[int, int]] | None:
-        """The period of a quarter of an hour; where it has several, each with the second that it begins at."""
-        if start * 1000 >= END_OF_TIME:
-            return None
-        end = start + _QUARTER
-        changes = [start]
-        if self._offset(start) != self._offset(end - 1):
-            low, high = start, end - 1
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._offset(middle) == self._offset(start) else (low, middle)
-            changes.append(high)
-        found: list[tuple[int, int]] = []
-        for begin, stop in zip(changes, [*changes[1:], end], strict=True):
-            offset = self._offset(begin)
-            period = (begin + offset) // self._unit
-            while (begin_of := max(begin, period * self._unit - offset)) < stop:
-                found.append((begin_of, period))
-                period += 1
-        periods = {period for _, period in found}
-        return periods.pop() if len(periods) == 1 else found
-
-    def _offset(self, second: int) -> int:
-        """Of the zone's clock, in seconds east of Greenwich."""
-        local = datetime.datetime.fromtimestamp(second, self._zone).utcoffset()
-        assert local is not None
-        return int(local.total_seconds())
+    def _at(self, second: int) -> tuple[int, int]:
+        """What the zone's clock is ahead of UTC then, in seconds, and the period."""
+        offset = datetime.datetime.fromtimestamp(second, self._zone).utcoffset()
+        assert offset is not None
+        ahead = int(offset.total_seconds())
+        return ahead, (second + ahead) // self._unit
 
 
 # The lowest level of zstd is the fastest and loses little; the highest of gzip, pyarrow's default, takes ages.
