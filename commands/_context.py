@@ -121,7 +121,7 @@ def zookeeper_settings(settings: ConnectionSettings) -> ZooKeeperSettings:
         auth=settings.zookeeper_auth,
         tls=settings.zookeeper_tls,
         sasl=settings.zookeeper_sasl,
-        acl=None if settings.zookeeper_acl is None else parse_acl(settings.zookeeper_acl, "zookeeper-acl"),
+        acl=None if settings.zookeeper_acl is None else parse_acl(settings.zookeeper_acl),
     )
 
 

@@ -94,7 +94,7 @@ def rename_group(
                 raise
         change.done(f"group {group} is now {to}: {_copied(copy.rows)}, {group} deleted")
         if any(row.target is not None and not row.moves for row in copy.rows):
-            change.warn([_of_earlier("rename-group", group, backup_file)])
+            change.warn([_of_earlier(group, backup_file)])
 
 
 def _copy_again(group: str, to: str) -> Command:
@@ -112,11 +112,11 @@ def _copied(rows: Sequence[OffsetChange]) -> str:
     return f"{counted(copied, 'offset')} copied, {there} {'was' if there == 1 else 'were'} there before, all verified"
 
 
-def _of_earlier(command: str, group: str, backup_file: Path) -> str:
+def _of_earlier(group: str, backup_file: Path) -> str:
     """Where the backups of earlier, interrupted runs are: they alone have the nodes that these removed."""
     from zkgroup.groups.changes.backup import earlier
 
-    found = [str(path) for path in earlier(command, group) if path.resolve() != backup_file.resolve()]
+    found = [str(path) for path in earlier("rename-group", group) if path.resolve() != backup_file.resolve()]
     places = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"
     return (
         f"{backup_file} has what was left of group {group} in this run: if an earlier one was interrupted, its backup "

@@ -446,14 +446,14 @@ def test_old_brokers_and_sasl() -> None:
 
 def test_access_lists_in_words() -> None:
     """Names, and entries as ZooKeeper's shell takes them; digests have colons of their own."""
-    assert parse_acl("open", "here") == OPEN
-    assert parse_acl("creator-read-world", "here") == CREATOR_READ_WORLD
-    assert parse_acl("sasl:app:cdrwa,digest:ops:aGFzaA==:rw, world:anyone:r", "here") == (
+    assert parse_acl("open") == OPEN
+    assert parse_acl("creator-read-world") == CREATOR_READ_WORLD
+    assert parse_acl("sasl:app:cdrwa,digest:ops:aGFzaA==:rw, world:anyone:r") == (
         Acl("sasl", "app", 31),
         Acl("digest", "ops:aGFzaA==", 3),
         Acl("world", "anyone", 1),
     )
-    assert parse_acl("auth::cdrwa", "here") == CREATOR_READ_WORLD[:1]
+    assert parse_acl("auth::cdrwa") == CREATOR_READ_WORLD[:1]
 
 
 @pytest.mark.parametrize(
@@ -461,5 +461,5 @@ def test_access_lists_in_words() -> None:
 )
 def test_no_access_list(text: str) -> None:
     """What is none is refused, with what would be one."""
-    with pytest.raises(UsageError, match=r"here: .* is no entry of an access list: write open, creator"):
-        parse_acl(text, "here")
+    with pytest.raises(UsageError, match=r"zookeeper-acl: .* is no entry of an access list: write open, creator"):
+        parse_acl(text)

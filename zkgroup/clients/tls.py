@@ -14,6 +14,7 @@ from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.settings_file import is_encrypted
 from zkgroup.errors import UsageError
 
+_PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate
 _AFTERWARDS = 0.3  # seconds for a server to refuse a certificate after the hand-shake
 
 
@@ -81,10 +82,10 @@ def connect(context: ssl.SSLContext, address: tuple[str, int], hostname: str, ti
         raise
 
 
-def handshake_error(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> OSError | None:
+def handshake_error(context: ssl.SSLContext, address: tuple[str, int], hostname: str) -> OSError | None:
     """The error of a hand-shake, else None. In TLS 1.3 the server checks the client's certificate after it."""
     try:
-        with connect(context, address, hostname, timeout) as connection:
+        with connect(context, address, hostname, _PROBE) as connection:
             connection.settimeout(_AFTERWARDS)
             connection.recv(1)
     except TimeoutError:
@@ -94,13 +95,13 @@ def handshake_error(context: ssl.SSLContext, address: tuple[str, int], hostname:
     return None
 
 
-def speaks_tls(address: tuple[str, int], timeout: float) -> bool:
+def speaks_tls(address: tuple[str, int]) -> bool:
     """Whether a server speaks TLS, even if it refuses the hand-shake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        connect(context, address, address[0], timeout).close()
+        connect(context, address, address[0], _PROBE).close()
     except ssl.SSLError as error:
         return not (isinstance(error, ssl.SSLEOFError) or is_no_tls(error.reason or ""))
     except OSError:
@@ -113,13 +114,11 @@ def is_no_tls(reason: str) -> bool:
     return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
 
 
-def certificate_names(
-    tls: TlsSettings, what: str, address: tuple[str, int], hostname: str, timeout: float
-) -> list[str]:
+def certificate_names(tls: TlsSettings, what: str, address: tuple[str, int], hostname: str) -> list[str]:
     """The hosts of a server's certificate, if it is trusted otherwise; none if it cannot be read."""
     try:
         context = ssl_context(dataclasses.replace(tls, check_hostname=False), what)
-        with connect(context, address, hostname, timeout) as connection:
+        with connect(context, address, hostname, _PROBE) as connection:
             shown = connection.getpeercert() or {}
     except (OSError, UsageError):
         return []

@@ -18,8 +18,8 @@ NAMED: Final = {"open": OPEN, "creator": CREATOR, "creator-read-world": CREATOR_
 LETTERS: Final = {"r": 1, "w": 2, "c": 4, "d": 8, "a": 16}
 
 
-def parse_acl(text: str, origin: str) -> tuple[Acl, ...]:
-    """An access list by its name, or its entries with commas between, as ZooKeeper's shell takes them:
+def parse_acl(text: str) -> tuple[Acl, ...]:
+    """The value of zookeeper-acl: a name, or entries with commas between, as ZooKeeper's shell takes them:
     ``SCHEME:ID:PERMISSIONS``, permissions being letters of ``cdrwa``. Raises ``UsageError``."""
     if text in NAMED:
         return NAMED[text]
@@ -30,7 +30,7 @@ def parse_acl(text: str, origin: str) -> tuple[Acl, ...]:
         known = bool(letters) and set(letters) <= LETTERS.keys()
         if not scheme or not known or (not name and scheme != "auth") or (scheme == "world" and name != "anyone"):
             raise UsageError(
-                f"{origin}: {entry.strip()[:80]!r} is no entry of an access list",
+                f"zookeeper-acl: {entry.strip()[:80]!r} is no entry of an access list",
                 f"write {', '.join(NAMED)}, or SCHEME:ID:cdrwa with commas between",
             )
         entries.append(Acl(scheme, name, sum(LETTERS[letter] for letter in set(letters))))

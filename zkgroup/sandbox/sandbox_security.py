@@ -92,15 +92,15 @@ class Security:
         for of in ("sasl", "zookeeper", "brokers"):
             write_private(self.password_file(of), secrets.token_urlsafe(18) + "\n")
         write_private(self.jaas, self._jaas())
-        write_private(self.folder / "member.conf", _section("Client", _DIGEST, self._zookeeper_user(USER)))
+        write_private(self.folder / "member.conf", _section("Client", self._zookeeper_user(USER)))
         return authority
 
     def _jaas(self) -> str:
         users = {f"user_{USER}": self.password("sasl")}
         zookeeper = {f"user_{BROKERS}": self.password("brokers"), f"user_{USER}": self.password("zookeeper")}
         return (
-            _section("Server", _DIGEST, zookeeper)
-            + _section("Client", _DIGEST, self._zookeeper_user(BROKERS))
+            _section("Server", zookeeper)
+            + _section("Client", self._zookeeper_user(BROKERS))
             + "KafkaServer {\n"
             + _module("org.apache.kafka.common.security.plain.PlainLoginModule", users)
             + _module("org.apache.kafka.common.security.scram.ScramLoginModule", {})
@@ -203,8 +203,8 @@ def _module(name: str, options: Mapping[str, str]) -> str:
     return f"  {name} required" + "".join(f'\n    {key}="{value}"' for key, value in options.items()) + ";\n"
 
 
-def _section(name: str, module: str, options: Mapping[str, str]) -> str:
-    return f"{name} {{\n{_module(module, options)}}};\n"
+def _section(name: str, options: Mapping[str, str]) -> str:
+    return f"{name} {{\n{_module(_DIGEST, options)}}};\n"
 
 
 def _scram(mechanism: str, password: str) -> str:

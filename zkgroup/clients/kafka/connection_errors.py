@@ -19,7 +19,6 @@ from zkgroup.config.settings_table import KERBEROS
 from zkgroup.errors import UnreachableError, UsageError
 
 _PLACE = re.compile(r"(?:[a-z_]+://)?(\[[^\]]+\]|[^\s/:]+):([0-9]+)/[^\s:]*: ")
-_PROBE = 2.0  # seconds
 
 
 def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | None:
@@ -42,7 +41,7 @@ def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | N
     bare = "SSL routines" in text and "unexpected eof" not in text and "state SSL_HANDSHAKE" in failure
     if encrypted and ("handshake failed" in text or bare):
         return _of_handshake(what, host, port, text, properties)
-    if not encrypted and "Disconnected" in text and tls.speaks_tls((host, port), _PROBE):
+    if not encrypted and "Disconnected" in text and tls.speaks_tls((host, port)):
         return UnreachableError(f"{what} speaks TLS at this port, not {protocol}", "choose another --security-protocol")
     if protocol == "PLAINTEXT" and "Disconnected" in text and "state UP" in failure:
         return UnreachableError(
@@ -92,11 +91,11 @@ def _of_kerberos(text: str, properties: Mapping[str, str]) -> tuple[str, str] | 
 def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> UnreachableError:
     settings = tls_of(properties)
     try:
-        found = tls.handshake_error(tls.ssl_context(settings, "TLS with brokers"), (host, port), host, _PROBE)
+        found = tls.handshake_error(tls.ssl_context(settings, "TLS with brokers"), (host, port), host)
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):
-        names = partial(tls.certificate_names, settings, "TLS with brokers", (host, port), host, _PROBE)
+        names = partial(tls.certificate_names, settings, "TLS with brokers", (host, port), host)
         return UnreachableError(
             *tls.certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname", names)
         )

@@ -15,8 +15,6 @@ from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol.broker_znodes import address as at
 
-_PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate
-
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailure:
@@ -68,7 +66,7 @@ def of_connection(
     if settings.tls is None:
         if isinstance(error, ConnectionRefusedError | TimeoutError):
             return None
-        if not speaks_tls((address, port), _PROBE):
+        if not speaks_tls((address, port)):
             return None
         return ConnectionFailure(
             f"{what} speaks TLS at this port", "give --zookeeper-tls and --zookeeper-ca-file, or another port"
@@ -86,7 +84,7 @@ def of_handshake(
     tls = settings.tls
     if isinstance(error, ssl.SSLCertVerificationError) and tls is not None:
         host, address, port = server
-        names = partial(certificate_names, tls, "TLS with ZooKeeper", (address, port), host, _PROBE)
+        names = partial(certificate_names, tls, "TLS with ZooKeeper", (address, port), host)
         return ConnectionFailure(
             *certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname", names)
         )

@@ -83,6 +83,6 @@ def unknown_schemes(settings: ZooKeeperSettings) -> set[str]:
     return ({"x509"} if certified else set()) | ({"sasl"} if kerberos else set())
 
 
-def has_entry(acl: Iterable[Acl], identity: tuple[str, str], permission: int) -> bool:
-    """Whether an entry of the list gives this permission to ``identity``, scheme and name."""
-    return any(entry.permissions & permission and (entry.scheme, entry.id) == identity for entry in acl)
+def admits_anyone(acl: Iterable[Acl], permission: int) -> bool:
+    """Whether an entry of the list gives this permission to anyone."""
+    return any(entry.permissions & permission and (entry.scheme, entry.id) == ANYONE for entry in acl)

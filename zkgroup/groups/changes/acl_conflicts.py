@@ -12,7 +12,7 @@ from typing import Final
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.access_lists import ANYONE, READ, WRITE, has_entry, identities, unknown_schemes
+from zkgroup.groups.changes.access_lists import READ, WRITE, admits_anyone, identities, unknown_schemes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import EVERYTHING
 from zkgroup.protocol.names import TopicPartition
@@ -27,7 +27,7 @@ def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
     """The owners (as their nodes hold them) of partitions of ``group`` whose identities the access list of
     ``registry``'s settings does not let write. Empty where that list is open, or they are not known."""
     acl = registry.settings.acl
-    if acl is None or has_entry(acl, ANYONE, WRITE):
+    if acl is None or admits_anyone(acl, WRITE):
         return []
     listing = registry.read([Children(znodes.owners(group))])[0]
     topics = sorted(listing) if isinstance(listing, tuple) else []
@@ -61,7 +61,7 @@ def describe_acl_conflicts(registry: Registry, group: str) -> str | None:
     if not found:
         return None
     conflict = f"owners that come to ZooKeeper with other credentials, or none: {listed(found)}"
-    if not has_entry(registry.settings.acl or (), ANYONE, READ):
+    if not admits_anyone(registry.settings.acl or (), READ):
         raise RefusedError(
             f"group {group} has {conflict}: a registration that they may not read stops the whole group",
             "give --zookeeper-acl creator-read-world or open, or all members the same credentials",
