@@ -153,7 +153,8 @@ def read_states() -> Iterator[SandboxState | ZkgroupError]:
 
 @contextlib.contextmanager
 def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
-    """Hold the sandbox called ``name``: a start, stop or change waits for another. The lock's file stays."""
+    """Hold the sandbox called ``name``: a start, stop or change waits for another. The lock's file goes with the
+    sandbox."""
     path = state_dir() / "sandbox" / f".{name}.lock"
     deadline = time.monotonic() + timeout
     while (file := _try_lock(path)) is None:
@@ -163,11 +164,15 @@ def locked(name: str, timeout: float = 90.0) -> Iterator[None]:
             ) from None
         time.sleep(0.05)
     with file:
-        yield
+        try:
+            yield
+        finally:
+            if not sandbox_folder(name).exists():
+                path.unlink(missing_ok=True)
 
 
 def _try_lock(path: Path) -> TextIO | None:
-    """The locked file; None while another process has it."""
+    """The locked file; None while another process has it, or had it and removed it after we opened it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = path.open("w")
@@ -178,7 +183,9 @@ def _try_lock(path: Path) -> TextIO | None:
         ) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    file.close()
+    return None
