@@ -97,6 +97,16 @@ def test_only_some_topics(cluster: Sandbox, registry: Registry, make_group: Buil
     assert result.stderr == f"zkgroup: group {group} has no offsets of typo: its topics: t, v\n"
 
 
+def test_a_name_of_thousands_of_digits_is_no_partition(cluster: Sandbox, registry: Registry, make_group: Build) -> None:
+    """Python reads no such number; the node stays, as it is not what is meant."""
+    group = make_group({P("t", 0): 5})
+    odd = f"{znodes.offset_topic(group, 't')}/{'9' * 5000}"
+    registry.write(Create(odd, b"7"))
+    done = run("delete-group", group, "-z", cluster.connect, "--topic", "t:0", "--execute", *ZOOKEEPER)
+    assert (done.returncode, "1 offset of group" in done.stderr) == (0, True), done.stderr
+    assert isinstance(registry.read([Exists(odd)])[0], Stat)
+
+
 @pytest.mark.parametrize("command", ["delete-group", "unsubscribe"])
 @pytest.mark.parametrize("topics", [("t",), ("t:0-1",), ("t:0", "t:1")])
 def test_the_last_topic_takes_the_empty_group_along(

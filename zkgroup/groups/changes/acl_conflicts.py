@@ -15,7 +15,7 @@ from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.access_lists import READ, WRITE, admits_anyone, identities, unknown_schemes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import EVERYTHING
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import OPEN, Acl, Acls, Children, Get, GetAcl, Node
 from zkgroup.text import listed
 
@@ -33,11 +33,11 @@ def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
     topics = sorted(listing) if isinstance(listing, tuple) else []
     children = registry.read([Children(znodes.owner_topic(group, topic)) for topic in topics])
     partitions = [
-        TopicPartition(topic, int(number))
+        TopicPartition(topic, number)
         for topic, numbers in zip(topics, children, strict=True)
         if isinstance(numbers, tuple)
-        for number in numbers
-        if number.isascii() and number.isdigit()
+        for number in map(parse_partition, numbers)
+        if number is not None
     ][:_MAX_OWNERS]
     paths = [znodes.owner(group, partition) for partition in partitions]
     found = registry.read([op for path in paths for op in (Get(path), GetAcl(path))])

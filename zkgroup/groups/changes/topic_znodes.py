@@ -15,7 +15,7 @@ from zkgroup.groups.changes.znode_deletion import is_split
 from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.snapshot_notes import foreign_note
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.names import TopicPartition, parse_partition, spans
 from zkgroup.text import counted, listed
 
 
@@ -54,8 +54,9 @@ def read_scope(registry: Registry, group: str, scope: Scope) -> tuple[GroupTree,
             roots.append(parent)
             continue
         for node in whole.nodes:
-            above, _, number = node.path.rpartition("/")
-            if above == parent and number.isdecimal() and scope.has(TopicPartition(topic, int(number))):
+            above, _, name = node.path.rpartition("/")
+            number = parse_partition(name) if above == parent else None
+            if number is not None and scope.has(TopicPartition(topic, number)):
                 roots.append(node.path)
     chosen = set(roots)
     kept = tuple(node for node in whole.nodes if not chosen.isdisjoint(_path_and_above(node.path)))
