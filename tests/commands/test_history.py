@@ -11,12 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 from cli import run, run_on_terminal
+from grouping import Groups
 
 from zkgroup.commands._history import history_lines
 from zkgroup.commands._terminal_text import width
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.monitoring.history_points import HistoryPoint
 from zkgroup.groups.monitoring.lag_history import LagHistory
+from zkgroup.sandbox.local_cluster import Sandbox
 
 #: A port where nothing listens.
 NOWHERE = "127.0.0.1:1"
@@ -122,3 +124,22 @@ def test_what_has_no_history(history: Path, tmp_path: Path) -> None:
 def test_what_a_history_does_not_go_with(more: list[str]) -> None:
     """Options about the group as it is now are wrong usage."""
     assert run("inspect-group", "g", "--history", *more, "-z", NOWHERE).returncode == (3 if "--check" in more else 2)
+
+
+@pytest.mark.parametrize("more", [[], ["--output", "json"], ["--metrics", "-"]])
+@pytest.mark.parametrize("every", [False, True])
+def test_a_check_with_a_damaged_history_says_what_to_move_away(
+    every: bool, more: list[str], cluster: Sandbox, groups: Groups, tmp_path: Path
+) -> None:
+    """One line with the file and the remedy, and no verdict that passes for one; a new file is made then."""
+    group = groups.make({}, {}, {("gone", 0): 1})
+    path = tmp_path / "history.sqlite3"
+    path.write_text("no history, " * 99)
+    words = ("--all" if every else group, "--check", *more, "--history-file", str(path), "-z", cluster.connect)
+    done = run("inspect-group", *words)
+    assert (done.returncode, done.stdout.count("\n")) == (3, 1)
+    assert done.stdout.startswith(f"ZKGROUP UNKNOWN: {path} is no history: ")
+    assert done.stdout.endswith(": move it away: a new one is made\n")
+    path.rename(tmp_path / "away")
+    assert "move it away" not in run("inspect-group", *words).stdout
+    assert path.exists()

@@ -105,6 +105,41 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in (text, other, newer)] == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE sample",
+        "DROP INDEX snapshots_of_group; ALTER TABLE snapshot DROP COLUMN store",
+        "UPDATE sample SET committed = 'x'",
+        "PRAGMA user_version = 1",
+        None,
+    ],
+)
+def test_what_is_damaged_is_to_be_moved_away(tmp_path: Path, statement: str | None) -> None:
+    """One line, with the file: the next check makes a new one."""
+    path = tmp_path / "h.sqlite3"
+    with LagHistory(path) as history:
+        history.keep("zk:1", [snapshot_at(0)])
+    if statement is None:
+        path.write_bytes(b"\0" * 20_000)
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.executescript(statement)
+        connection.close()
+
+    def use() -> None:
+        with LagHistory(path) as history:
+            history.keep("zk:1", [snapshot_at(APART)])
+            history.window("zk:1", "g", "zookeeper", 9, 2 * APART)
+
+    with pytest.raises(ZkgroupError) as damaged:
+        use()
+    assert str(path) in damaged.value.message
+    assert str(damaged.value).endswith(": move it away: a new one is made")
+    path.rename(tmp_path / "away")
+    use()
+
+
 # --- checkpoints in a folder ----------------------------------------------------------------------------------------
 
 
