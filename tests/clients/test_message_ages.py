@@ -16,21 +16,27 @@ NOW = 1_700_000_000_000
 
 def test_ages_of_many_positions(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:
     """Each position has the age of its own message, also several in a partition, which one reading cannot pass at once;
-    a time that is yet to come is no age, and a batch that is larger than what is fetched comes whole."""
+    a time that is yet to come is no age, one that is far off hides it. A batch larger than what is fetched comes whole.
+    """
     topic, count = make_topic(40), 50
     keys = [TopicPartition(topic, number) for number in range(40)]
     records = [ProducerRecord(b"v", None, key.partition, NOW - n * 60_000) for key in keys[:39] for n in range(count)]
     produce(
         kafka,
         topic,
-        [*records, ProducerRecord(b"x" * 900_000, None, 39, NOW - 5000), ProducerRecord(b"y", None, 39, NOW + 5000)],
+        [
+            *records,
+            ProducerRecord(b"x" * 900_000, None, 39, NOW - 5000),
+            ProducerRecord(b"y", None, 39, NOW + 5000),
+            ProducerRecord(b"z", None, 39, NOW + 90_000),
+        ],
     )
-    positions = {key: [0, 7, 7, count - 1] if key.partition % 2 else [3] for key in keys[:39]} | {keys[39]: [0, 1]}
+    positions = {key: [0, 7, 7, count - 1] if key.partition % 2 else [3] for key in keys[:39]} | {keys[39]: [0, 1, 2]}
     found = message_ages(kafka, positions, NOW, 20)
     assert found.failures == {}
     assert found.ages == {
         key: {position: MessageAge(position * 60.0) for position in its} for key, its in positions.items()
-    } | {keys[39]: {0: MessageAge(5.0), 1: MessageAge(0.0)}}
+    } | {keys[39]: {0: MessageAge(5.0), 1: MessageAge(0.0), 2: MessageAge(0.0, is_at_least=True)}}
     assert message_times(kafka, {keys[0]: [0], keys[39]: [1, 0]}, 20) == {
         keys[0]: {0: NOW}, keys[39]: {0: NOW - 5000, 1: NOW + 5000},
     }  # fmt: skip

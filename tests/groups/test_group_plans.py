@@ -158,7 +158,9 @@ def test_only_inactive_groups_go() -> None:
     assert rows[0].last_change == NOW - 100 * DAY
     assert (rows[0].partitions, rows[0].znodes) == (1, 2)
     assert find_inactive_groups([replace(old, unreadable=("x",))], NOW, 0)[0].action == "keep"
-    assert find_inactive_groups([tree("later", node("/consumers/later/offsets", age=-5))], NOW, 0)[0].action == "delete"
+    later = tree("later", node("/consumers/later/offsets", age=-5))
+    assert find_inactive_groups([later], NOW, 0)[0].action == "delete"
+    assert "in the future" in (find_inactive_groups([later], NOW, 1)[0].note or "")
 
 
 def test_members_that_came_and_left_count() -> None:

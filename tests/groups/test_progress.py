@@ -189,3 +189,10 @@ def test_whatever_was_seen_there_is_a_status(seen: list[tuple[int, int | None, i
         assert status == "OK"
     seconds = seconds_to_catch_up(samples)
     assert seconds is None or seconds >= 0
+
+
+@pytest.mark.parametrize("ahead", [0, 3_600_000])
+def test_a_clock_of_zookeeper_that_is_ahead_hides_no_dead_member(ahead: int) -> None:
+    """A commit that was seen is no later than the snapshot that saw it."""
+    window = [Sample(60_000 * n, 10 * min(n, 3), 100, 60_000 * min(n, 3) + ahead) for n in range(1, 10)]
+    assert evaluate(window) == "STOP"

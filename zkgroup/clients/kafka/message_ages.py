@@ -31,6 +31,8 @@ _MAX_RESPONSE_BYTES: Final = 1_000_000_000
 _WAIT: Final = 0.02
 #: Seconds without any message after which the others have none to give: a tail that compaction has emptied.
 _SILENCE: Final = 1.0
+#: So many milliseconds may pass while messages are read, and clocks differ.
+_AHEAD: Final = 60_000
 #: The ages, in seconds, that segments of old brokers are compared with, rising.
 _BOUNDS: Final = (60, 600, 3600, 6 * 3600, 86_400, 2 * 86_400, 7 * 86_400, 30 * 86_400)
 
@@ -48,14 +50,16 @@ def message_ages(
         return MessageAges(_bounds(settings, positions, now, timeout))
     reader = _TimeReader(settings, positions)
     reader.read(timeout)
-    # A message that is to come, by its producer's clock, is new.
     ages = {
-        partition: {
-            position: MessageAge(0.0 if at is None else max(0.0, (now - at) / 1000)) for position, at in times.items()
-        }
+        partition: {position: _age(now if at is None else at, now) for position, at in times.items()}
         for partition, times in reader.times.items()
     }
     return MessageAges(ages, reader.failures)
+
+
+def _age(at: int, now: int) -> MessageAge:
+    """The age of a message of this time. One of the future is new, or of a wrong clock: its age is unknown."""
+    return MessageAge(max(0.0, (now - at) / 1000), is_at_least=at - now > _AHEAD)
 
 
 def message_times(

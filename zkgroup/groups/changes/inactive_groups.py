@@ -111,7 +111,7 @@ def _decide(
     elif tree.export and describe_unfinished_export(tree.group, tree.export):
         note = describe_unfinished_export(tree.group, tree.export)
     elif tree.last_change is not None and _age(tree.last_change, now) < older_than:
-        note = "changed too recently"
+        note = "changed too recently" if tree.last_change <= now else "changed at a time in the future: clocks differ"
     elif left_at is not None and _age(left_at, now) < older_than:
         note = "a member may have left too recently: the time is unknown"
     elif tree.is_foreign and not foreign:

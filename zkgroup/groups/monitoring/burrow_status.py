@@ -103,7 +103,8 @@ def _commits(samples: Sequence[Sample]) -> list[tuple[int, int]]:
     for before, sample in zip((None, *samples), samples, strict=False):
         assert sample.committed is not None
         if before is None or (before.committed, before.changed_at) != (sample.committed, sample.changed_at):
-            commits.append((sample.changed_at or sample.taken_at, sample.committed))
+            # ZooKeeper's clock may be ahead of this one.
+            commits.append((min(sample.changed_at or sample.taken_at, sample.taken_at), sample.committed))
     return commits
 
 
