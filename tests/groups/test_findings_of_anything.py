@@ -15,6 +15,7 @@ from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding
 from zkgroup.groups.findings.inspection import diagnose
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, NodeProblem, StoredOffset
+from zkgroup.groups.snapshot.ownership import unreadable_ownership
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import ESCAPED_TWICE, OTHER_NUMBERS, Registration, RegistrationDefect
 
@@ -186,7 +187,8 @@ def test_whatever_there_is_can_be_judged(now: GroupSnapshot, before: GroupSnapsh
         assert "\n" not in f"{finding.message}{finding.remedy}"
     assert len({(f.code, f.subject, f.message) for f in findings}) == len(findings) or len(now.problems) > 1
     if (
-        not now.members
+        not now.has_live_member
+        or unreadable_ownership(now)
         or any(m.error and not m.is_unreadable for m in now.members)
         or not (now.broker_ids or now.unreadable)
     ):

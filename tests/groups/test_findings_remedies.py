@@ -30,6 +30,7 @@ from judged import (
 
 from zkgroup.commands import app
 from zkgroup.errors import Remedy
+from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.group_model import NodeProblem
 from zkgroup.groups.partition_scope import parse_scope
 
@@ -167,6 +168,27 @@ def test_nobody_is_made_to_rebalance_who_is_not_there(code: str) -> None:
     left = group((), [owned("orders", 0, owner="g_z-0", member=None, session_id=session)])
     released = ("zkgroup release-owners g --topic orders:0 --execute",)
     assert lines(found(left, code)) == (released if code == "persistent-owner" else ())
+
+
+@pytest.mark.parametrize("is_unreadable", [False, True])
+def test_no_rebalance_is_advised_without_a_living_member(is_unreadable: bool) -> None:
+    """Registrations that no session owns, or that may not be read: nobody is known to be there who could rebalance."""
+    dead = member("g_b", {"orders": 1}, session_id=0)
+    hidden = member("g_b", {}, registration=None, data=b"", session_id=0, error="hidden", is_unreadable=True)
+    path = "/consumers/g/ids/g_b"
+    left = group(
+        [hidden if is_unreadable else dead],
+        [owned("orders", 0, None), owned("orders", 1, "g_b-0", session_id=0)],
+        unreadable={path: "not authorised"} if is_unreadable else {},
+    )
+    assert {"persistent-owner"} <= codes(left)
+    assert not [line for one in judged(left) for line in lines(one) if " assign " in line]
+    refused = find_objection(left, None, "nobody plans")
+    assert refused is not None
+    assert ("is not known" if is_unreadable else "no living member") in refused.message
+    both = replace(left, members=(*left.members, member("g_a", {"orders": 1})))
+    advised = [line for one in judged(both) for line in lines(one) if " assign " in line]
+    assert bool(advised) is not is_unreadable
 
 
 def test_a_node_of_no_session_is_released() -> None:

@@ -313,9 +313,9 @@ class GroupSnapshot:
         return self.in_zookeeper or self.coordinator is not None or bool(self.offset_topics.get("kafka"))
 
     @property
-    def members_unreadable(self) -> bool:
-        """Whether the list of members may not be read."""
-        return f"/consumers/{self.group}/ids" in self.unreadable
+    def has_live_member(self) -> bool:
+        """Whether a session owns a registration: other registrations outlive their clients, or may not be read."""
+        return any(member.session_id for member in self.members)
 
     @property
     def owners_unreadable(self) -> bool:
@@ -323,6 +323,11 @@ class GroupSnapshot:
         return any(partition.is_unreadable for partition in self.partitions) or (
             f"/consumers/{self.group}/owners" in self.unreadable
         )
+
+    @property
+    def members_unreadable(self) -> bool:
+        """Whether the list of members may not be read."""
+        return f"/consumers/{self.group}/ids" in self.unreadable
 
     @property
     def topics_unreadable(self) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
+from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.assignment_diff import owned_now
 from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
 from zkgroup.groups.group_model import GroupSnapshot
@@ -30,6 +30,7 @@ from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition, identify_owner, spans
 from zkgroup.protocol.operations import Children, Code, Create, Delete, Failure, Get, Node, Op
 from zkgroup.protocol.znodes import Registration, encode_registration
+from zkgroup.shell_commands import group_command
 from zkgroup.text import listed, short
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,11 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
         return ZkgroupError(
             f"whether group {group} would get through a rebalance is not known: {'; '.join(unknown[:3])}",
             "connect with credentials that its access list admits",
+        )
+    if not snapshot.has_live_member:
+        return RefusedError(
+            f"group {group} has no living member: no session owns its registrations",
+            Remedy("see what is left of it", group_command("inspect-group", group)),
         )
     if damaged := damaged_topics(snapshot, passed_over=False):
         return RefusedError(

@@ -14,7 +14,7 @@ from zkgroup.groups.findings.finding_kinds import KINDS, Finding, Severity
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.partition_scope import ranges, whole
 from zkgroup.groups.snapshot.group_rows import kafka_members
-from zkgroup.groups.snapshot.ownership import damaged_topics, foreign_members, stops_rebalances
+from zkgroup.groups.snapshot.ownership import damaged_topics, foreign_members, stops_rebalances, unreadable_ownership
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.shell_commands import Command, group_command
@@ -160,6 +160,10 @@ class GroupFacts:
                 return f"mend {broker.path} first: until then no member of the Scala consumer can rebalance"
         if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.unreadable:
             return "start the brokers first: members keep what they own, and claim nothing, while none is registered"
+        if unreadable_ownership(self.snapshot):
+            return "connect with credentials that may read the group's nodes first: whether it can rebalance is unknown"
+        if not self.snapshot.has_live_member:
+            return "start a member first: no session owns the registrations, so none can rebalance"
         return None
 
     @cached_property
