@@ -107,6 +107,7 @@ def test_what_is_advised_for_nodes_that_no_session_holds_mends(
     groups = [
         maker.group(maker.one(), owners, maker.sane, owner_session=None),
         maker.group(lasting, {}, maker.sane, persistent_members=True),
+        maker.group(maker.one(), {(maker.orders, name): "@_gone-0" for name in ("x", "-1")}, owner_session=None),
     ]
     seen = set()
     for group in groups:
@@ -121,4 +122,5 @@ def test_what_is_advised_for_nodes_that_no_session_holds_mends(
             seen.add(advised[0].code)
             type_in(lines(advised[0]), cluster.connect, "release-owners")
         assert not advised
-    assert seen >= {"persistent-owner", "unreadable-owner", "persistent-member", "stopping-registration"}
+    kinds = {"persistent-owner", "unreadable-owner", "persistent-member", "stopping-registration", "unreadable-node"}
+    assert seen >= kinds

@@ -46,6 +46,7 @@ def test_nodes_with_the_same_trouble_are_one_finding() -> None:
     )
     finding = found(replace(ALONE, problems=tuple(denied[:1])), "unreadable-node")
     assert (finding.subject, finding.message) == ("/consumers/g/owners/orders/x", "is not named by a partition")
+    assert str(finding.remedy).endswith("with ZooKeeper's own shell: delete /consumers/g/owners/orders/x")
 
 
 def test_partitions_of_a_topic_share_a_finding() -> None:

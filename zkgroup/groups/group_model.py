@@ -218,11 +218,13 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """What is wrong with a znode, or why it cannot be read. ``is_malformed``: ``why`` quotes its content."""
+    """What is wrong with a znode, or why it cannot be read. ``is_malformed``: ``why`` quotes its content.
+    ``owned_topic``: of a node among the owners of this topic that no session owns, and no partition names."""
 
     path: str
     why: str
     is_malformed: bool = False
+    owned_topic: str | None = None
 
     def __str__(self) -> str:
         return f"znode {self.path}{':' if self.is_malformed else ''} {self.why}"

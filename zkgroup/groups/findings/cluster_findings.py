@@ -20,15 +20,15 @@ from zkgroup.groups.findings.group_facts import (
     unsubscribe,
 )
 from zkgroup.groups.findings.unreadable_nodes import diagnose_unreadable
-from zkgroup.groups.group_model import FaultyBroker, GroupPartition
+from zkgroup.groups.group_model import FaultyBroker, GroupPartition, NodeProblem
+from zkgroup.groups.partition_scope import whole
 from zkgroup.groups.snapshot.ownership import members_failed_by, read_twice
 from zkgroup.groups.snapshot.snapshot_notes import notes_by_reason
 from zkgroup.groups.snapshot.znode_reader import topic_path
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.text import counted
+from zkgroup.text import counted, short
 
-_CORRECT: Final = "inspect the node with a ZooKeeper client: correct or delete it"
 _WRITE_TOPIC: Final = "write the topic's partitions and replicas into the node again, with a ZooKeeper client"
 _UNREAD: Final = ": members take the topic for one without partitions, and read the others"
 _STOPS: Final = ": a member that reads the topic fails every rebalance, after it has released its partitions"
@@ -196,12 +196,13 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
             error = topic.error
             effect = _UNREAD if topic.passed_over else _STOPS if error.path in facts.stopping_topics else ""
             problems.append(replace(error, why=error.why + effect))
-    by_why: dict[str, list[str]] = {}
+    by_why: dict[tuple[str, bool], list[NodeProblem]] = {}
     for problem in problems:
-        by_why.setdefault(problem.why, []).append(problem.path)
-    for why, paths in list(by_why.items())[:MOST]:
+        by_why.setdefault((problem.why, problem.owned_topic is not None), []).append(problem)
+    for (why, _), alike in list(by_why.items())[:MOST]:
+        paths = [problem.path for problem in alike]
         topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
-        remedy = _WRITE_TOPIC if topics else _CORRECT
+        remedy = _WRITE_TOPIC if topics else _correction(facts, alike)
         severity: Severity = "critical" if why.endswith(_STOPS) else "warning"
         if len(paths) > 1:
             message = f"{len(paths)} nodes, of which each {why}: {first_few(paths)}"
@@ -210,7 +211,17 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
             yield finding("unreadable-node", paths[0], why, remedy, severity)
     if len(by_why) > MOST:
         more = f"and {len(by_why) - MOST} more kinds of nodes that cannot be read, or should not be there"
-        yield finding("unreadable-node", snapshot.group, more, _CORRECT, "warning")
+        yield finding("unreadable-node", snapshot.group, more, "inspect them with ZooKeeper's own shell", "warning")
+
+
+def _correction(facts: GroupFacts, alike: Sequence[NodeProblem]) -> str | Remedy:
+    owned = dict.fromkeys(one.owned_topic for one in alike if one.owned_topic is not None)
+    if owned:
+        commands = (facts.command("release-owners", "--topic", whole(topic), "--execute") for topic in owned)
+        return Remedy("remove what no session owns there", *commands)
+    if len(alike) > 1:
+        return "inspect the nodes: correct them, or remove each with ZooKeeper's own shell"
+    return f"inspect the node: correct it, or remove it with ZooKeeper's own shell: delete {short(alike[0].path)}"
 
 
 def _incomplete(facts: GroupFacts) -> Iterator[Finding]:

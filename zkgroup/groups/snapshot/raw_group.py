@@ -228,14 +228,15 @@ def _claims(
         for name, path in sorted(nodes.children(parent), key=lambda entry: (not entry[0].isdecimal(), entry[0])):
             broker, dash, plain = name.rpartition("-")  # pykafka and Kafka 0.7 put the broker's id before: ``0-3``
             number = parse_partition(plain) if not dash or (broker.isascii() and broker.isdecimal()) else None
+            node = nodes.node(path)
             if number is None:
-                problems.append(NodeProblem(path, "is not named by a partition"))
+                lasting = topic if node is not None and not node.stat.owner else None
+                problems.append(NodeProblem(path, "is not named by a partition", owned_topic=lasting))
                 continue
             key = TopicPartition(topic, number)
             if key in found:
                 problems.append(NodeProblem(path, f"is a second owner node of {key}"))
                 continue
-            node = nodes.node(path)
             if node is not None:
                 found[key] = _claim(node, members)
             elif why := nodes.why_unreadable(path):
