@@ -188,3 +188,25 @@ def test_stores_of_which_one_stands_still_contradict_each_other() -> None:
     assert found(now, "contradicting-offsets", before).severity == "warning"
     both = having(replace(ALONE, taken_at=NOW - 180 * SECOND), 1, stored=stored(45, THEN), kafka=kafka(30))
     assert found(now, "contradicting-offsets", both).severity == "info"
+
+
+@pytest.mark.parametrize(("ahead", "words"), [(0, "0 s ago"), (500, "0 s ago"), (90_000, "90 s in the future")])
+def test_a_commit_in_the_future_is_named(ahead: int, words: str) -> None:
+    """The clocks of ZooKeeper's servers and of this machine differ: no age is negative, and none is made up."""
+    two = having(inactive(), 1, stored=stored(50, NOW + ahead), kafka=kafka(60))
+    now = replace(two, last_change=NOW + ahead)
+    assert f"(written {words})" in found(now, "contradicting-offsets").message
+    before = having(replace(now, taken_at=NOW - 60_000), 1, log_end=90)
+    assert f"(last progress {words})" in found(now, "growing-lag", before).message
+    often = having(inactive(), 1, stored=stored(50, NOW + ahead, version=9, mzxid=900, created_at=NOW))
+    said = found(replace(often, last_change=NOW + ahead), "unregistered-commits").message
+    assert f"changed {'90.0 s in the future' if ahead > 1000 else '0.0 s ago'}" in said
+
+
+def test_a_rebalance_in_the_future_is_not_taken_for_one_of_now() -> None:
+    """Whether the group is at rest is unknown: a gap is not reported, and not passed over either."""
+    for ahead in (60_000, 3_600_000):
+        claimed = having(ALONE, 0, since=NOW + ahead)
+        gap = having(claimed, 1, owner=None, member=None, stream=None, since=None, session_id=None)
+        assert ("incomplete-snapshot" in codes(gap)) is (ahead > 120_000)
+    assert "it changed 60 min in the future" in found(gap, "incomplete-snapshot").message

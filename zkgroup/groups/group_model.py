@@ -15,6 +15,7 @@ from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Stat
 from zkgroup.protocol.znodes import Registration, RegistrationDefect
 
 if TYPE_CHECKING:
@@ -263,8 +264,10 @@ class GroupSnapshot:
     ``subscribed``: the topics of its registered members. ``problems``: nodes that belong to no single member or
     partition; ``warnings``: servers that did not answer, and what is unknown therefore; ``unanswered``: the reasons in
     them. ``unlisted``: why groups in Kafka may be missing from a list of all. ``ids_changed``: the transaction of the
-    last change of members (0: unknown). ``unreadable``: the nodes of the group and the cluster that may not be read,
-    path → why; that is no fault of the group. ``last_change``: the newest time of any node of the group.
+    last change of members (0: unknown). ``members_changed``: the same, or a later one in which ``ids`` came or went, as
+    in zkgroup's own transactions. ``offset_nodes``: the nodes above the offsets of each topic, of a group without
+    members. ``unreadable``: the nodes of the group and the cluster that may not be read, path → why; that is no fault
+    of the group. ``last_change``: the newest time of any node of the group.
     ``coordinator``: None where the group is not in Kafka, or was not requested. ``existing_topics``: all that exist.
     ``kafka_members_unknown`` and ``kafka_offsets_unknown``: the coordinator did not answer: there may be some.
     ``kafka_failures``: the halves that this group's coordinator did not answer, and why. ``foreign``: children of the
@@ -290,6 +293,8 @@ class GroupSnapshot:
     unlisted: tuple[str, ...] = ()
     unanswered: frozenset[str] = frozenset()
     ids_changed: int = 0
+    members_changed: int = 0
+    offset_nodes: Mapping[str, Stat] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     kafka_members_unknown: bool = False
     kafka_offsets_unknown: bool = False
@@ -320,16 +325,16 @@ class GroupSnapshot:
         return any(member.session_id for member in self.members)
 
     @property
+    def members_unreadable(self) -> bool:
+        """Whether the list of members may not be read."""
+        return f"/consumers/{self.group}/ids" in self.unreadable
+
+    @property
     def owners_unreadable(self) -> bool:
         """Whether the owner of some partition may not be read."""
         return any(partition.is_unreadable for partition in self.partitions) or (
             f"/consumers/{self.group}/owners" in self.unreadable
         )
-
-    @property
-    def members_unreadable(self) -> bool:
-        """Whether the list of members may not be read."""
-        return f"/consumers/{self.group}/ids" in self.unreadable
 
     @property
     def topics_unreadable(self) -> bool:

@@ -34,8 +34,8 @@ _POLL: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class UnregisteredCommits:
-    """Offsets that were committed lately though no member is registered. ``age``: of the newest, in milliseconds;
-    ``interval``: between commits of the busiest partition, on average, in milliseconds."""
+    """Offsets that were committed lately though no member is registered. ``age``: of the newest, in milliseconds,
+    negative where ZooKeeper's clock is ahead; ``interval``: between commits of the busiest partition, on average."""
 
     partitions: tuple[TopicPartition, ...]
     age: int
@@ -49,30 +49,34 @@ class UnregisteredCommits:
     @property
     def text(self) -> str:
         """The commits, as text."""
+        when = f"{max(0, self.age) / 1000:.1f} s ago" if self.age > -1000 else f"{-self.age / 1000:.1f} s in the future"
         return (
-            f"offsets of {counted(len(self.partitions), 'partition')} changed {self.age / 1000:.1f} s ago, about"
+            f"offsets of {counted(len(self.partitions), 'partition')} changed {when}, about"
             f" every {max(self.interval, 100) / 1000:.1f} s, and no member is registered"
         )
 
 
 def find_unregistered_commits(
     stored: Mapping[TopicPartition, StoredOffset],
-    ids_changed: int,
+    members_changed: int,
     now: int,
+    topics: Mapping[str, Stat],
     earlier: Mapping[TopicPartition, StoredOffset] | None = None,
 ) -> UnregisteredCommits | None:
-    """The signs of such a consumer in a group without members; None where there are none. ``ids_changed``: the
-    transaction in which a member came or went last, 0 where none did; ``now`` in milliseconds since 1970.
+    """The signs of such a consumer in a group without members; None where there are none. ``members_changed``: the
+    transaction in which a member may have come or gone last, 0 where none did; ``now`` in milliseconds since 1970;
+    ``topics``: the nodes above the offsets of each topic.
 
     A member's last commits come before it leaves. Several offsets that were written in one transaction are an
     operator's, unless there are many such transactions, fast. ``earlier``: the offsets at an earlier reading of the
     group without members: one change since then is enough.
     """
+    stored = {key: _with_recreations(one, topics.get(key.topic)) for key, one in stored.items()}
     together = Counter(one.mzxid for one in stored.values())
     found = {
         key: one
         for key, one in stored.items()
-        if one.mzxid > ids_changed
+        if one.mzxid > members_changed
         and now - one.changed_at < LATELY
         and (
             (one.version >= MIN_TRANSACTIONS and _interval(one) < MAX_INTERVAL)
@@ -85,7 +89,7 @@ def find_unregistered_commits(
         return None
     newest = max(one.changed_at for one in found.values())
     interval = min(map(_interval, found.values()))
-    return UnregisteredCommits(tuple(sorted(found)), max(0, now - newest), interval)
+    return UnregisteredCommits(tuple(sorted(found)), now - newest, interval)
 
 
 def _interval(offset: StoredOffset) -> int:
@@ -98,19 +102,15 @@ def commits_of_tree(tree: GroupTree, now: int) -> UnregisteredCommits | None:
     if tree.members or tree.live_owners:
         return None
     stats = {node.path: node.stat for node in tree.nodes}
-    # zkgroup's own transactions delete and create ``ids``, or create and delete it.
     last = max((stats[p].pzxid for p in (znodes.group(tree.group), znodes.ids(tree.group)) if p in stats), default=0)
-    offsets = {
-        key: _with_recreations(one, stats[znodes.offset_topic(tree.group, key.topic)])
-        for key, one in tree.offsets.items()
-    }
-    return find_unregistered_commits(offsets, last, now)
+    offsets = tree.offsets
+    topics = {key.topic: stats[znodes.offset_topic(tree.group, key.topic)] for key in offsets}
+    return find_unregistered_commits(offsets, last, now, topics)
 
 
-def _with_recreations(offset: StoredOffset, topic: Stat) -> StoredOffset:
+def _with_recreations(offset: StoredOffset, topic: Stat | None) -> StoredOffset:
     """The offset as if its node had been written over, where nodes of its topic were deleted and created again."""
-    recreations = topic.deletions // max(topic.children, 1)
-    if not recreations:
+    if topic is None or not (recreations := topic.deletions // max(topic.children, 1)):
         return offset
     return replace(offset, version=offset.version + recreations, created_at=topic.ctime)
 

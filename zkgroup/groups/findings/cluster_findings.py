@@ -53,6 +53,13 @@ def diagnose_cluster(facts: GroupFacts) -> Iterator[Finding]:
     yield from _problems(facts)
     yield from diagnose_unreadable(facts)
     yield from _incomplete(facts)
+    if facts.settling and facts.now - facts.read_at >= COMMITTED_BY_THEN:
+        yield finding(
+            "incomplete-snapshot",
+            snapshot.group,
+            f"it changed {facts.when(facts.now)}: whether it is at rest is unknown, and what depends on it not judged",
+            "set the clocks of this machine and of the ZooKeeper servers",
+        )
     if facts.is_leftover and facts.at_rest_for is not None:
         yield finding(
             "leftover-group",

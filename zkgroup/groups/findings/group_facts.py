@@ -64,8 +64,17 @@ class GroupFacts:
     @cached_property
     def now(self) -> int:
         """The time of the snapshot; ZooKeeper's newest time where this machine's clock is behind it."""
-        taken = self.snapshot.taken_at + round(self.snapshot.took * SECOND)
-        return max(taken, self._newest or 0, self.snapshot.last_change or 0)
+        return max(self.read_at, self._newest or 0, self.snapshot.last_change or 0)
+
+    @property
+    def read_at(self) -> int:
+        """The time of the snapshot by this machine's clock."""
+        return self.snapshot.taken_at + round(self.snapshot.took * SECOND)
+
+    def when(self, at: int) -> str:
+        """How long ago a time of ZooKeeper's was, or how far it is in the future."""
+        ahead = at - self.read_at
+        return f"{ago(ahead)} in the future" if ahead >= SECOND else f"{ago(-ahead)} ago"
 
     @cached_property
     def _newest(self) -> int | None:

@@ -87,7 +87,8 @@ def _unregistered(facts: GroupFacts) -> Iterator[Finding]:
     earlier = None
     if before is not None and not before.members:
         earlier = {p.key: p.stored for p in before.partitions if p.stored is not None}
-    found = find_unregistered_commits(stored, facts.snapshot.ids_changed, facts.now, earlier)
+    snapshot = facts.snapshot
+    found = find_unregistered_commits(stored, snapshot.members_changed, facts.read_at, snapshot.offset_nodes, earlier)
     if found is not None:
         yield finding(
             "unregistered-commits",
@@ -316,7 +317,7 @@ def _contradicting(facts: GroupFacts) -> Iterator[Finding]:
         if ahead == 0:
             continue
         text = (
-            f"is at {stored.offset} in ZooKeeper (written {ago(facts.now - stored.changed_at)} ago) and at"
+            f"is at {stored.offset} in ZooKeeper (written {facts.when(stored.changed_at)}) and at"
             f" {kafka.offset} in Kafka, {abs(ahead)} {'ahead' if ahead > 0 else 'behind'}"
         )
         still = facts.now - stored.changed_at >= COMMITTED_BY_THEN
@@ -372,7 +373,7 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
             continue  # it may have been committed there
         grown = p.log_end - then.log_end
         if p.committed("both") == then.committed("both") and grown > 0 and (p.known_lag("both") or 0) > 0:
-            last = f" (last progress {ago(facts.now - p.stored.changed_at)} ago)" if p.stored is not None else ""
+            last = f" (last progress {facts.when(p.stored.changed_at)})" if p.stored is not None else ""
             said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
     if not said:
         return

@@ -140,7 +140,8 @@ def build_snapshot(
     topics = {name: cluster.topics[name] for name in sorted(concerned_topics(group, nodes, members, kafka_group))}
     subscribed = frozenset(topic for member in members for topic in member.streams)
     paths = nodes.paths(group)
-    ids = nodes.node(paths.ids)
+    ids, above = nodes.node(paths.ids), nodes.node(paths.group)
+    offset_nodes = {topic: nodes.node(path) for topic, path in nodes.children(paths.offsets)}
     stopping = [topics[name] for name in sorted(subscribed) if not topics[name].passed_over]
     topic_problems = [t.error for t in stopping if t.exists and f"{znodes.topics()}/{t.name}" not in cluster.unreadable]
     unreadable = dict(raw.unreadable)
@@ -163,6 +164,8 @@ def build_snapshot(
         broker_ids=cluster.broker_ids,
         kafka_failures=kafka_group.failures,
         ids_changed=ids.stat.pzxid if ids is not None else 0,
+        members_changed=max(node.stat.pzxid if node is not None else 0 for node in (ids, above)),
+        offset_nodes={topic: node.stat for topic, node in offset_nodes.items() if node is not None},
         unreadable=unreadable,
         kafka_members_unknown=not kafka_group.members_known,
         kafka_offsets_unknown=not kafka_group.offsets_known,

@@ -278,6 +278,13 @@ class ZnodeReader:
                     if _is_selected(topic, name, nodes.selection)
                 ),
                 *(path for topic in sorted(topics) if (path := topic_path(topic)) is not None),
+                # They count the offset nodes that were deleted: a trace of consumers that register nowhere.
+                *(
+                    path
+                    for group in self.groups
+                    if not self.members[group] and nodes.selection is None
+                    for path in child_paths(nodes.paths(group).offsets, nodes)
+                ),
             ],
         )
         self.cluster.add_topics(nodes, topics)
