@@ -320,7 +320,7 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
             why = "no rebalance can finish while a registration cannot be read"
         elif facts.obstacle is not None:
             why = (
-                "no rebalance succeeds"
+                "no rebalance is known to succeed"
                 if facts.snapshot.broker_ids
                 else "no member claims anything while no broker is registered"
             )
