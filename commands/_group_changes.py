@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.errors import Notice, RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.text import are, counted, listed
 
 from ._completion_values import complete_group
@@ -110,24 +110,31 @@ def add_acls(change: Change, registry: Registry | None, source: WholeGroup, targ
     return plan
 
 
-def error_of_many(failed: Mapping[str, ZkgroupError], count: int, what: str) -> ZkgroupError:
-    """The error of some of ``count`` groups that are not ``what``, with the exit code of the worst."""
-    worst = _worst(failed)
-    surely = "surely " if worst.exit_code == UnreachableError.exit_code else ""
-    message, remedy = describe_many(failed)
-    error = RefusedError(
-        f"{len(failed)} of {counted(count, 'group')} {are(count)} not {surely}{what}: {message}", remedy
+def error_of_many(
+    change: Change,
+    failed: Mapping[str, ZkgroupError],
+    count: int,
+    what: str,
+    kind: type[ZkgroupError] = RefusedError,
+) -> ZkgroupError:
+    """The error of some of ``count`` groups that are not ``what``: of that ``kind``, or that servers do not answer.
+    Warns as ``describe_many`` does."""
+    lost = any(isinstance(error, UnreachableError) for error in failed.values())
+    message, remedy = describe_many(change, failed)
+    return (UnreachableError if lost else kind)(
+        f"{len(failed)} of {counted(count, 'group')} {are(count)} not {'surely ' if lost else ''}{what}: {message}",
+        remedy,
     )
-    error.exit_code = worst.exit_code
-    return error
 
 
-def describe_many(failed: Mapping[str, ZkgroupError]) -> tuple[str, Remedy | None]:
-    """The first errors of groups, and the remedy of the worst."""
+def describe_many(change: Change, failed: Mapping[str, ZkgroupError]) -> tuple[str, Remedy | None]:
+    """The first errors of groups, and their remedy. Where they have several ones, each is printed with its groups."""
     reasons = {group: error.message.removeprefix(f"group {group} ") for group, error in failed.items()}
     message = listed([f"{group}: {reason}" for group, reason in reasons.items()], "; ")
-    return message, _worst(failed).remedy
-
-
-def _worst(failed: Mapping[str, ZkgroupError]) -> ZkgroupError:
-    return min(failed.values(), key=lambda error: error.exit_code)
+    groups: dict[Remedy | None, list[str]] = {}
+    for group, error in failed.items():
+        groups.setdefault(error.remedy, []).append(group)
+    if len(groups) == 1:
+        return message, next(iter(groups))
+    change.warn(Notice(f"what to do about {listed(names)}", one) for one, names in groups.items() if one is not None)
+    return message, None

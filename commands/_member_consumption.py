@@ -98,7 +98,7 @@ def _take_part(
         except (KeyboardInterrupt, Terminated):
             connector.leave(at_once=True)
             raise
-    if gone and sink.written and connector.config.auto_commit_enable:
+    if gone and sink.has_begun and connector.config.auto_commit_enable:
         log.warning(
             "the reader of stdout has gone: what was printed after the last commit of group %s is not committed: "
             "--max-messages N ends after N messages and commits them",

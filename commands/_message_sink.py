@@ -31,7 +31,8 @@ class Sink:
 
     A batch is marked as consumed when the operating system has all of its bytes; one that could not be written is not.
     Messages that do not pass ``wanted`` are consumed, and not written. ``limit``: how many messages to write at most.
-    ``error``: the descriptor cannot be written. ``failure``: what kept a stream from being read.
+    ``has_begun``: something was written, if only a part of a batch. ``error``: the descriptor cannot be written.
+    ``failure``: what kept a stream from being read.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Sink:
         self.error: OSError | None = None
         self.failure: Exception | None = None
         self.written = self.consumed = 0
+        self.has_begun = False
         self.wanted = wanted
         self.descriptor = descriptor
         self._format = formatter
@@ -164,6 +166,7 @@ class Sink:
             while view:
                 try:
                     view = view[os.write(self.descriptor, view) :]
+                    self.has_begun = True
                 except BlockingIOError:  # another process that shares the descriptor made it non-blocking
                     select.select((), (self.descriptor,), (), 1.0)
 

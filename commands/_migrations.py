@@ -88,6 +88,12 @@ class Migrations(ABC):
             self.change.require_vouched(self.applier)
         self.check_origin()
 
+    def check_idle(self, plan: Plan) -> None:
+        """Raise ``RefusedError`` where the group is active at another origin, although nothing is to be moved: what is
+        in place now is not once it commits."""
+        if plan.source is not None and plan.source.check is not None:
+            plan.source.check()
+
     def check_topics(self, topics: Collection[str]) -> None:
         """Raise ``UsageError`` where ``--topic-map`` names others than these, whose offsets are moved."""
         return

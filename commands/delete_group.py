@@ -155,11 +155,11 @@ def _delete_debris(
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         left = {row.group: expected[row.group] for row in rows if row.barred}
         if expected and not change.options.execute:
-            message, remedy = describe_many(expected)
+            message, remedy = describe_many(change, expected)
             count = counted(len(doomed) + len(left), "group")
             change.warn([Notice(f"--execute would leave {len(expected)} of {count}: {message}", remedy)])
         if left and not doomed and change.options.execute:
-            raise error_of_many(left, len(left), DELETED)
+            raise error_of_many(change, left, len(left), DELETED)
         commits = {tree.group: found for tree in doomed if (found := commits_of_tree(tree, now)) is not None}
         waits = [change.warn_of_unregistered_commits(group, found) for group, found in commits.items()]
         if not change.is_wanted(len(doomed)):
@@ -168,7 +168,7 @@ def _delete_debris(
         left |= busy
         doomed = [tree for tree in doomed if tree.group not in busy]
         if not doomed:
-            raise error_of_many(left, len(left), DELETED)
+            raise error_of_many(change, left, len(left), DELETED)
         saved, hidden = backup_of_inactive_groups(registry, patterns, doomed, now)
         with change.backed_up(saved):
             outcome = remove_groups(registry, [tree for tree in doomed if tree.group not in hidden])
@@ -220,7 +220,7 @@ def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: 
     failed = {group: error for group, error in outcome.items() if error is not None}
     change.done(f"{counted(len(outcome) - len(failed), 'group')} {what}")
     if failed:
-        raise error_of_many(failed, len(outcome), what)
+        raise error_of_many(change, failed, len(outcome), what)
 
 
 def _where(found: WholeGroup) -> str:

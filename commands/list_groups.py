@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 
 import typer
 
-from zkgroup.errors import UsageError
+from zkgroup.errors import Notice, UsageError, as_remedy, did_you_mean
 from zkgroup.text import counted, is_matched
 
-from ._context import warn
+from ._context import done, warn
 from ._group_overview import shown_lag
 from ._group_views import BehindOption, read_all_groups
 from ._output import Output, RowLayout, behind_columns, has_objects, is_table, print_rows, time_column
@@ -133,6 +133,10 @@ def list_groups(
     warned += incomplete_notes(snapshots)
     print_groups(select(snapshots, sort), sort, output, RowLayout.of(columns, no_header), folded=is_folded)
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))
+    names = [one.group for one in snapshots]
+    if pattern and not any(is_matched(name, pattern) for name in names):
+        remedy = did_you_mean(pattern[0], names, "--filter takes whole names, such as 'billing-*'")
+        done(ctx, Notice(f"no group matches {' or '.join(pattern)}", as_remedy(remedy)))
     return None
 
 

@@ -171,6 +171,9 @@ def _migrate_one(migrations: Migrations, group: str, output: Output, *, verify: 
             with change.refusing():
                 migrations.check_origin()
             change.examine(applier, plan)
+        else:
+            with change.refusing():
+                migrations.check_idle(plan)
         if change.options.execute and not plan.is_empty:
             migrations.wait_for_commits(group)
         moved = counted(plan.changes, "offset")

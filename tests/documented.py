@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -109,6 +110,15 @@ def _run(source: str, folder: Path, env: Mapping[str, str]) -> tuple[int, str]:
         check=False,
     )
     return done.returncode, done.stdout
+
+
+@contextmanager
+def stopping(name: str = "default") -> Iterator[None]:
+    """Stop the sandbox in the end, also where this process is killed: what examples start would outlive it."""
+    command = ["sh", "-c", 'read -r _; exec "$0" sandbox stop --name "$1"', ZKGROUP, name]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environment(), start_new_session=True, **pipes):
+        yield
 
 
 def run_examples(page: Path, folder: Path, *, spark: bool = True) -> int:

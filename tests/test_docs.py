@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli import run
-from documented import command_lines, run_examples
+from documented import command_lines, run_examples, stopping
 from grouping import Groups, static
 from support import wait_until
 
@@ -23,7 +23,6 @@ from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
@@ -39,8 +38,8 @@ def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     state = tmp_path / "state"
     state.mkdir()
     monkeypatch.setenv(STATE_VARIABLE, str(state))
-    yield state
-    stop("default")
+    with stopping():
+        yield state
 
 
 @pytest.fixture

@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 import typer
 from cli import environment, run
-from documented import command_lines, examples, parsed, run_examples
+from documented import command_lines, examples, parsed, run_examples, stopping
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.commands import COMMANDS, app
 from zkgroup.commands._demo_parts import GROUP, PARTITIONS, TOPICS, demo_message
 from zkgroup.config.state_folders import STATE_VARIABLE
 from zkgroup.errors import UsageError
-from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
@@ -50,8 +49,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
                 topics = [word for topic in TOPICS for word in ("--topic", topic)]
                 done = run("-c", "sandbox", "reset-offsets", group, *topics, "--to-latest", "--execute")
                 assert done.returncode == 0, done.stderr
-            yield sandbox
-            stop(sandbox.name)  # and what examples have detached
+            with stopping(sandbox.name):  # and what examples have detached
+                yield sandbox
 
 
 @pytest.mark.timeout(600)

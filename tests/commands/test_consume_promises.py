@@ -14,11 +14,12 @@ from cli import ZKGROUP, environment, run
 from consuming import committed, consuming, into_a_full_pipe, members, nobody_is_left
 from support import wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure, Exists
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.topic_admin import ProducerRecord
+from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 MESSAGES = 3000
 NEVER = ["-X", "auto.commit.interval.ms=60000"]
@@ -120,6 +121,20 @@ def test_a_reader_that_leaves_is_no_error(
     if limit != "-e":
         assert len(run(*command.split()[1:], "-e").stdout.splitlines()) == count
         assert total(registry, group) == count
+
+
+def test_a_reader_that_leaves_before_the_first_batch_is_written(
+    cluster: Sandbox, kafka: KafkaSettings, registry: Registry, make_topic: MakeTopic, unique: Unique
+) -> None:
+    """Messages that are larger than the pipe: what was printed of a batch is not committed, and the warning says so."""
+    topic, group = make_topic(1), unique("group")
+    produce(kafka, topic, [ProducerRecord(b"%d" % number * 200_000, None, 0) for number in range(5)])
+    command = f'"{ZKGROUP}" -z {cluster.connect} consume {topic} -g {group} --from-beginning'
+    script = f"set -o pipefail; {command} | head -1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, env=environment(), timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"0" * 200_000 + b"\n")
+    assert f"last commit of group {group} is not committed: " in done.stderr.decode()
+    assert total(registry, group) == 0
 
 
 @pytest.mark.parametrize("group", [True, False], ids=["member", "plain"])

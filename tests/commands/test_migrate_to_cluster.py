@@ -150,8 +150,9 @@ def test_what_is_not_mirrored_yet_is_refused_and_nothing_is_written(
     result = leave(group, "--execute")
     assert (result.returncode, result.stderr.splitlines()[-1]) == (
         5,
-        f"zkgroup: cluster new: {leave.topic}-1: the place at the target was not found: wait until the mirror has"
-        " caught up; else leave them out with --topic, or read their logs from the start with --not-found earliest",
+        f"zkgroup: cluster new: {leave.topic}-1: the mirror has not caught up yet: wait until the mirror has caught up;"
+        " else leave them out with --topic and reset them there by time, or read their logs from the start with"
+        " --not-found earliest",
     )
     other = leave.group()
     result = leave(other, "--not-found", "earliest", "--execute")
@@ -167,12 +168,32 @@ def test_members_at_either_end_are_refused(leave: Departure) -> None:
         group = groups.make({"@_busy": static({leave.topic: 1})}, {}, {(leave.topic, 0): 4})
         result = leave(group, "--execute")
         assert (result.returncode, f"at the source: group {group} is active" in result.stderr) == (5, True)
-        assert leave(group).returncode == 0, "the plan says that it would be refused"
+        shown = leave(group)
+        assert shown.returncode == 0, "the plan says that it would be refused"
+        assert f"{leave.topic}-1..2: 2 partitions without a committed offset: new consumers begin" in shown.stderr
     idle = leave.group()
     with joined(leave.target.kafka, idle, [leave.copy]):
         result = leave(idle, "--execute")
     assert (result.returncode, f"cluster new: group {idle} is active in Kafka" in result.stderr) == (5, True)
     assert leave.committed(idle) == [None, None, None]
+
+
+def test_offsets_that_are_in_place_are_not_done_while_the_source_works(leave: Departure) -> None:
+    """Once its members there commit again, the group is behind: exit 5, alone and among many. Those at the target may
+    work, as they do after a move."""
+    with groups_on(leave.source.registry, fresh_name) as groups:
+        group = groups.make({"@_busy": static({leave.topic: 1})}, {}, {(leave.topic, 0): 4})
+        leave.commit(group, {0: 5})
+        shown = leave(group)
+        assert (shown.returncode, "--execute would be refused: at the source: group" in shown.stderr) == (0, True)
+        result = leave(group, "--execute")
+        assert (result.returncode, f"at the source: group {group} is active" in result.stderr) == (5, True)
+        result = leave(f"--pattern={group}", "--execute")
+        assert (result.returncode, f"1 of 1 group is not moved: {group}: at the source" in result.stderr) == (5, True)
+        assert leave(group, "--verify").returncode == 0
+    with joined(leave.target.kafka, group, [leave.copy]):
+        result = leave(group, "--execute")
+    assert (result.returncode, "nothing to do" in result.stderr) == (0, True), result.stderr
 
 
 def test_a_group_that_is_ahead_at_the_target(leave: Departure) -> None:
@@ -317,6 +338,33 @@ def test_many_groups(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
     result, states = many("--execute")
     assert (result.returncode, states) == (5, [(ready, "refused"), (lagging, "done"), (busy, "done")])
     assert f"1 of 3 groups are not moved: {ready}: cluster new: the group is ahead at the target in" in result.stderr
+
+
+def test_each_group_that_is_left_has_the_remedy_that_fits(oldest: Cluster, newest: Cluster, tmp_path: Path) -> None:
+    """Whatever keeps a group, the exit code is 5, and 6 with --verify: also where its topic is not mirrored at all. To
+    wait is advised where that helps, and nowhere else."""
+    leave = Departure(oldest, newest, tmp_path)
+    mirror(oldest, newest, leave.topic, leave.copy, 3, 7, partitions=3)
+    stem = fresh_name("many")
+    ready, lagging, late = (
+        leave.group(offsets, f"{stem}-{name}") for offsets, name in (({0: 4}, "a"), ({1: 10}, "b"), ({2: 1}, "c"))
+    )
+    with groups_on(oldest.registry, fresh_name) as groups:
+        elsewhere = oldest.topic([ProducerRecord(b"value")])
+        alone = groups.make({}, {}, {(elsewhere, 0): 0}, name=f"{stem}-d")
+    named = ["--topic-map", f"{leave.topic}={leave.copy}", "--to-cluster", "new", "--pattern", f"{stem}-*"]
+    for option, code, what in (("--execute", 5, "moved"), ("--verify", 6, "the same at both ends")):
+        result = leave.run("-c", "old", "migrate-group", *named, option)
+        assert (result.returncode, f"3 of 4 groups are not {what}: " in result.stderr) == (code, True), result.stderr
+    assert leave.committed(ready) == [2, None, None]
+    plan = leave.run("-c", "old", "migrate-group", *named)
+    for group, remedy in (
+        (lagging, "wait until the mirror has caught up; else leave"),
+        (late, "let the group consume further first; else leave"),
+        (alone, "mirror it first"),
+    ):
+        assert f"zkgroup: warning: what to do about {group}: {remedy}" in plan.stderr, plan.stderr
+    assert plan.stderr.splitlines()[-2].startswith("zkgroup: warning: --execute would refuse 3 of 4 groups: "), plan
 
 
 @pytest.mark.parametrize("chapter", ["cluster", pytest.param("departure", marks=pytest.mark.long)])

@@ -34,6 +34,12 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "ambiguous": "the messages around the offset recur",
     "too far behind": "too many messages are not consumed to find all of them at the target",
 }
+#: What may bring the place; without it waiting is in vain.
+_WAITS: Final[Mapping[Reason, str]] = {
+    "not mirrored yet": "wait until the mirror has caught up; else ",
+    "mirrored later": "let the group consume further first; else ",
+    "too far behind": "let the group consume further first; else ",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,11 @@ def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None
         Selection(scope), None if applier.registry is not None else "kafka", needs_logs=False, may_create=False
     )
     offsets, warnings = movable_offsets(group, current, current.store)
+    bare = [one for one in current.partitions.values() if one.exists and one.key not in offsets]
+    warnings += notes_by_reason(
+        (one, f"{counted(len(bare), 'partition')} without a committed offset: new consumers begin as they are set up")
+        for one in bare
+    )
     stores = {key: {current.partitions[key].committed(store) for store in _STORES} - {None} for key in offsets}
     if differing := [key for key, found in stores.items() if len(found) > 1]:
         raise RefusedError(
@@ -263,13 +274,14 @@ def _kept(row: OffsetChange) -> OffsetChange:
 def _refusals(
     missing: Sequence[TopicPartition], positions: Mapping[TopicPartition, Position], ahead: Iterable[TopicPartition]
 ) -> Iterator[RefusedError]:
-    if missing:
-        waits = any(positions[key].reason == "not mirrored yet" for key in missing)
-        yield RefusedError(
-            f"{spans(missing)}: the place at the target was not found",
-            f"{'wait until the mirror has caught up; else ' if waits else ''}leave them out with --topic, or read their"
-            " logs from the start with --not-found earliest",
-        )
+    reasons = {reason: [key for key in missing if positions[key].reason == reason] for reason in _REASONS}
+    for reason, keys in sorted(reasons.items(), key=lambda one: one[0] in _WAITS):  # the first one is raised
+        if keys:
+            yield RefusedError(
+                f"{spans(keys)}: {_REASONS[reason]}",
+                f"{_WAITS.get(reason, '')}leave them out with --topic and reset them there by time, or read their logs"
+                " from the start with --not-found earliest",
+            )
     if ahead := list(ahead):
         yield RefusedError(
             f"the group is ahead at the target in {spans(ahead)}: somebody has committed there",
