@@ -42,7 +42,7 @@ WIDEST = 120
 # If a table is too wide for the terminal, names lose their middle, notes and lists their end: as much as it takes for
 # all rows to fit, the widest first. ``NARROWEST`` columns are left, or ``WIDEST_NAME`` where even that does not fit.
 ENDLESS = frozenset({"note", "subscription", "holders", "losers"})
-CUT = frozenset({"group", "topic", "owner", "member", "host", "current"}) | ENDLESS
+CUT = frozenset({"group", "topic", "owner", "member", "host", "current", "process"}) | ENDLESS
 WIDEST_NAME = 60
 NARROWEST = 15
 # These are cut before columns are left out. Ids of members, which are copied, are cut last.

@@ -41,6 +41,7 @@ app = typer.Typer(
 )
 
 COLUMNS = ("sandbox", "process", "release", "address", "pid", "state", "log")
+SPARE = ("log", "pid", "release")
 
 NameOption = Annotated[str, option("--name", metavar="NAME", help="The sandbox.", complete=complete_sandbox)]
 
@@ -133,7 +134,7 @@ def start(
         ctx, f"starting ZooKeeper and {'a broker' if brokers == 1 else f'{brokers} brokers'} of Kafka {kafka}"
     ):
         sandbox.start()
-    print_rows(process_rows(sandbox.state), COLUMNS, output)
+    print_rows(process_rows(sandbox.state), COLUMNS, output, spare=SPARE)
     called = "" if name == "default" else f":{name}"
     place = f"ZooKeeper {sandbox.connect}" if sandbox.connect else f"brokers {sandbox.bootstrap}, without ZooKeeper"
     done(ctx, f"use it with 'zkgroup --cluster sandbox{called} …': {place}")
@@ -165,6 +166,7 @@ def status(
         [row for state in states if isinstance(state, SandboxState) for row in process_rows(state)],
         COLUMNS,
         output,
+        spare=SPARE,
     )
     if not states:
         done(ctx, Notice("no sandbox runs", Remedy("start one", ("sandbox", "start"))))

@@ -20,7 +20,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import MessageAge
-from zkgroup.commands import inspect_group, offsets, owners
+from zkgroup.commands import inspect_group, offsets, owners, sandbox
 from zkgroup.commands._assignment_view import COLUMNS as ASSIGNED
 from zkgroup.commands._assignment_view import OUTCOME_COLUMNS as OUTCOMES
 from zkgroup.commands._assignment_view import SHARE_COLUMNS as SHARES
@@ -323,6 +323,7 @@ MEMBER = "billing_web1.example.com-1415824923411-deadbeef"
         (PARTITIONS, (*SPARE, "owner"), {"topic", "partition", "committed", "log_end", "lag"}),
         (BOTH, (*SPARE, "owner"), {"topic", "partition", *offsets.BOTH, "lag"}),
         (HEAD, SPARE, {"group", "store", "state", "members", "lag"}),
+        (sandbox.COLUMNS, sandbox.SPARE, {"sandbox", "process", "address", "state"}),
     ],
 )
 def test_every_table_fits_80_columns(
@@ -332,7 +333,11 @@ def test_every_table_fits_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     texts = {"topic": topic, "group": topic, "owner": f"{MEMBER}-0", "member": MEMBER, "host": "web1.example.com"}
     texts |= {"store": "zookeeper", "state": "inactive", "strategy": "roundrobin", "catch_up": "in 25 min"}
-    texts |= {"behind": MessageAge(11_520.0, is_at_least=True)}
+    texts |= {"behind": MessageAge(11_520.0, is_at_least=True), "sandbox": "default", "process": MEMBER}
+    texts |= {
+        "address": "127.0.0.1:12345",
+        "log": f"/home/ops/.local/state/zkgroup/sandbox/default/members/{MEMBER}.log",
+    }
     names = [column if isinstance(column, str) else column.name for column in columns]
     moment = round(time.time() * 1000)
     times = dict.fromkeys(("since", "taken_at", "committed_at"), moment)
