@@ -90,15 +90,15 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
     left = {one.group: one.error for one in planned if one.error is not None}
     if verify:
         if left:
-            raise error_of_many(change, left, len(planned), "the same at both ends", VerificationError)
+            raise error_of_many(migrations.here, left, len(planned), "the same at both ends", VerificationError)
         moved_on = any(one.migration is not None and one.migration.moved_on for one in planned)
         outcome = "none is behind the plan" if moved_on else "the same at both ends"
         change.done(f"{counted(len(planned), 'group')} compared: {outcome}")
         return
     ready = [one for one in planned if one.state == "ready"]
     if left and not change.options.execute:
-        message, remedy = describe_many(change, left)
-        change.warn(
+        message, remedy = describe_many(migrations.here, left)
+        migrations.here.warn(
             [Notice(f"--execute would refuse {len(left)} of {counted(len(planned), 'group')}: {message}", remedy)]
         )
     if any(one.migration is not None and one.migration.plan.changes_kafka for one in ready):
@@ -114,7 +114,7 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
         change.done(f"{counted(moved, 'group')} moved to {migrations.place} and verified")
         migrations.warn_of_retention()
     if left and change.options.execute:
-        raise error_of_many(change, left, len(planned), "moved")
+        raise error_of_many(migrations.here, left, len(planned), "moved")
     if not ready and not left:
         change.is_wanted(0)
 

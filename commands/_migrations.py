@@ -45,11 +45,14 @@ class MigrationOptions:
 
 
 class Migrations(ABC):
-    """Plans and shows migrations. ``change`` and ``applier``: of the cluster that is changed; ``origin``: of the one
-    that offsets come from."""
+    """Plans and shows migrations. ``change`` and ``applier``: of the cluster that is changed; ``here`` and ``origin``:
+    of the one that offsets come from, which the command line names."""
 
-    def __init__(self, change: Change, applier: Applier, origin: Applier, options: MigrationOptions) -> None:
+    def __init__(
+        self, change: Change, applier: Applier, here: Change, origin: Applier, options: MigrationOptions
+    ) -> None:
         self.change = change
+        self.here = here
         self.applier = applier
         self.origin = origin
         self.options = options
@@ -154,22 +157,21 @@ class StoreMigrations(Migrations):
 
 
 class ClusterMigrations(Migrations):
-    """To another cluster. ``here``: the change as the command line says, of the cluster that offsets come from.
-    ``topics``: those that have another name at the target; where ``is_one`` group moves, it reads all of them."""
+    """To another cluster. ``topics``: those that have another name there; where ``is_one`` group moves, it reads all of
+    them."""
 
     def __init__(
         self,
         change: Change,
         applier: Applier,
+        here: Change,
         origin: Applier,
         options: MigrationOptions,
-        here: Change,
         topics: Mapping[str, str],
         *,
         is_one: bool,
     ) -> None:
-        super().__init__(change, applier, origin, options)
-        self._here = here
+        super().__init__(change, applier, here, origin, options)
         self._topics = topics
         self._is_one = is_one
 
@@ -232,11 +234,11 @@ class ClusterMigrations(Migrations):
             )
 
     def check_origin(self) -> None:
-        self._here.require_vouched(self.origin)
+        self.here.require_vouched(self.origin)
 
     def wait_for_commits(self, group: str) -> None:
-        wait = self._here.warn_of_commits(self.origin.registry, group)
-        self._here.wait_for_commits(self.origin.registry, [group], wait)
+        wait = self.here.warn_of_commits(self.origin.registry, group)
+        self.here.wait_for_commits(self.origin.registry, [group], wait)
 
 
 @contextmanager
@@ -247,7 +249,7 @@ def open_migrations(
     another name there."""
     if profile is None:
         with open_applier(change.settings, groups, "zookeeper") as (applier, _):
-            yield StoreMigrations(change, applier, applier, options)
+            yield StoreMigrations(change, applier, change, applier, options)
         return
     from zkgroup.groups.changes.cluster_migration import parse_topic_map
 
@@ -260,7 +262,7 @@ def open_migrations(
             applier, _ = stack.enter_context(open_applier(settings, groups, options.to))
         if origin.cluster().is_same(applier.cluster()):
             raise UsageError(f"cluster {profile} is the one that the group is in", "name another with --to-cluster")
-        yield ClusterMigrations(there, applier, origin, options, change, mapped, is_one=bool(groups))
+        yield ClusterMigrations(there, applier, change, origin, options, mapped, is_one=bool(groups))
 
 
 def _context_of(ctx: typer.Context, profile: str) -> typer.Context:

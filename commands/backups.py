@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = (time_column("time"), "command", "group", "offsets", "nodes", "zookeeper", "file")
 OFFSETS: Final = ("store", "topic", "partition", "before", "written")
 NODES: Final = ("path", "bytes")
-_SPARE: Final = ("zookeeper", "nodes", "offsets", "command")
+_SPARE: Final = ("nodes", "offsets", "command", "zookeeper")
 
 
 def backups(

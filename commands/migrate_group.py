@@ -168,11 +168,11 @@ def _migrate_one(migrations: Migrations, group: str, output: Output, *, verify: 
         return
     with migrations.named():
         if not plan.is_empty or plan.refusals:
-            with change.refusing():
+            with migrations.here.refusing():
                 migrations.check_origin()
             change.examine(applier, plan)
         else:
-            with change.refusing():
+            with migrations.here.refusing():
                 migrations.check_idle(plan)
         if change.options.execute and not plan.is_empty:
             migrations.wait_for_commits(group)

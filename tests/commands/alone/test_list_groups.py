@@ -100,9 +100,9 @@ def test_orders_and_names(cluster: Sandbox, four: dict[str, list[object]]) -> No
         "list-groups", "--filter", f"*{active.removeprefix('group')}", "--filter", broken[:-1], "-z", cluster.connect
     ).stdout
     assert [line.split()[0] for line in shown.splitlines()] == ["group", active]
-    missed = run("list-groups", "--filter", active[:-1], "-z", cluster.connect)
+    missed = run("list-groups", "--filter", "nowhere", "-z", cluster.connect)
     assert (missed.returncode, missed.stdout.count("\n")) == (0, 1)
-    assert missed.stderr.startswith(f"zkgroup: no group matches {active[:-1]}: did you mean {active}")
+    assert missed.stderr.startswith("zkgroup: no group matches nowhere: --filter takes whole names")
 
 
 @pytest.mark.parametrize(
