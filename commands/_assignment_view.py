@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from zkgroup.text import counted, listed
 from ._context import warn
 from ._global_options import GlobalOptions
 from ._output import SPARE, Output, has_objects, is_table, print_object, print_rows
-from ._terminal_text import escape
+from ._terminal_text import escape, folded
 
 if TYPE_CHECKING:
     from zkgroup.groups.assignment.assignment_diff import Row, Share
@@ -161,7 +162,8 @@ def _variant(variant: Variant) -> dict[str, str]:
 
 def _print_summary(view: AssignmentView, output: Output) -> None:
     """Print what the rows come to on stderr."""
-    sys.stderr.writelines(f"{line}\n" for line in ["", *_headline(view)])
+    columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
+    sys.stderr.writelines(f"{folded(line, columns, '', ' ' * 6)}\n" for line in ["", *_headline(view)])
     if view.shares:
         sys.stderr.write("\n")
         print_rows(view.shares, SHARE_COLUMNS, output, stream=sys.stderr)

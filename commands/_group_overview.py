@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
@@ -16,7 +15,7 @@ from zkgroup.text import duration_text, shortened
 from ._global_options import GlobalOptions
 from ._output import SPARE, AtLeast, Column, Output, behind_columns, print_marked, print_rows, time_column
 from ._rendering import render_command
-from ._terminal_text import escape, one_line, shown_name
+from ._terminal_text import escape, folded, one_line, shown_name
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.finding_kinds import Finding, Severity
@@ -135,26 +134,15 @@ def print_title(text: str) -> None:
 def print_findings(findings: Sequence[Finding], given: GlobalOptions) -> None:
     """Print findings, each with its commands: folded on a terminal; one line each for grep."""
     terminal = sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns if terminal else sys.maxsize
+    columns = max(41, shutil.get_terminal_size().columns) if terminal else sys.maxsize
     for finding in findings:
         severity = f"{finding.severity:<8}"
         print_marked([(severity, STYLES[finding.severity]), (f"  {finding.code}: {shown_name(finding.subject)}", "")])
         for text in (finding.message, f"→ {finding.remedy.text}" if finding.remedy is not None else None):
             if text is not None:
                 rest = " " * (12 if text.startswith("→") else 10)
-                sys.stdout.write(_folded(one_line(text), max(40, columns - 1), rest) + "\n")
+                sys.stdout.write(folded(one_line(text), columns - 1, " " * 10, rest) + "\n")
         # A command is never folded, so that it can be copied.
         sys.stdout.writelines(
             f"            {one_line(render_command(command, given))}\n" for command in finding.commands
         )
-
-
-def _folded(text: str, columns: int, rest: str) -> str:
-    return textwrap.fill(
-        text,
-        columns,
-        initial_indent=" " * 10,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from typing import Final
 
@@ -81,6 +82,12 @@ def fitting(text: str, room: int) -> str:
         if used > room:
             return text[:index]
     return text
+
+
+def folded(text: str, columns: int, first: str, rest: str) -> str:
+    """The text in lines that begin with ``first`` and ``rest``; no word is broken."""
+    wrapper = textwrap.TextWrapper(columns, first, rest, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(text)
 
 
 def _columns(character: str) -> int:

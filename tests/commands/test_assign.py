@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from assigning import COLUMNS, Build, assigned, builder
-from cli import run
+from cli import run, run_on_terminal
 from grouping import joined
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -79,6 +79,8 @@ def test_table_and_csv(cluster: Sandbox, build: Build, make_topic: Callable[...,
     assert ["member", "streams", "idle", "now", "planned", "gains", "loses"] in [
         line.split() for line in table.stderr.splitlines()
     ]
+    code, shown = run_on_terminal("assign", group, "--strategy", "range", "-z", cluster.connect, env={"COLUMNS": "80"})
+    assert (code, f"deviating:\r\n      {group}_b\r\n" in shown) == (0, True), shown
     quiet = run("assign", group, "--strategy", "range", "--quiet", "-z", cluster.connect)
     assert (quiet.stdout, quiet.stderr) == (table.stdout, "")
     listed = run("assign", group, "--strategy", "range", "--output", "csv", "-z", cluster.connect)
