@@ -86,7 +86,9 @@ def test_what_is_hidden_of_some_groups_keeps_no_other(
         (group, "keep" if group in reasons else "delete", reasons.get(group)) for group in groups
     ]
     message = "; ".join(f"{group}: {reason}" for group, reason in reasons.items())
-    assert f"zkgroup: warning: --execute would leave 3 of 6 groups: {message}: connect with credentials" in plan.stderr
+    assert f"zkgroup: warning: --execute would leave 3 of 6 groups: {message}\n" in plan.stderr
+    for left, may in ((f"{listless}, {above}", "read and admin"), (closed, "read the group's nodes")):
+        assert f"zkgroup: warning: what to do about {left}: connect with credentials that may {may}" in plan.stderr
     assert there(owner, groups) == [True] * 6
 
     file = tmp_path / "backup.json"
