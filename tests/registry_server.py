@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 #: Subject → its versions, the oldest first: what ``GET /subjects/S/versions/N`` answers, without subject and version.
+#: One with ``deleted=True`` is softly deleted: only requests with ``?deleted=true`` see it.
 Subjects = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -31,18 +32,19 @@ def registry_of(subjects: Subjects, user: str | None = None, prefix: str = "") -
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            path = urlsplit(self.path).path
+            path, query = urlsplit(self.path)[2:4]
             asked.append(path)
             if wanted is not None and self.headers.get("Authorization") != wanted:
                 return self._answer(401, {"error_code": 401, "message": "Unauthorized"})
             words = [unquote(word) for word in path.removeprefix(prefix).strip("/").split("/")]
-            versions = subjects.get(words[1]) if words[0] == "subjects" and path.startswith(prefix) else None
-            if versions is None:
+            versions = subjects.get(words[1], ()) if words[0] == "subjects" and path.startswith(prefix) else ()
+            seen = {n: one for n, one in enumerate(versions, 1) if query == "deleted=true" or "deleted" not in one}
+            if not seen:
                 return self._answer(404, {"error_code": 40401, "message": "Subject not found."})
             if words[2:] == ["versions"]:
-                return self._answer(200, list(range(1, len(versions) + 1)))
+                return self._answer(200, list(seen))
             number = int(words[3])
-            return self._answer(200, {"subject": words[1], "version": number, **versions[number - 1]})
+            return self._answer(200, {"subject": words[1], "version": number, **seen[number]})
 
         def _answer(self, status: int, content: Any) -> None:
             data = json.dumps(content).encode()

@@ -114,6 +114,12 @@ def test_json_and_keys(
         f"{topic}-value": [version(1, schema, schemaType="JSON")],
         f"{topic}-key": [version(2, {"type": "integer"}, schemaType="JSON")],
     }
+    protobuf = {f"{topic}-value": [version(1, "syntax", schemaType="PROTOBUF")]}
+    with (
+        registry_of(protobuf) as (url, _),
+        pytest.raises(SchemaError, match="type PROTOBUF: export the bytes as they are"),
+    ):
+        in_process(unique("group"), topic, **by(url))
     with registry_of(subjects) as (url, _):
         with pytest.raises(SchemaError, match=r"version 1 of .*-value \(id 1\): it is of the type JSON"):
             in_process(unique("group"), topic, **by(url))
@@ -141,6 +147,36 @@ def test_a_newest_schema_that_does_not_fit_is_refused(
         with registry_of({f"{topic}-value": [one]}) as (url, _), pytest.raises(error, match=why):
             in_process(group, topic, **by(url))
     assert files_in(tmp_path / "out") == before
+
+
+def test_live_versions_decide_the_columns(
+    in_process: Export, make_topic: Callable[..., str], kafka: KafkaSettings, unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A softly deleted version, also the newest, is taken where it changes no type, and else left out with a warning.
+    Without a live version the newest deleted one decides."""
+    topic, group, warnings = make_topic(), unique("group"), list[str]()
+    note, wide = avro(id="int", note=["null", "string"]), avro(id="long")
+    values = [
+        encoded(12, SECOND, {"id": 1}),
+        encoded(13, note, {"id": 2, "note": "x"}),
+        encoded(14, wide, {"id": 3}),
+        encoded(11, FIRST, {"id": "a"}),
+    ]
+    produce(kafka, topic, [ProducerRecord(value, None, 0) for value in values])
+    gone = [version(13, note, deleted=True), version(14, wide, deleted=True), version(11, FIRST, deleted=True)]
+    with registry_of({f"{topic}-value": [version(12, SECOND), *gone]}) as (url, _):
+        (summary,) = in_process(group, topic, warn=warnings.append, **by(url))
+    assert (summary.rows, summary.undecodable) == (2, 2)
+    values = [row["value"] for row in messages_in(tmp_path / "out")]
+    assert values == [{"id": 1, "note": None}, {"id": 2, "note": "x"}, None, None]
+    assert {line.split(":")[0] for line in warnings if "left out" in line} == {
+        f"version 3 of {topic}-value (id 14) is left out", f"version 4 of {topic}-value (id 11) is left out",
+    }  # fmt: skip
+    with registry_of({f"{topic}-value": gone}) as (url, _):
+        in_process(unique("other"), topic, root=tmp_path / "other", **by(url))
+    values = [row["value"] for row in messages_in(tmp_path / "other")]
+    assert values == [None, None, None, {"id": "a"}]
 
 
 def test_what_is_wrong_with_a_registry_is_one_error() -> None:

@@ -70,7 +70,7 @@ def read_schema(settings: RegistrySettings, form: SchemaFormat, topics: Iterable
 
 
 def read_subjects(settings: RegistrySettings, subjects: Sequence[str]) -> list[list[RegisteredSchema]]:
-    """All versions of each subject, deleted ones included; the newest first. Raises ``NotFoundError`` for one that the
+    """All versions of each subject, the newest first, and deleted ones last. Raises ``NotFoundError`` for one that the
     registry does not have, ``UnreachableError``, ``RefusedError`` for a user that may not read it."""
     parts = urlsplit(settings.url)
     host, port = parts.hostname or "", parts.port
@@ -88,10 +88,15 @@ def _read_subject(
 ) -> list[RegisteredSchema]:
     path = f"/subjects/{quote(subject, safe='')}/versions"
     numbers = _get(settings, connection, f"{path}?deleted=true", subject, list[int])
+    try:
+        live = _get(settings, connection, path, subject, list[int])
+    except NotFoundError:  # all are deleted
+        live = []
     found = []
-    for number in sorted(numbers, reverse=True):
+    for number in sorted(numbers, key=lambda number: (number in live, number), reverse=True):
         one = _get(settings, connection, f"{path}/{number}?deleted=true", subject, _Version)
-        found.append(RegisteredSchema(subject, number, one.id, one.schema_type, one.schema, bool(one.references)))
+        refers, is_deleted = bool(one.references), number not in live
+        found.append(RegisteredSchema(subject, number, one.id, one.schema_type, one.schema, refers, is_deleted))
     return found
 
 

@@ -46,7 +46,8 @@ class FieldSchemas:
 
 
 class RegisteredSchema(NamedTuple):
-    """A version of a subject. ``kind``: AVRO, JSON or PROTOBUF. ``refers``: it refers to other subjects."""
+    """A version of a subject. ``kind``: AVRO, JSON or PROTOBUF. ``refers``: it refers to other subjects.
+    ``is_deleted``: softly; messages may still have its id."""
 
     subject: str
     version: int
@@ -54,6 +55,7 @@ class RegisteredSchema(NamedTuple):
     kind: str
     text: str
     refers: bool = False
+    is_deleted: bool = False
 
     def __str__(self) -> str:
         return f"version {self.version} of {self.subject} (id {self.id})"
