@@ -154,6 +154,7 @@ def test_a_value_of_another_schema_is_null_with_a_reason(text: str, why: str) ->
 scalars = (
     st.none() | st.booleans() | st.integers(-(1 << 65), 1 << 65) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text("aü\0\"", max_size=3) | st.sampled_from(["2024-05-01", "2024-05-01T00:00:00Z", "2024-05-01T00:00Z"])
+    | st.sampled_from(["0001-01-01T00:00:00+01:00", "0000-01-01", "9999-12-31T23:59:59-01:00"])
     | st.sampled_from(["2024-05-01T00:00:00.1234567+02:00", "1900-05-01T00:00:00.999999999Z", "x.1234567890Z"])
 )  # fmt: skip
 any_json = st.recursive(
@@ -165,6 +166,7 @@ likely = st.fixed_dictionaries(
         "n": st.floats(allow_nan=False, allow_infinity=False),
         "s": st.text(max_size=2),
         "t": scalars,
+        "d": scalars,
         "z": any_json,
     },
 )
@@ -210,6 +212,52 @@ def test_what_only_arrow_takes_is_taken_in_any_batch() -> None:
     assert (alone.errors, list(beside.errors)) == ({}, [2])
     assert repr(beside.column.to_pylist()[:2]) == repr(alone.column.to_pylist())
     assert str(alone.column[0].as_py()["n"]) == "nan"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"t":"0001-01-01T00:00:00+01:00"',
+        '"t":"0000-01-01T00:00:00.123456789Z"',
+        '"t":"9999-12-31T23:59:59-01:00"',
+        '"d":"0000-01-01"',
+        '"m":[{"t":"0000-01-01T00:00:00Z"}]',
+        '"m":[{"d":"0000-01-01"}]',
+    ],
+)
+def test_a_time_of_no_calendar_decodes_in_no_batch(field: str) -> None:
+    """Arrow's reader takes years before 1 and after 9999, which most readers of the files do not."""
+    time, day = {"type": "string", "format": "date-time"}, {"type": "string", "format": "date"}
+    made = decoder(fields(a=INTEGER, t=time, d=day, m={"type": "array", "items": fields(t=time, d=day)}))
+    text, good = f'{{"a":1,{field}}}', '{"a":1,"m":[{}]}'
+    for texts in ([text], [text] * 600, [good, text], [*[good] * 600, text], [text, "no JSON"], [text, None]):
+        found, errors = made.decode(binary(texts))
+        wrong = {place for place, one in enumerate(texts) if one not in (good, None)}
+        assert errors.keys() == wrong
+        assert [row is None for row in found.to_pylist()] == [one != good for one in texts]
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_is_one_in_any_schema(text: str) -> None:
+    """Also where Arrow's reader is of no use: with a map anywhere, and where a value is no object."""
+    number = {"type": "number"}
+    schema = fields(n=number, m={"type": "object", "additionalProperties": number}, a=INTEGER)
+    good = f'{{"n":{text},"m":{{"x":{text}}}}}'
+    found, errors = decoder(schema).decode(
+        binary(
+            [
+                good,
+                f'{{"a":{text}}}',
+                f'{{"n":{text}',
+                f'{{"n":{text},"z":"\\ud800"}}',
+                f'{{"z":{text},"n":1' + "[" * 9999,
+            ]
+        )
+    )
+    assert repr(found[0].as_py()) == repr({"n": float(text), "m": [("x", float(text))], "a": None})
+    assert list(errors) == [1, 2, 3, 4]
+    assert errors[1] == "$.a is not an integer"
+    assert repr(decoder(number).decode(binary([text])).column.to_pylist()) == repr([float(text)])
 
 
 @pytest.mark.parametrize(

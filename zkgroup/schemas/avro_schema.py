@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from zkgroup.schemas import avro_buffers
 from zkgroup.schemas.avro_buffers import AvroNode
-from zkgroup.schemas.column_types import struct_of
+from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, struct_of
 from zkgroup.schemas.field_schema import SchemaError, UndecodableError
 
 #: Takes a value as fastavro decodes it without logical types, and returns it as pyarrow takes it. Raises
@@ -49,18 +49,15 @@ _TYPES: Final = {
 }
 _DIGITS: Final = 38
 _EXACT: Final = Context(prec=2 * _DIGITS)
-# Seconds since 1970 of the first moment of year 1, and of the end of year 9999.
-_FIRST, _END = -62_135_596_800, 253_402_300_800
-_DAY: Final = 86_400
 #: By logical type and the type that it annotates: the Arrow type, and the range [low, high) that a calendar has.
 _TIMES: Final = {
-    ("date", "int"): (pa.date32(), _FIRST // _DAY, _END // _DAY),
-    ("time-millis", "int"): (pa.time32("ms"), 0, _DAY * 1000),
-    ("time-micros", "long"): (pa.time64("us"), 0, _DAY * 1_000_000),
-    ("timestamp-millis", "long"): (pa.timestamp("ms", "UTC"), _FIRST * 1000, _END * 1000),
-    ("timestamp-micros", "long"): (pa.timestamp("us", "UTC"), _FIRST * 1_000_000, _END * 1_000_000),
-    ("local-timestamp-millis", "long"): (pa.timestamp("ms"), _FIRST * 1000, _END * 1000),
-    ("local-timestamp-micros", "long"): (pa.timestamp("us"), _FIRST * 1_000_000, _END * 1_000_000),
+    ("date", "int"): (pa.date32(), FIRST_SECOND // SECONDS_OF_DAY, END_SECOND // SECONDS_OF_DAY),
+    ("time-millis", "int"): (pa.time32("ms"), 0, SECONDS_OF_DAY * 1000),
+    ("time-micros", "long"): (pa.time64("us"), 0, SECONDS_OF_DAY * 1_000_000),
+    ("timestamp-millis", "long"): (pa.timestamp("ms", "UTC"), FIRST_SECOND * 1000, END_SECOND * 1000),
+    ("timestamp-micros", "long"): (pa.timestamp("us", "UTC"), FIRST_SECOND * 1_000_000, END_SECOND * 1_000_000),
+    ("local-timestamp-millis", "long"): (pa.timestamp("ms"), FIRST_SECOND * 1000, END_SECOND * 1000),
+    ("local-timestamp-micros", "long"): (pa.timestamp("us"), FIRST_SECOND * 1_000_000, END_SECOND * 1_000_000),
 }
 
 

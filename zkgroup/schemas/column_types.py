@@ -12,6 +12,9 @@ import pyarrow as pa
 
 from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
 
+#: Since 1970: the first moment of year 1, and the end of year 9999.
+FIRST_SECOND, END_SECOND = -62_135_596_800, 253_402_300_800
+SECONDS_OF_DAY: Final = 86_400
 _WIDER: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 

@@ -8,9 +8,11 @@ Avro is read by the C extension where there is one, else value by value, by fast
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from io import BytesIO
 from itertools import accumulate
 from struct import pack
@@ -21,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from zkgroup.schemas.column_types import decode_type
+from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, decode_type
 from zkgroup.schemas.field_schema import FieldSchema, UndecodableError
 from zkgroup.schemas.json_schema import JsonColumn, read_json_schema
 
@@ -157,9 +159,10 @@ class JsonDecoder:
             if self._is_strict and _lacks_required(found, self._column):
                 return None
             try:
-                return found.cast(self.type)
+                made = found.cast(self.type)
             except pa.ArrowInvalid:
-                return _cut_times(found, self._column.type).cast(self.type)
+                made = _cut_times(found, self._column.type).cast(self.type)
+            return None if _leaves_calendar(made) else made
         except pa.ArrowException:
             return None
 
@@ -173,7 +176,8 @@ class JsonDecoder:
                 found = self._decode_all(_binary([data]))
                 if found is not None:
                     return found[0].as_py()
-            raise UndecodableError(f"it is no JSON: {error.msg}") from None
+            if self._read is not None or (value := _load_numbers(data)) is None:
+                raise UndecodableError(f"it is no JSON: {error.msg}") from None
         if value is None:
             raise UndecodableError("$ is null")
         return self._column.convert(value)
@@ -223,6 +227,16 @@ class RegisteredDecoder:
         return self._decoders.get(number, why[:_WHY])
 
 
+def _load_numbers(data: bytes) -> Any:
+    """A value with NaN or Infinity for a number, which orjson does not read; None where it is no JSON but for that."""
+    if _NO_NUMBER.search(data):
+        with suppress(ValueError, TypeError, RecursionError):
+            value = json.loads(data.decode())
+            orjson.dumps(value)  # refuses halves of characters
+            return value
+    return None
+
+
 def _have_braces(texts: Any) -> bool:
     """Whether each text begins as an object does, and ends so."""
     if pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
@@ -259,6 +273,23 @@ def _cut_times(column: Any, kind: Any) -> Any:
         items = _cut_times(column.values, kind.value_type)
         return pa.ListArray.from_arrays(column.offsets, items, mask=column.is_null())
     return column
+
+
+def _leaves_calendar(column: Any) -> bool:
+    """Whether a time lies before the year 1 or after 9999."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return any(_leaves_calendar(column.field(place)) for place in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return _leaves_calendar(column.flatten())
+    is_date = pa.types.is_date(kind)
+    if not is_date and not pa.types.is_timestamp(kind):
+        return False
+    limits = [one.value for one in pc.min_max(column).values()]
+    if None in limits:
+        return False
+    low, high = (value * SECONDS_OF_DAY if is_date else value // 1_000_000 for value in limits)
+    return bool(low < FIRST_SECOND or high >= END_SECOND)
 
 
 def _lacks_required(column: Any, kind: JsonColumn) -> bool:
