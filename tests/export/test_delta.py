@@ -104,16 +104,71 @@ def test_an_older_copy_of_the_log_is_refused(lake: TableLake, tmp_path: Path) ->
 
 
 def test_a_table_that_was_altered(lake: TableLake) -> None:
-    """A column more is no harm; what an export cannot heed is refused before anything is read."""
+    """A column more is no harm, nor is the change data feed. What an export cannot heed is refused before anything is
+    read, and until it is undone: the table's writer version stays higher."""
     table_in(lake.out, lake.topic).alter.add_columns([Field("note", PrimitiveType("string"))])
     assert lake.more() == [(20, 30)]
     assert [row["note"] for row in lake.table.rows()] == [None] * 30
     table_in(lake.out, lake.topic).alter.add_constraint({"early": "offset < 35"})
     points: Points = []
-    with pytest.raises(RefusedError, match=r"has features that an export cannot heed"):
+    with pytest.raises(RefusedError, match=r"has features that an export cannot heed \(checkConstraints\): undo that"):
         lake.more(passed=points.append)
     assert "runner started" not in points
     assert lake.offsets() == list(range(30))
+    table_in(lake.out, lake.topic).alter.drop_constraint("early")
+    table_in(lake.out, lake.topic).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    assert table_in(lake.out, lake.topic).protocol().min_writer_version == 4
+    assert lake.more() == [(30, 50)]
+    assert lake.offsets() == list(range(50))
+
+
+def alter_log(
+    folder: Path, version: int, features: list[str], properties: dict[str, str], column: dict[str, Any]
+) -> None:
+    """Commit to a table as another engine does: a writer version with these features, properties, and metadata of the
+    column ``offset``."""
+    table, log = DeltaTable(folder), folder / "_delta_log"
+    lines = [json.loads(line) for file in sorted(log.glob("*.json")) for line in file.read_text().splitlines()]
+    metadata = [line["metaData"] for line in lines if "metaData" in line][-1]
+    schema = json.loads(metadata["schemaString"])
+    (field,) = (one for one in schema["fields"] if one["name"] == "offset")
+    field["metadata"] = column
+    protocol = {
+        "minReaderVersion": 1,
+        "minWriterVersion": version,
+        **({"writerFeatures": features} if features else {}),
+    }
+    changed = metadata | {"schemaString": json.dumps(schema), "configuration": properties}
+    text = "".join(json.dumps(line) + "\n" for line in ({"protocol": protocol}, {"metaData": changed}))
+    (log / f"{table.version() + 1:020}.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("version", "features", "properties", "column", "refused"),
+    [
+        (5, [], {"delta.columnMapping.mode": "none"}, {}, ""),
+        (7, ["checkConstraints", "generatedColumns"], {}, {}, ""),
+        (4, [], {}, {"delta.generationExpression": "1"}, "generatedColumns"),
+        (7, ["generatedColumns"], {}, {"delta.generationExpression": "1"}, "generatedColumns"),
+        (5, [], {"delta.columnMapping.mode": "name"}, {}, "columnMapping"),
+        (6, [], {}, {}, "identityColumns"),
+        (6, [], {"delta.constraints.a": "x"}, {"delta.identity.start": 1}, "checkConstraints, identityColumns"),
+        (7, ["identityColumns"], {}, {}, "identityColumns"),
+    ],
+)  # fmt: skip
+def test_features_count_where_a_table_uses_them(
+    lake: TableLake, version: int, features: list[str], properties: dict[str, str], column: dict[str, Any], refused: str
+) -> None:
+    """A writer version stands for all features up to it, and remains after the last one is gone. deltalake itself
+    refuses identity columns, used or not."""
+    alter_log(lake.out / lake.topic, version, features, properties, column)
+    assert table_in(lake.out, lake.topic).protocol().min_writer_version == version
+    if refused:
+        with pytest.raises(RefusedError, match=rf"cannot heed \({refused}\)"):
+            lake.more()
+    else:
+        assert lake.more() == [(20, 30)]
+        assert lake.offsets() == list(range(30))
 
 
 def test_a_table_of_others_is_left_alone(

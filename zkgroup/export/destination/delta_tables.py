@@ -43,6 +43,13 @@ _NEWEST: Final = 20
 _HARMLESS: Final = frozenset(
     {"appendOnly", "invariants", "timestampNtz", "changeDataFeed", "vacuumProtocolCheck", "v2Checkpoint"}
 )
+#: Features that a table may declare, or have by its writer version, without a use of them; and how the name of the
+#: property, or of a column's metadata, begins that uses one.
+_USES: Final = {
+    "checkConstraints": "delta.constraints.",
+    "generatedColumns": "delta.generationExpression",
+    "columnMapping": "delta.columnMapping.mode",
+}
 _LINE: Final = 400  # characters of an error
 
 
@@ -98,11 +105,16 @@ class DeltaTables(CommittedTables):
 
     def _difference(self, topic: str, table: Any, schema: Any) -> str:
         with self._translated("read", topic):
-            protocol, metadata, theirs = table.protocol(), table.metadata(), pa.schema(table.schema().to_arrow())
-        features = set(protocol.writer_features or ())
-        if 2 < protocol.min_writer_version < 7 or features - _HARMLESS:
-            unknown = ", ".join(sorted(features - _HARMLESS)) or f"writer version {protocol.min_writer_version}"
-            return f"has features that an export cannot heed ({unknown})"
+            protocol, metadata, own = table.protocol(), table.metadata(), table.schema()
+            theirs = pa.schema(own.to_arrow())
+        features = set(protocol.writer_features or ()) - _HARMLESS - _USES.keys()
+        if protocol.min_writer_version == 6:
+            features.add("identityColumns")  # deltalake does not write to this version, with or without one
+        names = [name for name, value in metadata.configuration.items() if value != "none"]
+        names += [name for field in own.fields for name in field.metadata]
+        features |= {feature for feature, start in _USES.items() if any(name.startswith(start) for name in names)}
+        if features:
+            return f"has features that an export cannot heed ({', '.join(sorted(features))})"
         if metadata.partition_columns != self._partitions:
             return f"is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}"
         return difference(theirs, table_schema(schema, self._partitions), "delta")
