@@ -121,6 +121,21 @@ def test_into_a_bucket(
     assert problems(Destination(open_store(root))) == []
 
 
+def test_a_catalog_that_may_not_be_written(
+    table_export: Export, in_process: Export, filled: str, unique: Callable[[str], str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It is found out before anything is read, and the group is free for exports elsewhere."""
+    file, points = tmp_path / "lakehouse.db", Points()
+    configure(monkeypatch, "closed", type="sql", uri=f"sqlite:///file:{file}?mode=ro&uri=true")
+    load_catalog("open", type="sql", uri=f"sqlite:///{file}").create_namespace("kafka")
+    group, layout = unique("group"), LayoutOptions(format="iceberg", catalog="closed")
+    with pytest.raises(ZkgroupError, match=r"cannot make the table closed: kafka\..*readonly database"):
+        table_export(group, filled, layout=layout, passed=points.append)
+    assert "runner started" not in points
+    assert sum(row.rows for row in in_process(group, filled, root=tmp_path / "elsewhere")) == MESSAGES
+
+
 @pytest.mark.long
 def test_through_a_rest_catalog(
     table_export: Export, make_topic: Callable[..., str], fill: Callable[..., object], unique: Callable[[str], str],

@@ -20,6 +20,7 @@ none                the record in ``log/G``, files           removes ``runs/G/RU
   this process wrote it and that no offset node has changed. A process that was paused, cut off or declared dead cannot
   decide any more once another one has come.
 - **Until then** nothing is visible and nothing is bound: a run that fails, or is killed, is dropped and planned anew.
+  Only a table is made before reading, without rows: a decided run must not wait for one that cannot be made.
 - **From then on** it only goes forward. First the record goes into the log: from here on ZooKeeper is not needed to
   finish. Then each file gets its final name, over nothing. Then the offsets move, each only from its planned version;
   the last transaction takes the pointer along. An offset that somebody else has moved stays, and is reported: the next

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.coverage import extend_coverage
-from zkgroup.export.destination.recorded_columns import claim_columns
+from zkgroup.export.destination.recorded_columns import claim_columns, recorded_schemas
 from zkgroup.export.destination.run_log import RECORD, Destination
 from zkgroup.export.destination.table_format import open_format, table_changed
 from zkgroup.export.destination.topic_owners import claim_topics
@@ -24,7 +24,7 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.assembly import WrittenFiles, gap_notices, refuse_unexplained
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.export_conflicts import PartitionLostError, TakenOverError
-from zkgroup.export.run.publication import changed_tables, missing_files, publish
+from zkgroup.export.run.publication import changed_tables, missing_files, publish, schema_of
 from zkgroup.export.run.range_tasks import write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
@@ -65,6 +65,7 @@ class PlannedRun:
             self._claim.point(None, self._pointer)
             self._context.passed("planned")
             self._refuse_outdated()
+            self._make_tables()
             record, data = self._decide(self._write())
         except BaseException:
             # What keeps it from being dropped matters less than what went wrong; the next export drops it then.
@@ -86,6 +87,16 @@ class PlannedRun:
                 "planned",
                 "nothing was exported: run it again",
             )
+
+    def _make_tables(self) -> None:
+        """Make the tables that are not there: a decided run whose table cannot be made could not be finished."""
+        plan, destination = self._plan, self._destination
+        if plan.layout.has_tables:
+            destination.claim_layout(plan.layout)
+            claim_columns(destination, plan.layout, plan.schemas)
+            schema = schema_of(plan.layout, recorded_schemas(destination, plan.layout))
+            fresh = [topic for topic in plan.topics if not plan.bases.get(topic)]
+            open_format(destination, plan.layout).make(fresh, schema, self._context.passed)
 
     def _write(self) -> WrittenFiles:
         """Have the ranges read and written. Where that fails because what is read has changed, this is the reason that

@@ -38,6 +38,14 @@ def changed_tables(destination: Destination, record: RunRecord) -> list[str]:
     return tables.changed(record.group, bases)
 
 
+def is_in_no_table(destination: Destination, record: RunRecord) -> bool:
+    """Whether a run is to be in tables, and is in none of them."""
+    return (
+        record.layout.has_tables
+        and set(open_format(destination, record.layout).uncommitted(record)) == record.topics.keys()
+    )
+
+
 def publish_existing(destination: Destination, record: RunRecord, context: RunContext) -> None:
     """Publish the files of a run in the log that exist. Warns of missing ones, which a backfill writes again, and of
     tables that others have changed: the next export asks how to continue with these."""

@@ -33,7 +33,7 @@ from zkgroup.export.run.export_run import DecidedRun, PlannedRun
 from zkgroup.export.run.export_summary import PartitionSummary, summarize
 from zkgroup.export.run.leftover_runs import leftover_notices, remove_leftovers
 from zkgroup.export.run.planner import Planner
-from zkgroup.export.run.publication import changed_tables, publish_existing
+from zkgroup.export.run.publication import changed_tables, is_in_no_table, publish_existing
 from zkgroup.export.run.run_context import Progress, RunContext, Runner
 from zkgroup.export.spark.spark_master import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.optional_packages import require
@@ -262,16 +262,21 @@ class _Export:
 
 def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -> None:
     """Give up a group's unfinished run, whose destination is lost, and name what is given up: offsets that the group
-    has passed already. Raises ``NotFoundError`` where there is none, ``RefusedError`` where it can be finished."""
+    has passed already. Raises ``NotFoundError`` where there is none, ``RefusedError`` where it can be finished; not
+    where no table has it, perhaps for good, and the group has passed none of it."""
     pointer, _ = claim.persist(claim.pointer)
     if pointer is None:
         raise NotFoundError(f"no export of group {claim.group} is unfinished", "there is nothing to abandon")
     logged: RunRecord | None = None
+    passed_offsets = _passed_offsets(claim, pointer)
+    is_needless = False
     if pointer.state == "decided":
         try:
             run = DecidedRun.find(claim, destination, pointer, context)
             can_be_finished = not run.missing_files() and not changed_tables(destination, run.record)
-            logged = run.record if destination.is_logged(claim.group, pointer.run) else None
+            if can_be_finished and not passed_offsets and pointer.offsets is not None:
+                is_needless = is_in_no_table(destination, run.record)
+            logged = run.record if destination.is_logged(claim.group, pointer.run) and not is_needless else None
         except ZkgroupError as error:
             log.info("abandoning run %s: %s", pointer.run, error)
             can_be_finished = False
@@ -281,7 +286,7 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
                     f"{destination}",
                     f"--to {pointer.output} --abandon gives it up, if that is lost",
                 ) from None
-        if can_be_finished:
+        if can_be_finished and not is_needless:
             raise RefusedError(
                 f"run {pointer.run} of group {claim.group} is whole in {destination}",
                 "run the export again, without --abandon: that finishes it",
@@ -295,8 +300,9 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
         publish_existing(destination, logged, context)
         destination.store.remove(destination.work(claim.group, pointer.run))
         return
+    if is_needless:
+        destination.store.remove(destination.work(claim.group, pointer.run))
     what = f"run {pointer.run} of group {claim.group} to {pointer.output} is given up"
-    passed_offsets = _passed_offsets(claim, pointer)
     if pointer.state == "decided" and pointer.offsets is None:
         context.warn(f"{what}: it has too many partitions to name those whose messages are lost with it")
     elif passed_offsets:
