@@ -203,8 +203,17 @@ def test_a_destination_has_one_format(
 
 def test_only_where_deltalake_writes() -> None:
     """Folders and S3."""
-    with pytest.raises(UsageError, match="Delta tables are not written to gs: destinations"):
-        DeltaTables(Destination(open_store(parse_address("gs://bucket/lake"))), Layout(format="delta"))
+    for place, why in (("gs://bucket/lake", "are not written to gs:"), ("/a%20b", "has a %"), ("/a#b?c", "has a #")):
+        with pytest.raises(UsageError, match=why):
+            DeltaTables(Destination(open_store(parse_address(place))), Layout(format="delta"))
+
+
+@pytest.mark.parametrize("place", ["gs://bucket/lake", "/data/a%20b", "/data/a#b", "/data/a?b"])
+def test_a_place_for_no_table_is_refused_before_any_server_is_asked(place: str) -> None:
+    """Neither the store nor ZooKeeper, which is not there."""
+    for kind in ("delta", "iceberg"):
+        done = run("-z", "127.0.0.1:1", "export", "orders", "-g", "warehouse", "--to", place, "--format", kind)
+        assert done.returncode == 2, done.stderr
 
 
 # --- what else an export does ---------------------------------------------------------------------------------------

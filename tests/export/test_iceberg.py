@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from cli import WITHOUT_SPARK, run
 from export_points import MESSAGES, Export, Points
-from exports import problems
+from exports import problems, read
 from object_store import SECRET, Harm, HarmfulProxy, uri_of
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
@@ -143,7 +143,7 @@ def test_through_a_rest_catalog(
 ) -> None:  # fmt: skip
     """Iceberg's own server, whose answers are lost, or which is away, as a run is committed; and two exporters of one
     run."""
-    layout = LayoutOptions(format="iceberg", catalog="prod.raw")
+    layout = LayoutOptions(format="iceberg", catalog="prod.lake.raw")
     with rest_catalog(tmp_path / "rest") as port, HarmfulProxy(port) as proxy:
         configure(monkeypatch, "prod", type="rest", uri=f"http://127.0.0.1:{proxy.port}")
 
@@ -257,6 +257,22 @@ def test_a_table_of_others_is_left_alone(
         table_export(group, plain)
 
 
+def test_a_destination_that_was_moved_or_copied_is_refused(lake: TableLake, tmp_path: Path) -> None:
+    """Its catalog names the files by whole paths: an export to the copy would commit to the table that was copied. A
+    link to the destination is the destination."""
+    copy, moved, link = (tmp_path / name for name in ("copy", "moved", "link"))
+    shutil.copytree(lake.out, copy)
+    with pytest.raises(RefusedError, match=f"was moved or copied from {lake.out}"):
+        lake.more(root=copy)
+    lake.out.rename(moved)
+    with pytest.raises(RefusedError, match=f"was moved or copied from {lake.out}"):
+        lake.more(root=moved)
+    moved.rename(lake.out)
+    link.symlink_to(lake.out)
+    assert read(lake.export(lake.group, lake.topic, root=link)) == [(20, 40)]
+    assert lake.offsets() == list(range(40))
+
+
 def test_an_older_copy_of_the_log_and_its_catalog_asks(lake: TableLake, tmp_path: Path) -> None:
     """Both are in ``_zkgroup``: what came since is not there, and its files harm nobody."""
     shutil.copytree(lake.out / "_zkgroup", tmp_path / "copy")
@@ -338,6 +354,8 @@ def test_options_that_do_not_fit() -> None:
     for place, why in (("s3://bucket/lake", "need a catalog"), ("gs://bucket/lake", "are not written to gs:")):
         with pytest.raises(UsageError, match=why):
             IcebergTables(Destination(open_store(parse_address(place))), Layout(format="iceberg"))
+    with pytest.raises(UsageError, match="pyiceberg's configuration has no catalog nosuch"):
+        IcebergTables(Destination(open_store(parse_address("/lake"))), Layout(format="iceberg", catalog="nosuch.raw"))
 
 
 def test_by_the_command_into_a_named_catalog(

@@ -15,6 +15,7 @@ kept by a tag alone: ``--verify`` counts the rows.
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -48,6 +49,13 @@ class IcebergTables(CommittedTables):
         elif not layout.catalog_name:
             raise UsageError("Iceberg tables in a bucket need a catalog", "name one of pyiceberg's with --catalog")
         require("pyiceberg", "pyarrow", extra="iceberg")
+        from pyiceberg.utils.config import Config
+
+        if (name := layout.catalog_name) and Config().get_catalog_config(name) is None:
+            raise UsageError(
+                f"pyiceberg's configuration has no catalog {name}",
+                f"name one of ~/.pyiceberg.yaml, or set PYICEBERG_CATALOG__{name.upper()}__URI",
+            )
         self._catalog: Any = None
         self._topics: dict[str, str] = {}  # by the names of their tables
 
@@ -121,7 +129,7 @@ class IcebergTables(CommittedTables):
 
         identifier = self._identifier(topic)
         with self._translated("make", topic):
-            self._open_catalog().create_namespace_if_not_exists(identifier[0])
+            self._open_catalog().create_namespace_if_not_exists(identifier[:-1])
             with contextlib.suppress(TableAlreadyExistsError, CommitFailedException):  # another process has made it
                 transaction = self._open_catalog().create_table_transaction(
                     identifier, self._schema(schema), f"{self._root}/{topic}", properties={_TOPIC: topic}
@@ -251,8 +259,8 @@ class IcebergTables(CommittedTables):
                 self._catalog = load_catalog("zkgroup", type="sql", uri=f"sqlite:///{path}", warehouse=self._root)
         return self._catalog
 
-    def _identifier(self, topic: str) -> tuple[str, str]:
-        return self._layout.namespace, table_name(topic)
+    def _identifier(self, topic: str) -> tuple[str, ...]:
+        return *self._layout.namespace.split("."), table_name(topic)
 
     def _name(self, topic: str) -> str:
         return f"{self._layout.catalog_name or 'catalog'}: {'.'.join(self._identifier(topic))}"
@@ -265,11 +273,34 @@ class IcebergTables(CommittedTables):
             if not self._layout.catalog_name and isinstance(path, Path) and not (path / CATALOG).exists():
                 return None  # nothing is made by reading
             with self._translated("read", topic):
+                self._refuse_moved(topic)
                 try:
                     self._opened[topic] = self._open_catalog().load_table(self._identifier(topic))
                 except (NoSuchTableError, NoSuchNamespaceError):
                     self._opened[topic] = None
         return self._opened[topic]
+
+    def _refuse_moved(self, topic: str) -> None:
+        """Raise ``RefusedError`` where the destination's own catalog has a table of another place: its files name each
+        other by whole paths."""
+        path = self._store.address
+        if self._layout.catalog_name or not isinstance(path, Path):
+            return
+        query = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
+        *space, name = self._identifier(topic)
+        with contextlib.closing(sqlite3.connect(path / CATALOG)) as catalog:
+            try:
+                found = catalog.execute(query, (".".join(space), name)).fetchone()
+            except sqlite3.OperationalError:  # it has no such table yet, or pyiceberg says what is wrong with it
+                return
+        there = Path(found[0].removeprefix("file:")).resolve() if found else None
+        if there is not None and path.resolve() not in there.parents:
+            place = there.parents[2]  # of TOPIC/metadata/FILE
+            raise RefusedError(
+                f"{self._destination} was moved or copied from {place}: its Iceberg tables and their catalog name "
+                "files by whole paths",
+                f"export with --to {place}; where it was moved, move it back first",
+            )
 
     @contextlib.contextmanager
     def _translated(self, what: str, topic: str) -> Iterator[None]:

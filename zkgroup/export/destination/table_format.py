@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.destination.coverage import roll_back
 from zkgroup.export.destination.run_log import LOG, Destination, number_of
 from zkgroup.export.model.documents import damaged
-from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.layout import Layout, refuse_place
 from zkgroup.export.model.plan_types import OffsetRange, StoredFile
 from zkgroup.export.model.run_record import RunRecord, TopicCoverage
 from zkgroup.protocol.names import TopicPartition
@@ -120,15 +120,11 @@ class CommittedTables(TableFormat, ABC):
         self._store = destination.store
         self._opened: dict[str, Any] = {}
         address = self._store.address
+        refuse_place(layout.format, address)
         if isinstance(address, Path):
             self._root = str(address)
-        elif address.scheme == "s3":
-            self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
         else:
-            raise UsageError(
-                f"{layout.format.capitalize()} tables are not written to {address.scheme}: destinations",
-                "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
-            )
+            self._root = "/".join(filter(None, (f"s3://{address.container}", address.prefix)))
 
     @abstractmethod
     def other_offsets(self, topic: str, known: Collection[str]) -> dict[int, Any]:

@@ -25,11 +25,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
 from zkgroup.clients.kafka.message_formats import END_OF_TIME, FieldFormat
 from zkgroup.errors import RefusedError, UsageError
+from zkgroup.export.model.address import Address
 from zkgroup.export.model.plan_types import Slice
 from zkgroup.schemas.field_schema import SCHEMA_FORMATS
 
@@ -214,6 +216,22 @@ class LayoutOptions:
                 "leave these options out to go on in that way, or choose another --to",
             )
         return wanted
+
+
+def refuse_place(kind: TableKind | None, address: Address) -> None:
+    """Raise ``UsageError`` where no tables of this ``kind`` are written. Pure."""
+    if kind is None or kind == "parquet":
+        return
+    if not isinstance(address, Path) and address.scheme != "s3":
+        raise UsageError(
+            f"{kind.capitalize()} tables are not written to {address.scheme}: destinations",
+            "choose a folder or s3://BUCKET/PREFIX, or leave --format out",
+        )
+    if isinstance(address, Path) and (found := re.search("[%#?]", str(address))):
+        raise UsageError(
+            f"{address} has a {found[0]}, and {kind.capitalize()} takes a table's folder for a URI",
+            "choose a folder without %, # and ?",
+        )
 
 
 def parse_parts(text: str) -> tuple[Part, ...]:

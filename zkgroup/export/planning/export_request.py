@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zkgroup.clients.schema_registry import RegistrySettings
 from zkgroup.export.model.address import Address
-from zkgroup.export.model.layout import LayoutOptions
+from zkgroup.export.model.layout import LayoutOptions, refuse_place
 from zkgroup.export.model.plan_types import Begin, OnMismatch
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
 from zkgroup.export.planning.bounds import BEGINNINGS, LATEST, Bound
@@ -59,6 +59,9 @@ class ExportRequest:
     target_bytes: int = TARGET_BYTES
     silence_timeout: float = 30.0
     range_messages: int = RANGE_MESSAGES
+
+    def __post_init__(self) -> None:
+        refuse_place(self.layout.format, self.root)  # before a store is asked, which may take long to answer
 
     @property
     def records_gaps(self) -> bool:
