@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,11 +28,11 @@ def copied(ranges: Sequence[Sequence[int]]) -> list[int]:
 
 
 def printed(value: object, moment: object = "", key: object = "") -> Fingerprint:
-    return Fingerprint(f"{value} {moment}".encode(), str(value).encode(), str(key).encode())
+    return Fingerprint(f"{value} {moment}".encode(), str(value).encode(), str(value).encode(), str(key).encode())
 
 
 def located(
-    source: Sequence[Fingerprint], committed: int, target: Sequence[Fingerprint], window: int = 100, **options: bool
+    source: Sequence[Fingerprint], committed: int, target: Sequence[Fingerprint], window: int = 100, **options: Any
 ) -> Position:
     """The position of an offset where so many consumed messages are read. Target offsets are 10, 20, 30 …"""
     copies = [ReadMessage(10 * (n + 1), None, one) for n, one in enumerate(target)]
@@ -62,7 +63,7 @@ def test_no_mirror_of_distinct_messages_makes_a_group_skip_one(
     to_come = set(range(copies[-1] + 1 if copies else 31, 31))
     prints = [printed(n, n) for n in range(31)]
     there = [printed(one, one if has_times else "mirrored") for one in target]
-    position = located(prints, committed, there, window, has_times=has_times)
+    position = located(prints, committed, there, window, compared="message" if has_times else "untimed")
     if position.offset is not None:
         rest = target[-(-position.offset // 10) - 1 :]
         assert set(range(committed, max(target) + 1)) <= set(rest)
@@ -263,7 +264,7 @@ def test_timestamps_tell_equal_messages_apart() -> None:
     """Equal values at different times are different messages, unless an end has not kept the times."""
     source = [printed("ping", n) for n in range(20)]
     assert located(source, 9, source) == Position(100)
-    assert located(source, 9, source, has_times=False) == Position(None, reason="ambiguous")
+    assert located(source, 9, source, compared="untimed") == Position(None, reason="ambiguous")
     retimed = [printed("ping", f"mirrored at {n}") for n in range(20)]
     assert located(source, 9, retimed) == Position(None, reason="absent")
 

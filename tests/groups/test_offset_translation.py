@@ -181,6 +181,22 @@ def test_times_of_the_target(newest: Cluster, usual: Cluster) -> None:
     assert position(newest, usual, topic, late, 150).reason == "absent"
 
 
+def test_messages_that_differ_in_headers_alone(newest: Cluster, usual: Cluster) -> None:
+    """They are no copies of each other, also where the target has other times. Copies without the headers of consumed
+    messages are repeated, and counted."""
+    records = [ProducerRecord(b"order", b"o", 0, THEN + n, (("event", b"%d" % n),)) for n in range(20)]
+    topic, to_topic = newest.topic(records), fresh_name("append")
+    create_with(usual, to_topic, {"message.timestamp.type": "LogAppendTime"})
+    mirror(newest, usual, topic, to_topic, 10)
+    mirror(newest, usual, topic, to_topic, 0, 5)
+    assert position(newest, usual, topic, to_topic, 12) == Position(2, 5)
+    assert position(newest, usual, topic, to_topic, 4).offset is None
+    bare = [replace(one, headers=()) for one in numbered(90)]
+    unread = [replace(one, headers=()) for one in numbered(10, 90)]
+    topic, to_topic = newest.topic([bare[0], *numbered(89, 1), *unread]), usual.topic([*bare, *unread])
+    assert position(newest, usual, topic, to_topic, 90) == Position(1, 89)
+
+
 def test_messages_that_recur_and_a_mirror_that_lacks_some(oldest: Cluster, newest: Cluster, usual: Cluster) -> None:
     """A heartbeat between the messages, or two states in turn: a mirror that began late or has dropped a stretch has
     like messages, and not those of the offset."""
@@ -266,13 +282,41 @@ def test_compacted_logs(newest: Cluster, usual: Cluster) -> None:
 
 
 def test_a_mirror_with_another_partitioner(newest: Cluster, usual: Cluster) -> None:
-    """The partition has none of the messages: nothing is found, and nothing is guessed."""
+    """Messages of the partition are in another one, as MirrorMaker 1 puts them there: what seems to be to come would be
+    skipped. Nothing is found of the whole topic, and nothing is guessed."""
     topic, to_topic = newest.topic(numbered(100)), usual.topic(partitions=2)
     usual.send(to_topic, [replace(one, partition=1) for one in numbered(100)])
     usual.send(to_topic, OTHERS)
-    assert position(newest, usual, topic, to_topic, 50) == Position(None, reason="not mirrored yet")
+    assert position(newest, usual, topic, to_topic, 50) == Position(None, reason="scattered")
     usual.send(to_topic, numbered(5, 1000))
-    assert position(newest, usual, topic, to_topic, 50) == Position(None, reason="absent")
+    assert position(newest, usual, topic, to_topic, 50) == Position(None, reason="scattered")
+
+
+@pytest.mark.parametrize("direction", ["old to new", "new to usual"])
+def test_messages_in_other_partitions(oldest: Cluster, newest: Cluster, usual: Cluster, direction: str) -> None:
+    """The mirror has put the newest messages of one partition into the other. Where they are to come, or the other
+    partition has had messages like them, the places are found."""
+    source, target = (oldest, newest) if direction == "old to new" else (newest, usual)
+    others = [ProducerRecord(b"of 1: %d" % n, None, 1, THEN + n) for n in range(300)]
+    records = [*numbered(60), *others]
+    topic, scattered, lagging = source.topic(records, 2), target.topic(partitions=2), target.topic(partitions=2)
+    places = {}
+    for to_topic, late in ((scattered, [replace(one, partition=1) for one in numbered(10, 50)]), (lagging, [])):
+        target.send(to_topic, [*numbered(50), *others[:100], *late, *others[100:]])
+        partitions = {TopicPartition(topic, n): TopicPartition(to_topic, n) for n in range(2)}
+        offsets = dict(zip(partitions, (50, 300), strict=True))
+        places[to_topic] = list(translate_offsets(source.kafka, target.kafka, offsets, partitions, 10).values())
+    assert places == {
+        scattered: [Position(None, reason="scattered")] * 2,
+        lagging: [Position(50), Position(300)],
+    }
+    ping = ProducerRecord(b"ping", None, 0, THEN)
+    topic, to_topic = source.topic([*numbered(50), ping, replace(ping, partition=1)], 2), target.topic(partitions=2)
+    target.send(to_topic, [*numbered(50), replace(ping, partition=1)])
+    partitions = {TopicPartition(topic, n): TopicPartition(to_topic, n) for n in range(2)}
+    offsets = dict(zip(partitions, (50, 1), strict=True))
+    found = list(translate_offsets(source.kafka, target.kafka, offsets, partitions, 10).values())
+    assert found[0] == Position(50), "the other partition has its own"
 
 
 def test_what_the_source_has_lost(newest: Cluster, usual: Cluster) -> None:

@@ -41,8 +41,9 @@ def _fingerprint(message: Message, headers: Headers | None, timestamp: int | Non
     whole = content.copy()
     for name, value in headers or ():
         whole.update(_part(name.encode("utf-8", "surrogatepass")) + _part(value))
+    untimed = whole.digest()
     whole.update(struct.pack("!q", -1 if timestamp is None else timestamp))
-    return Fingerprint(whole.digest(), content.digest(), blake2b(key, digest_size=_BYTES).digest())
+    return Fingerprint(whole.digest(), untimed, content.digest(), blake2b(key, digest_size=_BYTES).digest())
 
 
 def _part(data: bytes | str | None) -> bytes:

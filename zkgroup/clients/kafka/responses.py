@@ -36,9 +36,10 @@ def words_of(subject: str, failures: Mapping[Half, str]) -> tuple[str, ...]:
 
 class Fingerprint(NamedTuple):
     """What is the same in every copy of a message: digests of all of it with its headers and its timestamp
-    (``message``), of its key and value (``content``), and of its key."""
+    (``message``), of all but the timestamp (``untimed``), of its key and value (``content``), and of its key."""
 
     message: bytes
+    untimed: bytes
     content: bytes
     key: bytes
 

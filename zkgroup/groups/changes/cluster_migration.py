@@ -32,7 +32,8 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "mirrored later": "the mirror began behind the offset: messages between are missing at the target",
     "absent": "messages are missing at the target",
     "ambiguous": "the messages around the offset recur",
-    "too far behind": "too many messages are not consumed to find all of them at the target",
+    "too far behind": "too many messages are not consumed, or stand at the target since the earliest of them",
+    "scattered": "the mirror has put messages into other partitions of the topic",
 }
 #: What may bring the place; without it waiting is in vain.
 _WAITS: Final[Mapping[Reason, str]] = {

@@ -12,13 +12,13 @@ but for messages that are written while the logs are read: their copies stand be
 The offset is the last one from which these messages follow each other as they do at the source; where they are in
 another order, that of the first of them. How far the mirror came is known by a message that does not recur.
 
-Messages are compared by key, value, headers and timestamp; by key and value alone where one end keeps no timestamps.
+Messages are compared by key, value, headers and timestamp; without what one end does not keep.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -26,8 +26,10 @@ from zkgroup.clients.kafka.responses import ReadMessage
 
 #: Why there is no position.
 Reason: TypeAlias = Literal[
-    "outside", "empty", "not mirrored yet", "mirrored later", "absent", "ambiguous", "too far behind"
+    "outside", "empty", "not mirrored yet", "mirrored later", "absent", "ambiguous", "too far behind", "scattered"
 ]
+#: What copies have in common: of ``Fingerprint``.
+Compared: TypeAlias = Literal["message", "untimed", "content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,13 @@ class SourceMessages:
 class TargetMessages:
     """The messages of the target's log up to its end; the first ``old`` ones (None: all) were there before the new ones
     of the source. ``is_whole``: no unread message has a copy before them.
-    ``has_times``: both ends keep the timestamps. ``is_compacted``: a message may be gone where its key has a later one,
+    ``compared``: what both ends keep. ``is_compacted``: a message may be gone where its key has a later one,
     or where it deletes its key."""
 
     messages: Sequence[ReadMessage]
     old: int | None = None
     is_whole: bool = True
-    has_times: bool = True
+    compared: Compared = "message"
     is_compacted: bool = False
 
 
@@ -67,18 +69,16 @@ class Position:
     reason: Reason | None = None
 
 
-def digest_of(message: ReadMessage, has_times: bool) -> bytes:
-    """What a message and its copies have in common."""
-    return message.fingerprint.message if has_times else message.fingerprint.content
+def digests_of(messages: Iterable[ReadMessage], compared: Compared) -> Iterator[bytes]:
+    """What each message and its copies have in common."""
+    return (getattr(one.fingerprint, compared) for one in messages)
 
 
 def find_position(source: SourceMessages, target: TargetMessages) -> Position:
     """The last place in the target that surely skips nothing."""
-
-    def digests(messages: Sequence[ReadMessage]) -> list[bytes]:
-        return [digest_of(one, target.has_times) for one in messages]
-
-    consumed, unread, log = digests(source.consumed), digests(source.unread), digests(target.messages)
+    consumed, unread, log = (
+        list(digests_of(one, target.compared)) for one in (source.consumed, source.unread, target.messages)
+    )
     messages = [*consumed, *unread]
     counts = Counter(messages)
     copies = [one for one in log if one in counts]
@@ -95,8 +95,8 @@ def find_position(source: SourceMessages, target: TargetMessages) -> Position:
         return Position(None, reason="not mirrored yet")
     needed = source.unread[:mirrored]
     if target.is_compacted:
-        needed = _without_compacted(needed, copied, target.has_times)
-    expected = digests(needed)
+        needed = _without_compacted(needed, copied, target.compared)
+    expected = list(digests_of(needed, target.compared))
     if missing := Counter(expected) - Counter(copies):
         is_late = expected[0] in missing and copied.isdisjoint(consumed)
         return Position(None, reason="mirrored later" if is_late else "absent")
@@ -108,8 +108,13 @@ def find_position(source: SourceMessages, target: TargetMessages) -> Position:
     first = places[0 if source.is_whole and not source.is_compacted else -1]
     start = next((n for n in range(first, start) if log[n] not in counts), start)
     others_are_new = source.is_whole and not source.has_lost and not source.is_compacted
-    again = sum(one in counts or not others_are_new for one in log[start:]) - len(expected)
+    # A mirror may have changed the rest of a consumed message, or have left it out.
+    contents = {one.fingerprint.content for one in source.consumed}
     read = target.messages
+    again = sum(
+        one in counts or message.fingerprint.content in contents or not others_are_new
+        for one, message in zip(log[start:], read[start:], strict=True)
+    ) - len(expected)
     return Position(read[start].offset if start < len(read) else read[-1].offset + 1, again)
 
 
@@ -128,12 +133,12 @@ def _mirrored(messages: Sequence[bytes], copies: Sequence[bytes], unique: Mappin
     return last + 1 + most
 
 
-def _without_compacted(needed: Sequence[ReadMessage], copied: set[bytes], has_times: bool) -> list[ReadMessage]:
+def _without_compacted(needed: Sequence[ReadMessage], copied: set[bytes], compared: Compared) -> list[ReadMessage]:
     """Without those that have no copy as compaction may have removed it."""
     later: set[bytes] = set()
     kept = []
-    for one in reversed(needed):
-        if digest_of(one, has_times) in copied or not (one.is_tombstone or one.fingerprint.key in later):
+    for one, digest in reversed(list(zip(needed, digests_of(needed, compared), strict=True))):
+        if digest in copied or not (one.is_tombstone or one.fingerprint.key in later):
             kept.append(one)
         later.add(one.fingerprint.key)
     return kept[::-1]

@@ -1,17 +1,20 @@
 """Committed offsets of one cluster → offsets in the logs of another, to which its topics are mirrored.
 
 For each partition all unconsumed messages are read, those of the target's log from the earliest time of them on, and
-the consumed ones that this part may have copies of. ``log_alignment`` decides.
+the consumed ones that this part may have copies of. ``log_alignment`` decides. What seems to be still to be copied is
+searched in the other partitions: a mirror may not keep them, as MirrorMaker 1 does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from zkgroup.clients.kafka.client import Consumer, KafkaSettings
+from zkgroup.clients.kafka.client import topics as read_topics
 from zkgroup.clients.kafka.log_offsets import LogRange, offsets_for_times
 from zkgroup.clients.kafka.message_fingerprints import read_fingerprints
 from zkgroup.clients.kafka.range_reader import range_consumer
@@ -20,7 +23,14 @@ from zkgroup.clients.kafka.start_position import log_ranges
 from zkgroup.clients.kafka.timestamp_search import first_since, has_no_time_index
 from zkgroup.clients.kafka.topic_configs import cleanup_policies
 from zkgroup.errors import OffsetOutOfRangeError
-from zkgroup.groups.changes.log_alignment import Position, SourceMessages, TargetMessages, digest_of, find_position
+from zkgroup.groups.changes.log_alignment import (
+    Compared,
+    Position,
+    SourceMessages,
+    TargetMessages,
+    digests_of,
+    find_position,
+)
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.protocol.names import TopicPartition
 
@@ -47,33 +57,72 @@ def translate_offsets(
     here = _compacted(source, {one.topic for one in partitions}, timeout)
     there = _compacted(target, {one.topic for one in partitions.values()}, timeout)
     found: dict[TopicPartition, Position] = {}
+    ahead: dict[TopicPartition, _Ahead] = {}
     with (
         closing(range_consumer(source.with_isolation("read_uncommitted"))) as reader,
         closing(range_consumer(target.with_isolation("read_committed"))) as consumer,
         ExitStack() as stack,
     ):
+
+        def at_source(key: TopicPartition) -> _Log:
+            return _Log(source, reader, key, "read_uncommitted", timeout, here[key.topic])
+
+        def at_target(key: TopicPartition) -> _Log:  # what the mirror has aborted it copies again
+            return _Log(target, consumer, key, "read_committed", timeout, there[key.topic])
+
         committed: Consumer | None = None
         for key, offset in offsets.items():
-            copy = partitions[key]
-            everything = _Log(source, reader, key, "read_uncommitted", timeout, key.topic in here)
-            # What the mirror has aborted it copies again.
-            copies = _Log(target, consumer, copy, "read_committed", timeout, copy.topic in there)
+            everything, copies = at_source(key), at_target(partitions[key])
             search = _Search(everything, copies, offset)
             found[key] = search.run()
             if found[key].offset is None and search.has_gaps:  # a mirror may leave out what its source has aborted
                 if committed is None:
                     committed = stack.enter_context(closing(range_consumer(source.with_isolation("read_committed"))))
-                log = _Log(source, committed, key, "read_committed", timeout, key.topic in here)
-                position = _Search(log, copies, offset, everything).run()
+                log = _Log(source, committed, key, "read_committed", timeout, here[key.topic])
+                again = _Search(log, copies, offset, everything)
+                position = again.run()
                 if position.offset is not None:
-                    found[key] = position
+                    found[key], search = position, again
+            if search.ahead is not None and search.ahead.digests:
+                ahead[key] = search.ahead
+        names = {key.topic: copy.topic for key, copy in partitions.items()}
+        topics, copied = (read_topics(one, timeout) if ahead else {} for one in (source, target))
+        for topic in {key.topic for key in ahead}:
+            missing = {key.partition: one for key, one in ahead.items() if key.topic == topic}
+            for partition in copied[names[topic]]:
+                others = [one for number, one in missing.items() if number != partition]
+                own = at_source(TopicPartition(topic, partition)) if partition in topics[topic] else None
+                if _has_any(others, at_target(TopicPartition(names[topic], partition)), own):
+                    found |= {key: Position(None, reason="scattered") for key in found if key.topic == topic}
+                    break
     return found
 
 
-def _compacted(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> set[str]:
-    return {
-        topic for topic, policy in cleanup_policies(settings, topics, timeout).items() if "compact" in (policy or "")
-    }
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The unread messages of a partition that have no copy in the target's, and the earliest time of them, where it
+    leads there."""
+
+    digests: frozenset[bytes]
+    compared: Compared
+    first: int | None
+
+
+def _has_any(missing: Sequence[_Ahead], target: _Log, source: _Log | None) -> bool:
+    """Whether messages of other partitions have copies in this one, whose own messages are not like them."""
+    for compared in {one.compared for one in missing}:
+        group = [one for one in missing if one.compared == compared]
+        times = [one.first for one in group]
+        found = target.find(frozenset().union(*(one.digests for one in group)), compared, times)
+        if found and (source is None or found - source.find(found, compared, times)):
+            return True
+    return False
+
+
+def _compacted(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> dict[str, bool | None]:
+    """Whether each topic is compacted; None where brokers do not say."""
+    policies = cleanup_policies(settings, topics, timeout)
+    return {topic: None if policy is None else "compact" in policy for topic, policy in policies.items()}
 
 
 class _Log:
@@ -86,7 +135,7 @@ class _Log:
         partition: TopicPartition,
         level: str,
         timeout: float,
-        is_compacted: bool,
+        is_compacted: bool | None,
     ) -> None:
         self._settings = settings.with_isolation(level)
         self._consumer = consumer
@@ -119,10 +168,17 @@ class _Log:
             found = first_since(self._settings, places, millis, self._timeout).offsets[self._partition]
         return log.end if found is None else max(log.start, found)
 
+    def find(self, digests: Set[bytes], compared: Compared, times: Sequence[int | None]) -> set[bytes]:
+        """Those of the digests that a message has from the earliest of these times on, or among the last ``AROUND``."""
+        log, known = self.range(), [one for one in times if one is not None]
+        start = self.since(min(known), log) if len(known) == len(times) else max(log.start, log.end - AROUND)
+        reading = read_fingerprints(self._consumer, self._partition, start, log.end, self._timeout)
+        return {one for one in digests_of(reading, compared) if one in digests}
+
 
 class _Search:
     """The search for one offset. ``everything``: the source with what was aborted, where ``source`` is without it.
-    ``has_gaps``: some offsets hold no message, as those of transactions."""
+    ``has_gaps``: some offsets hold no message, as those of transactions. ``ahead``: what has no copy at the target."""
 
     def __init__(self, source: _Log, target: _Log, offset: int, everything: _Log | None = None) -> None:
         self._source = source
@@ -130,6 +186,7 @@ class _Search:
         self._target = target
         self._offset = offset
         self.has_gaps = False
+        self.ahead: _Ahead | None = None
 
     def run(self) -> Position:
         """Raises ``ZkgroupError`` where a log cannot be read."""
@@ -161,14 +218,16 @@ class _Search:
                     return Position(None, reason="too far behind")
                 first = _earliest([*before, *messages])
                 start = log.start if first is None else min(self._source.since(first, log), self._offset)
-                return self._find(log, unread, start, messages, target_end, has_times=True)
+                return self._find(log, unread, start, messages, target_end, "message")
         # No time leads to the messages: the log's end is read, from before a place that is as far from it.
         start = max(copies.start, min(target_end, copies.end - (log.end - self._offset) - AROUND))
         messages = self._target.messages(start, copies.end, MAX_MESSAGES + AROUND)
         if len(messages) > MAX_MESSAGES + AROUND:
             return Position(None, reason="too far behind")
+        # Brokers that find times may keep headers, too; older ones do not.
+        compared: Compared = "untimed" if self._source.has_time_index and self._target.has_time_index else "content"
         is_whole = start == copies.start
-        return self._find(log, unread, log.start, messages, target_end, has_times=False, is_whole=is_whole)
+        return self._find(log, unread, log.start, messages, target_end, compared, is_whole=is_whole)
 
     def _find(
         self,
@@ -177,25 +236,32 @@ class _Search:
         start: int,
         messages: Sequence[ReadMessage],
         target_end: int,
+        compared: Compared,
         *,
-        has_times: bool,
         is_whole: bool = True,
     ) -> Position:
         """``start``: where the consumed messages begin that may have a copy among ``messages``."""
-        least = max(start, self._offset - (MAX_MESSAGES if has_times else AROUND))
+        least = max(start, self._offset - (MAX_MESSAGES if compared == "message" else AROUND))
         end = self._source.range().end  # again: all that was read of the target is a copy of what is before it
         consumed, new = self._source.messages(least, self._offset), self._source.messages(log.end, end)
+        copied = set(digests_of(messages, compared))
+        ahead = [one for one in (*unread, *new) if copied.isdisjoint(digests_of([one], compared))]
+        first = _earliest(ahead) if compared == "message" else None
+        self.ahead = _Ahead(frozenset(digests_of(ahead, compared)), compared, first)
         if self._everything is not None:
-            committed = {digest_of(one, has_times) for one in (*consumed, *unread, *new)}
-            aborted = {digest_of(one, has_times) for one in self._everything.messages(least, end)} - committed
-            if not aborted.isdisjoint(digest_of(one, has_times) for one in messages):
+            committed = set(digests_of((*consumed, *unread, *new), compared))
+            aborted = set(digests_of(self._everything.messages(least, end), compared)) - committed
+            if not aborted.isdisjoint(copied):
                 return Position(None, reason="absent")  # the mirror copies what is aborted
+        is_compacted = self._source.is_compacted
+        if is_compacted is None:  # brokers before 0.11 do not say, and have no transactions
+            is_compacted = len(consumed) + len(unread) + len(new) < end - least
         return find_position(
             SourceMessages(
                 consumed,
                 [*unread, *new],
                 is_whole=least == start,
-                is_compacted=self._source.is_compacted,
+                is_compacted=is_compacted,
                 has_lost=log.start > 0,
                 new=len(new),
             ),
@@ -203,8 +269,8 @@ class _Search:
                 messages,
                 sum(one.offset < target_end for one in messages),
                 is_whole,
-                has_times,
-                self._target.is_compacted,
+                compared,
+                bool(self._target.is_compacted),
             ),
         )
 
