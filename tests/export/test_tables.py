@@ -32,7 +32,9 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.run_history import history
 from zkgroup.export.checks.verify import verify
+from zkgroup.export.destination import table_format
 from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import TableKind, table_name
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.stores.store import FolderStore
@@ -292,6 +294,40 @@ def test_commits_of_others_come_between(
     group = unique("between")
     table_export(group, filled, passed=interfere)
     assert tries == [0, 1, 2]
+    is_complete_table(group, filled, tmp_path / "out")
+
+
+def test_commits_of_others_come_first_all_the_time(
+    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind,
+) -> None:  # fmt: skip
+    """Between tries there is a pause. An error says what happens; the next export commits, and reads nothing."""
+    library, name = COMMITS[kind]
+    commit, seen, busy = getattr(library, name), list[float](), threading.Lock()
+
+    def second(table: Any, *args: Any, **options: Any) -> None:
+        if busy.acquire(blocking=False):  # else it is the other writer's own
+            walked_table(kind, tmp_path / "out", filled).touch()
+            busy.release()
+        commit(table, *args, **options)
+
+    def interfere(point: str) -> None:
+        if point == "table 1 of 1 made":
+            monkeypatch.setattr(library, name, second)
+
+    group = unique("busy")
+    monkeypatch.setattr(table_format, "sleep", seen.append)
+    monkeypatch.setattr(CommittedTables, "tries", 4)
+    with pytest.raises(
+        ZkgroupError, match=r"other writers commit to the table .* all the time: 4 tries .*: pause them"
+    ):
+        table_export(group, filled, passed=interfere)
+    assert len(seen) == 3
+    assert all(0 < pause < 1 for pause in seen)
+    monkeypatch.undo()
+    points: Points = []
+    table_export(group, filled, passed=points.append)
+    assert "runner started" not in points
     is_complete_table(group, filled, tmp_path / "out")
 
 

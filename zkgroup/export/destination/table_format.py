@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import uniform
+from time import sleep
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError, ZkgroupError
@@ -23,6 +25,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
 from zkgroup.text import counted
 
+_PAUSE: Final = (0.05, 0.3)  # seconds; not the same each time: the other writer may have a rhythm
 _IN_WAY: Final = (
     "move it out of the destination, or restore the record that names it; export --verify names all such files"
 )
@@ -227,8 +230,18 @@ class CommittedTables(TableFormat, ABC):
                 ) from None
             except Exception as error:  # noqa: BLE001  # whatever it is, the commit may be there
                 self._opened.clear()
-                if not self._has(record, topic) and not (left and self._is_conflict(error)):
+                if self._has(record, topic):
+                    return
+                if not self._is_conflict(error):
                     raise self._failure("write", topic, error) from None
+                if not left:
+                    raise ZkgroupError(
+                        f"other writers commit to the table {self._name(topic)} all the time: {self.tries} tries to "
+                        "commit came too late",
+                        "pause them, then run the same command again",
+                    ) from None
+                self._opened.clear()
+                sleep(uniform(*_PAUSE))
             else:
                 self._opened.clear()
                 return
