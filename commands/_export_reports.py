@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from zkgroup.errors import MalformedZnodeError, NotFoundError, VerificationError
+from zkgroup.errors import MalformedZnodeError, NotFoundError, VerificationError, ZkgroupError
 
 from ._context import connection, done, open_registry, warn
 from ._output import Output, print_rows, time_column
@@ -101,11 +101,15 @@ def _verify(ctx: typer.Context, destination: Destination, group: str | None, out
     warn(ctx, notes)
     if problems := [row for row in rows if row.problem is not None]:
         first = problems[0]
+        layout = None
+        with contextlib.suppress(ZkgroupError):  # one of the rows
+            layout = destination.layout()
+        schemas = () if layout is None else layout.schema_options
         where = "" if first.topic is None else f"{first.topic}-{first.partition} from offset {first.start} on: "
         raise VerificationError(
             f"{len(problems)} problem{'s' * (len(problems) > 1)} in {destination}; {where}"
             f"{str(first.problem).rstrip('.')}",
-            remedy_for(problems, destination.store.address),
+            remedy_for(problems, destination.store.address, schemas),
         )
     if broken is not None:
         raise broken

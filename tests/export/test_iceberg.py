@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import duckdb
 import pyarrow as pa
@@ -17,7 +18,7 @@ from export_points import MESSAGES, Export, Points
 from exports import problems, read
 from object_store import SECRET, Harm, HarmfulProxy, uri_of
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.utils.config import Config
 from rest_catalog import rest_catalog
@@ -32,9 +33,11 @@ from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.layout import Layout, LayoutOptions, TableKind, table_name
 from zkgroup.export.planning.mismatch import MismatchError
+from zkgroup.export.run.publication import schema_of
 from zkgroup.export.stores.store import FolderStore, open_store
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
+from zkgroup.schemas.field_schema import FieldSchemas
 
 
 @pytest.fixture
@@ -134,6 +137,21 @@ def test_a_catalog_that_may_not_be_written(
         table_export(group, filled, layout=layout, passed=points.append)
     assert "runner started" not in points
     assert sum(row.rows for row in in_process(group, filled, root=tmp_path / "elsewhere")) == MESSAGES
+
+
+def test_a_namespace_of_several_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same one where it is made and where its tables are opened: catalogs may keep its levels apart."""
+    configure(monkeypatch, "prod", type="rest", uri="http://127.0.0.1:1")
+    catalog = Mock()
+    catalog.load_table.side_effect = NoSuchTableError
+    catalog.create_table_transaction.side_effect = TableAlreadyExistsError
+    monkeypatch.setattr(IcebergTables, "_open_catalog", lambda _: catalog)
+    layout = Layout(format="iceberg", catalog="prod.lake.raw")
+    tables = IcebergTables(Destination(FolderStore(tmp_path)), layout)
+    tables.make(["orders"], schema_of(layout, FieldSchemas()), lambda _: None)
+    catalog.create_namespace_if_not_exists.assert_called_once_with(("lake", "raw"))
+    catalog.load_table.assert_called_once_with(("lake", "raw", "orders"))
+    assert catalog.create_table_transaction.call_args.args[0] == ("lake", "raw", "orders")
 
 
 @pytest.mark.long

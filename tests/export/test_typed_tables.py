@@ -16,17 +16,19 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, StructType
 from export_points import Export, Points
-from exports import files_in, problems, table_in
+from exports import files_in, looked, problems, table_in
 from foreign_readers import RELEASES, foreign_spark
 from pyiceberg.catalog import load_catalog
 from pyiceberg.types import LongType, StringType
 from typed_values import KEY, MOMENT, NEW, OLD, ORDER, WIDE, avro, by, encoded, order
+from walked_tables import walked_table
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import TableKind, table_name
+from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 from zkgroup.schemas.field_schema import IncompatibleSchemaError, SchemaError
 
@@ -158,6 +160,18 @@ def test_a_newer_schema_widens_the_table(
     if kind == "iceberg":
         assert {field.name: field.type for field in found.schema.field("value").type}["id"] == WIDE.field("id").type
     assert problems(destination) == []
+
+
+@BOTH
+def test_the_command_for_a_table_that_was_rolled_back_has_its_schema(
+    cluster: Sandbox, lake: Lake, make_topic: Callable[..., str], destination: Destination, kind: TableKind
+) -> None:
+    """An export of typed values needs it."""
+    topic = make_topic()
+    for number in range(2):
+        lake.more(kind, topic, OLD, {"id": number, "inner": {"a": 0.5}})
+    walked_table(kind, lake.out, topic).step_back()
+    assert "--on-mismatch lake --value-format avro --value-schema FILE\n" in looked(cluster, destination)
 
 
 @BOTH

@@ -27,6 +27,7 @@ from zkgroup.export.checks.run_status import status
 from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.documents import encode_pointer
+from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OnMismatch
 from zkgroup.export.model.run_record import Pointer, RunRecord, State
 from zkgroup.export.run.claim import ExportClaim
@@ -258,6 +259,13 @@ def test_remedies_are_for_the_problems_that_there_are() -> None:
     assert remedy_for([gone], lake) == Remedy("write what is missing again", filling)
     continuing = (*place, "--on-mismatch", "lake")
     assert remedy_for([moved, moved], lake) == Remedy("continue where the exports end", continuing)
+    schema = ["--value-format", "avro", "--value-schema", "FILE"]
+    assert Layout(value="avro").schema_options == schema
+    for row, command in ((moved, continuing), (gone, filling)):  # an export needs the schema, its end does not
+        assert remedy_for([row], lake, schema).commands == (
+            tuple(word for word in command if word != "t") + tuple(schema) + ("t",) * (row is gone),
+        )
+    assert remedy_for([problem("t", "g", "export")], lake, schema) == Remedy("finish the run", place)
     everything = remedy_for([moved, gone, damaged, problem("t", "g", None)], lake)
     assert everything.text.startswith("restore what was changed")
     assert everything.commands == (continuing, filling)
@@ -353,11 +361,11 @@ def test_what_is_unfinished_is_reported(
     driven(short, kafka, kill_at="published 1 of 4", group=group, topics=[filled], out=root_of(destination))
     found = [why for _, _, why in problems(destination)]
     assert len(found) == 3
-    assert all(why.endswith("is missing: the run is not finished, run the export again") for why in found)
+    assert all(why.endswith("is missing: the run is not finished") for why in found)
     verifying = ("-z", cluster.connect, "export", "--to", destination.store.uri, "--group", group, "--verify")
     done = run(*verifying)
     assert done.returncode == 6
     assert "is not finished: see --status" in done.stderr
-    assert "--backfill" not in done.stderr
-    in_process(group, filled)
+    assert f": finish the run: zkgroup -z {cluster.connect} export --group {group} --to {destination}\n" in done.stderr
+    in_process(group)
     assert (problems(destination), run(*verifying).returncode) == ([], 0)

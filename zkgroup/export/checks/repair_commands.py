@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from zkgroup.errors import Remedy
@@ -20,11 +20,13 @@ _BY_HAND: Final[Mapping[Mend | None, str]] = {
 _COMMANDS: Final = 3
 
 
-def remedy_for(problems: Iterable[VerifyRow], address: Address) -> Remedy:
-    """What is to be done, in the order in which it has to be: by hand, then commands."""
+def remedy_for(problems: Iterable[VerifyRow], address: Address, schemas: Sequence[str] = ()) -> Remedy:
+    """What is to be done, in the order in which it has to be: by hand, then commands. ``schemas``: the options that an
+    export there needs."""
     fills: dict[tuple[str, str], dict[TopicPartition, list[Interval]]] = {}
     words: list[str] = []
     continuing: dict[Command, None] = {}
+    finishing: dict[Command, None] = {}
     for row in problems:
         if (by_hand := _BY_HAND.get(row.mend)) and by_hand not in words:
             words.insert(0, by_hand)
@@ -34,20 +36,24 @@ def remedy_for(problems: Iterable[VerifyRow], address: Address) -> Remedy:
             ranges = fills.setdefault((row.group, row.topic), {})
             ranges.setdefault(TopicPartition(row.topic, row.partition), []).append((row.start, row.end))
         elif row.mend == "mismatch":
-            continuing[export_command(address, "--on-mismatch", "lake", group=row.group)] = None
+            continuing[export_command(address, "--on-mismatch", "lake", *schemas, group=row.group)] = None
+        elif row.mend == "export":
+            finishing[export_command(address, group=row.group)] = None
     commands = [
         export_command(
-            address, *backfill_options(dict(sorted(ranges.items())[:PARTITIONS])), group=group, topics=[topic]
+            address, *backfill_options(dict(sorted(ranges.items())[:PARTITIONS])), *schemas, group=group, topics=[topic]
         )
         for (group, topic), partitions in sorted(fills.items())
         for ranges in _separate(partitions)
     ]
+    if finishing:
+        words.append("finish the run")
     if continuing:
         words.append("continue where the exports end")
     if commands:
         more = f" (the first {_COMMANDS} commands of {len(commands)})" if len(commands) > _COMMANDS else ""
         words.append(f"write what is missing again{more}")
-    return Remedy("; ".join(words), *continuing, *commands[:_COMMANDS])
+    return Remedy("; ".join(words), *finishing, *continuing, *commands[:_COMMANDS])
 
 
 def _separate(partitions: Mapping[TopicPartition, Iterable[Interval]]) -> Iterator[dict[TopicPartition, Interval]]:

@@ -36,8 +36,9 @@ from zkgroup.export.stores.parallel import map_parallel
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
-#: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, or a person, in files or a table.
-Mend = Literal["backfill", "mismatch", "person", "table"]
+#: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, an export that finishes its run, or
+#: a person, in files or a table.
+Mend = Literal["backfill", "mismatch", "export", "person", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def verify(
     rows += _check_files(destination, tables, expected, layouts, unfinished, accounts, tags, unnamed, note)
     for group, offsets in (committed or {}).items():
         if group in newest:
-            _compare_offsets(accounts, newest[group], offsets, note)
+            _compare_offsets(accounts, newest[group], offsets, note, is_finished=newest[group].run not in unfinished)
     partitions = [_of_owner(row, owners) for log in sorted(accounts) for row in _rows_of(log, accounts[log])]
     return partitions + rows
 
@@ -275,7 +276,7 @@ def _check_files(
             replaced.setdefault(partition, []).append(lost)
             continue
         if one.run in unfinished:
-            why, mend = f"{why}: the run is not finished, run the export again", None
+            why, mend = f"{why}: the run is not finished", "export"
         elif tags.get(one.file.topic) != one.tag:
             why, mend = f"{why}, of an earlier log of the topic: only a copy brings it back", "person"
         account.problems.append(VerifyRow(*partition, lost.start, lost.end, problem=why, group=one.group, mend=mend))
@@ -319,6 +320,8 @@ def _compare_offsets(
     newest: RunRecord,
     offsets: Mapping[TopicPartition, int | None],
     note: Callable[[str], None],
+    *,
+    is_finished: bool,
 ) -> None:
     """Compare a group's offsets with where its exports end."""
     for partition, offset in offsets.items():
@@ -335,7 +338,8 @@ def _compare_offsets(
         account = accounts.setdefault(_LogKey(*partition, coverage.identity.tag or ""), _Account(newest.group))
         low, high = sorted((end, end if offset is None else offset))
         why = f"group {newest.group} {where}, and its exports end at {end}"
-        account.problems.append(VerifyRow(*partition, low, high, problem=why, group=newest.group, mend="mismatch"))
+        mend: Mend = "mismatch" if is_finished else "export"
+        account.problems.append(VerifyRow(*partition, low, high, problem=why, group=newest.group, mend=mend))
 
 
 def _rows_of(log: _LogKey, account: _Account) -> Iterator[VerifyRow]:

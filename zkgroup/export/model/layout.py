@@ -137,9 +137,18 @@ class Layout:
         words.append(f"--partition-by {','.join(self.by) or 'none'}")
         words += [f"--time-zone {self.zone}"] if self.timed else []
         for name, kind in (("key", self.key), ("value", self.value)):
-            words.append(f"--{name}-format {kind.removesuffix('-schema')}")
-            words += [f"--{name}-schema FILE"] if kind in SCHEMA_FORMATS else []
+            words += self._schema_options(name, kind) or [f"--{name}-format {kind}"]
         return " ".join(words)
+
+    @property
+    def schema_options(self) -> list[str]:
+        """Those of them that each export needs."""
+        return [*self._schema_options("key", self.key), *self._schema_options("value", self.value)]
+
+    @staticmethod
+    def _schema_options(name: str, kind: FieldFormat) -> list[str]:
+        schema = [f"--{name}-format", kind.removesuffix("-schema"), f"--{name}-schema", "FILE"]
+        return schema if kind in SCHEMA_FORMATS else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from zkgroup.export.destination.coverage import extend_coverage
 from zkgroup.export.destination.recorded_columns import claim_columns, recorded_schemas
 from zkgroup.export.destination.run_log import RECORD, Destination
 from zkgroup.export.destination.table_format import open_format, table_changed
-from zkgroup.export.destination.topic_owners import claim_topics
+from zkgroup.export.destination.topic_owners import claim_topics, read_owners, refuse_owned
 from zkgroup.export.model.documents import damaged, decode_record, digest, encode_record
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.model.run_record import Pointer, RecordPart, RunPlan, RunRecord, now_ms
@@ -139,6 +139,7 @@ class PlannedRun:
         fresh = [OffsetRange(part.partition, part.start, part.end) for part in written.parts if not part.again]
         tags = {topic: identity.tag for topic, identity in plan.topics.items()}
         tables = open_format(self._destination, plan.layout)
+        refuse_owned(self._destination, read_owners(self._destination, plan.topics), plan.group, plan.clusters)
         tables.refuse_conflicts(fresh, tags, self._known_files)
         for topic in tables.changed(plan.group, plan.bases):
             raise table_changed(topic)
