@@ -250,6 +250,11 @@ def test_a_table_that_was_altered(lake: TableLake) -> None:
     with pytest.raises(RefusedError, match=r"has no column value any more"):
         lake.more(passed=points.append)
     assert "runner started" not in points
+    with table_of(lake.out, lake.topic).update_schema() as update:
+        update.rename_column("payload", "value")
+        update.delete_column("headers")
+    with pytest.raises(RefusedError, match=r"has no column headers any more"):
+        lake.more()
 
 
 def test_a_table_of_others_is_left_alone(

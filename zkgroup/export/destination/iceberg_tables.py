@@ -115,7 +115,7 @@ class IcebergTables(CommittedTables):
         if spec != [(name, transform) for _, transform, name in self._partitions]:
             return f"is partitioned by {', '.join(f'{kind}({name})' for name, kind in spec) or 'nothing'}"
         if gone := [name for name in ours if name in before and name not in names]:
-            return f"has no column {gone[0]} any more"
+            return f"has no column {min(gone, key=len)} any more"  # not a field of it
         return difference(theirs, table_schema(schema, self._folders), "iceberg")
 
     # --- a commit ---------------------------------------------------------------------------------------------------
