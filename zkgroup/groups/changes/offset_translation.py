@@ -7,6 +7,7 @@ searched in the other partitions: a mirror may not keep them, as MirrorMaker 1 d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -113,8 +114,12 @@ def _has_any(missing: Sequence[_Ahead], target: _Log, source: _Log | None) -> bo
     for compared in {one.compared for one in missing}:
         group = [one for one in missing if one.compared == compared]
         times = [one.first for one in group]
-        found = target.find(frozenset().union(*(one.digests for one in group)), compared, times)
-        if found and (source is None or found - source.find(found, compared, times)):
+        digests = frozenset().union(*(one.digests for one in group))
+        # Of what the source has lost the target may have like messages.
+        log = LogRange(0, AROUND) if source is None else source.range()
+        kept = min(log.end - log.start, AROUND)
+        found = target.find(digests, compared, times, kept + len(digests))
+        if found and (source is None or found - source.find(found, compared, times, kept)):
             return True
     return False
 
@@ -168,10 +173,11 @@ class _Log:
             found = first_since(self._settings, places, millis, self._timeout).offsets[self._partition]
         return log.end if found is None else max(log.start, found)
 
-    def find(self, digests: Set[bytes], compared: Compared, times: Sequence[int | None]) -> set[bytes]:
-        """Those of the digests that a message has from the earliest of these times on, or among the last ``AROUND``."""
+    def find(self, digests: Set[bytes], compared: Compared, times: Sequence[int | None], last: int) -> set[bytes]:
+        """Those of the digests that a message has from the earliest of these times on; where one is missing, among so
+        many ``last`` ones."""
         log, known = self.range(), [one for one in times if one is not None]
-        start = self.since(min(known), log) if len(known) == len(times) else max(log.start, log.end - AROUND)
+        start = self.since(min(known), log) if len(known) == len(times) else max(log.start, log.end - last)
         reading = read_fingerprints(self._consumer, self._partition, start, log.end, self._timeout)
         return {one for one in digests_of(reading, compared) if one in digests}
 
@@ -245,9 +251,13 @@ class _Search:
         end = self._source.range().end  # again: all that was read of the target is a copy of what is before it
         consumed, new = self._source.messages(least, self._offset), self._source.messages(log.end, end)
         copied = set(digests_of(messages, compared))
-        ahead = [one for one in (*unread, *new) if copied.isdisjoint(digests_of([one], compared))]
+        counts = Counter(
+            digests_of((*consumed, *unread, *new), compared)
+        )  # what recurs may be another partition's, too
+        digests = {one for one in digests_of((*unread, *new), compared) if counts[one] == 1} - copied
+        ahead = [one for one in (*unread, *new) if not digests.isdisjoint(digests_of([one], compared))]
         first = _earliest(ahead) if compared == "message" else None
-        self.ahead = _Ahead(frozenset(digests_of(ahead, compared)), compared, first)
+        self.ahead = _Ahead(frozenset(digests), compared, first)
         if self._everything is not None:
             committed = set(digests_of((*consumed, *unread, *new), compared))
             aborted = set(digests_of(self._everything.messages(least, end), compared)) - committed
