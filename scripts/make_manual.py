@@ -31,6 +31,7 @@ EXIT_CODES = (
     ("4", "No such group, topic or partition."),
     ("5", "Refused: the group is active, was changed meanwhile, or data would be lost."),
     ("6", "Checked, and found wrong."),
+    ("7", "Already running: another export of the group."),
     ("129, 130, 143", "Ended by SIGHUP, SIGINT or SIGTERM, after a clean leave."),
 )
 CHECK_CODES = "With --check, as monitoring systems expect: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."

@@ -14,7 +14,7 @@ import make_manual
 import pytest
 import typer
 from documented import parsed, without_shell
-from make_manual import MAN, ROOT, Page, pages
+from make_manual import EXIT_CODES, MAN, ROOT, Page, pages
 
 import zkgroup
 from zkgroup import commands
@@ -30,6 +30,12 @@ def test_the_command_pages_and_the_man_pages_are_what_the_help_says() -> None:
     script = str(Path(make_manual.__file__))
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_exit_codes_are_those_of_their_page() -> None:
+    """``docs/reference/exit-codes.md`` has them at more length."""
+    page = (ROOT / "docs/reference/exit-codes.md").read_text("utf-8")
+    assert [code for code, _ in EXIT_CODES] == re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)
 
 
 def test_a_page_that_is_out_of_date_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def test_every_scheduler_runs_the_same_command() -> None:
     service.read_string(blocks("ini")[0])
     (line,) = blocks("crontab")
     assert service["Service"]["ExecStart"] == task["bash_command"]
-    assert f" {task['bash_command']} >> " in line
+    assert f"$({task['bash_command']} 2>&1 >> " in line
+    assert "ZKGROUP_ZOOKEEPER=" in line
     assert f"[ $? -eq {code} ]" in line
     assert (service.getint("Service", "SuccessExitStatus"), task["skip_on_exit_code"]) == (code, code)
 
@@ -68,16 +69,17 @@ def test_the_task_exports_and_an_overlapping_one_is_skipped(
     it exports nothing, and exits with the code that Airflow skips."""
     task, topic, group, out = operator(), make_topic(), unique("group"), tmp_path / "lake"
     fill(topic, 10)
-    named = {"zkgroup": ZKGROUP, "orders": topic, "warehouse": group, "/data/lake": str(out)}
-    command = " ".join(named.get(word, word) for word in str(task["bash_command"]).split())
+    named = {"/home/ops/.local/bin/zkgroup": ZKGROUP, "orders": topic, "warehouse": group, "/data/lake": str(out)}
+    words = {rf"(?<![\w/]){word}(?=[ .])": name for word, name in named.items()}
 
-    def run() -> subprocess.CompletedProcess[str]:
+    def run(command: str, shell: str = "bash") -> subprocess.CompletedProcess[str]:
+        for word, name in words.items():
+            command = re.sub(word, name, command)
         env = environment({"ZKGROUP_ZOOKEEPER": cluster.connect})
-        return subprocess.run(
-            ["bash", "-c", command], env=env, capture_output=True, text=True, timeout=120, check=False
-        )
+        return subprocess.run([shell, "-c", command], env=env, capture_output=True, text=True, timeout=120, check=False)
 
-    done = run()
+    cron = blocks("crontab")[0].splitlines()[-1].split(" ", 5)[-1]
+    done = run(str(task["bash_command"]))
     assert (done.returncode, done.stderr) == (0, "")
     (row,) = json.loads(done.stdout)
     assert (row["topic"], row["rows"], row["undecodable"]) == (topic, 10, 0)
@@ -86,7 +88,11 @@ def test_the_task_exports_and_an_overlapping_one_is_skipped(
     lock = znodes.export_lock(group)
     second.write(Ensure(lock.rpartition("/")[0]))
     assert second.write(Create(lock, b'{"host": "other", "pid": 7, "since": 0}', ephemeral=True)) is None
-    done = run()
+    done = run(cron, "sh")  # which mails what it prints
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = run(str(task["bash_command"]))
     assert (done.returncode, done.stdout) == (task["skip_on_exit_code"], "")
     assert f"another export of group {group} is running (host other, process 7)" in done.stderr
     assert len(messages_in(out)) == 10
+    done = run(cron.replace("earliest", "nowhere"), "sh")
+    assert done.stdout.startswith("zkgroup: --from")

@@ -13,7 +13,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from cli import run
@@ -30,6 +29,8 @@ from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/schemas.md"
 
 Export = Callable[..., list[PartitionSummary]]
 
@@ -102,8 +103,14 @@ def test_a_newer_schema_widens_the_columns(
     widened = {"id": 1, "inner": {"a": 0.5, "b": None}, "c": None}
     wanted = [widened, new, widened]
     newest = out / published_in(out)[-1]
-    schema = pq.read_schema(newest).append(pa.field("topic", pa.string())).append(pa.field("partition", pa.int32()))
-    assert [row["value"] for row in ds.dataset(out, schema, partitioning="hive").to_table().to_pylist()] == wanted
+    (recipe,) = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    found: dict[str, Any] = {"newest": newest}
+    exec(recipe.replace('"lake"', repr(str(out))), found)  # what docs/how-to/schemas.md shows
+    columns = ["partition", "offset", "value"]
+    rows = [{"partition": 0, "offset": offset, "value": value} for offset, value in enumerate(wanted)]
+    for table in (found["dataset"].to_table(), pa.Table.from_pandas(found["frame"])):
+        assert set(table.column_names) >= {"topic", *columns}
+        assert table.select(columns).sort_by("offset").to_pylist() == rows
     source = f"read_parquet('{out}/**/*.parquet', hive_partitioning=true, union_by_name=true)"
     assert [row for (row,) in duckdb.sql(f'SELECT value FROM {source} ORDER BY "offset"').fetchall()] == wanted
     frame = spark.read.schema(spark.read.parquet(str(newest)).schema).parquet(str(out)).orderBy("offset")
@@ -228,8 +235,7 @@ def test_the_example_of_the_page(
 ) -> None:
     """What ``docs/how-to/schemas.md`` shows is what the commands and DuckDB print."""
     monkeypatch.setenv("ZKGROUP_ZOOKEEPER", cluster.connect)
-    page = Path(__file__).parents[2] / "docs/how-to/schemas.md"
-    schema = re.search(r"```json\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    schema = re.search(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert schema is not None
     (tmp_path / "order.json").write_text(schema[1])
     create_topic(registry, "web-orders", 1)
@@ -240,9 +246,9 @@ def test_the_example_of_the_page(
     ]
     at = round(MOMENT.timestamp() * 1000)
     produce(kafka, "web-orders", [ProducerRecord(value.encode(), b"k", 0, at + i) for i, value in enumerate(values)])
-    assert run_examples(page, tmp_path) == 2
+    assert run_examples(PAGE, tmp_path) == 2
     monkeypatch.chdir(tmp_path)
-    test = doctest.DocTestParser().get_doctest(page.read_text("utf-8"), {}, page.name, str(page), 0)
+    test = doctest.DocTestParser().get_doctest(PAGE.read_text("utf-8"), {}, PAGE.name, str(PAGE), 0)
     said: list[str] = []
     result = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
     assert (result.attempted, result.failed) == (5, 0), "".join(said)
