@@ -65,6 +65,38 @@ def test_of_two_commits_of_a_run_the_table_refuses_one(
     is_complete_table(group, filled, tmp_path / "out")
 
 
+@pytest.mark.parametrize("restores", [False, True])
+def test_commits_while_the_history_is_read(lake: TableLake, monkeypatch: pytest.MonkeyPatch, restores: bool) -> None:
+    """It may be long: a commit of others that comes meanwhile costs no try, and a restore is seen."""
+    run_of, commit, tries = DeltaTables._run_of, DeltaTable.create_write_transaction, list[int]()
+
+    def slowly(tables: DeltaTables, table: DeltaTable, group: str, topic: str) -> int:
+        monkeypatch.setattr(DeltaTables, "_run_of", run_of)  # once
+        found = run_of(tables, table, group, topic)
+        if restores:
+            table_in(lake.out, lake.topic).restore(table.version() - 1)
+        else:
+            lake.table.touch()
+        return found
+
+    def counted(table: DeltaTable, *args: Any, **options: Any) -> None:
+        tries.append(table.version())
+        commit(table, *args, **options)
+
+    def interfere(point: str) -> None:
+        if point == "record in the log":
+            monkeypatch.setattr(DeltaTables, "_run_of", slowly)
+            monkeypatch.setattr(DeltaTable, "create_write_transaction", counted)
+
+    if restores:
+        with pytest.raises(RefusedError, match=r"was rolled back, dropped or replaced while it was exported"):
+            lake.more(passed=interfere)
+        assert (tries, lake.offsets()) == ([], list(range(10)))
+    else:
+        assert lake.more(passed=interfere) == [(20, 30)]
+        assert (len(tries), lake.offsets()) == (1, list(range(30)))
+
+
 # --- what others do -------------------------------------------------------------------------------------------------
 
 

@@ -143,8 +143,14 @@ class DeltaTables(CommittedTables):
 
     def _add_files(self, table: Any, record: RunRecord, topic: str, schema: Any) -> None:
         from deltalake import Schema
+        from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, CommitProperties
 
+        opened = table.version()
+        table.update_incremental()  # to read the history may have taken longer than others need to commit
+        newer = table.version() - opened
+        if newer and any(_RUN in one or one.get("operation") == "RESTORE" for one in table.history(newer)):
+            raise CommitFailedError("a run or a restore came first")
         columns = table_schema(schema, self._partitions)
         if wider := wider_columns(pa.schema(table.schema().to_arrow()), columns, "delta"):
             fields = Schema.from_arrow(pa.schema(wider)).fields
