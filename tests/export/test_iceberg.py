@@ -139,6 +139,27 @@ def test_a_catalog_that_may_not_be_written(
     assert sum(row.rows for row in in_process(group, filled, root=tmp_path / "elsewhere")) == MESSAGES
 
 
+def test_a_run_whose_catalog_is_not_configured_here_is_not_given_up(
+    table_export: Export, filled: str, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its table cannot be asked, and has the run already."""
+
+    def stop(point: str) -> None:
+        if point == "table 1 of 1 committed":
+            raise ZkgroupError("on purpose")
+
+    group, layout = unique("group"), LayoutOptions(format="iceberg", catalog="lakehouse")
+    with monkeypatch.context() as patch:
+        configure(patch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
+        with pytest.raises(ZkgroupError, match="on purpose"):
+            table_export(group, filled, layout=layout, passed=stop)
+    with pytest.raises(UsageError, match="has no catalog lakehouse"):
+        table_export(group, abandon=True)
+    configure(monkeypatch, "lakehouse", type="sql", uri=f"sqlite:///{tmp_path}/lakehouse.db")
+    table_export(group, filled)
+    assert problems(Destination(FolderStore(tmp_path / "out"))) == []
+
+
 def test_a_namespace_of_several_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the same one where it is made and where its tables are opened: catalogs may keep its levels apart."""
     configure(monkeypatch, "prod", type="rest", uri="http://127.0.0.1:1")

@@ -277,6 +277,8 @@ def abandon(claim: ExportClaim, destination: Destination, context: RunContext) -
             if can_be_finished and not passed_offsets and pointer.offsets is not None:
                 is_needless = is_in_no_table(destination, run.record)
             logged = run.record if destination.is_logged(claim.group, pointer.run) and not is_needless else None
+        except UsageError:  # its tables may have it
+            raise
         except ZkgroupError as error:
             log.info("abandoning run %s: %s", pointer.run, error)
             can_be_finished = False
