@@ -111,8 +111,9 @@ def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output
                 moved += 1
             except ZkgroupError as error:
                 left[one.group] = error
-        change.done(f"{counted(moved, 'group')} moved to {migrations.place} and verified")
-        migrations.warn_of_retention()
+        if moved:
+            change.done(f"{counted(moved, 'group')} moved to {migrations.place} and verified")
+            migrations.warn_of_retention()
     if left and change.options.execute:
         raise error_of_many(migrations.here, left, len(planned), "moved")
     if not ready and not left:

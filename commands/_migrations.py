@@ -95,7 +95,7 @@ class Migrations(ABC):
         """Raise ``RefusedError`` where the group is active at another origin, although nothing is to be moved: what is
         in place now is not once it commits."""
         if plan.source is not None and plan.source.check is not None:
-            plan.source.check()
+            plan.source.check(False)
 
     def check_topics(self, topics: Collection[str]) -> None:
         """Raise ``UsageError`` where ``--topic-map`` names others than these, whose offsets are moved."""
@@ -185,6 +185,7 @@ class ClusterMigrations(Migrations):
             plan_cluster_migration,
             read_source_offsets,
             translate,
+            verify_source,
         )
 
         found = read_source_offsets(self.origin, group, self.options.scope)
@@ -192,9 +193,9 @@ class ClusterMigrations(Migrations):
             self.check_topics({key.topic for key in found.offsets})
         partitions, positions = translate(self.origin, self.applier, found.offsets, self._topics)
 
-        def check() -> None:
+        def check(is_written: bool) -> None:
             with errors_of("at the source"):
-                check_source(self.origin, found)
+                (verify_source if is_written else check_source)(self.origin, found)
 
         with self.named():
             return plan_cluster_migration(
@@ -237,8 +238,9 @@ class ClusterMigrations(Migrations):
         self.here.require_vouched(self.origin)
 
     def wait_for_commits(self, group: str) -> None:
-        wait = self.here.warn_of_commits(self.origin.registry, group)
-        self.here.wait_for_commits(self.origin.registry, [group], wait)
+        with errors_of("at the source"):
+            wait = self.here.warn_of_commits(self.origin.registry, group)
+            self.here.wait_for_commits(self.origin.registry, [group], wait)
 
 
 @contextmanager
@@ -255,6 +257,9 @@ def open_migrations(
 
     mapped = parse_topic_map(topics)
     settings = cluster_connection(change.ctx, profile)
+    if settings.zookeeper is None and (options.to == "zookeeper" or not settings.bootstrap):
+        advice = f"name it in profile {profile} (zookeeper = …), or the brokers (bootstrap-server = …) for --to kafka"
+        raise UsageError(f"cluster {profile} has no ZooKeeper", advice)
     there = replace(change, ctx=_context_of(change.ctx, profile), settings=settings)
     with ExitStack() as stack:
         origin, _ = stack.enter_context(open_applier(change.settings, groups, None))

@@ -7,27 +7,33 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 import typer
-from cli import ZKGROUP, environment, run
+from cli import WAITING_FOR_COMMITS, ZKGROUP, environment, run
 from grouping import commit_in_kafka, groups_on, joined, static
 from mirroring import Cluster, mirror
-from support import fresh_name
+from support import fresh_name, wait_until
 
+from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import app
 from zkgroup.commands._context import cluster_connection
 from zkgroup.commands._global_options import GlobalOptions
 from zkgroup.commands._migrations import errors_of
 from zkgroup.commands._rendering import render
 from zkgroup.errors import RefusedError, Remedy
+from zkgroup.groups.changes.migration import describe_retention
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Exists, Stat
+from zkgroup.protocol.operations import Exists, Failure, SetData, Stat
+from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic
 
 THEN = 1_700_000_000_000
@@ -124,16 +130,33 @@ def test_back_to_the_oldest_release_and_undone(oldest: Cluster, newest: Cluster,
     leave.mirror()
     group = fresh_name("group")
     commit_in_kafka(newest.kafka, group, {TopicPartition(leave.topic, n): offset for n, offset in COMMITTED.items()})
+    leave.commit(group, {0: 9})
     result = leave(group, "--to", "zookeeper", "--execute")
     assert result.returncode == 0, result.stderr
     shown = leave.run("-c", "new", "offsets", group, "--store", "zookeeper", "--output", "json")
     assert [row["committed"] for row in json.loads(shown.stdout)] == [5, 11, 1]
+    assert "members that commit to both would start: reset-offsets --store both moves both" in result.stderr
     backup = re.search(r"backup: (\S+)", result.stderr)
     assert backup is not None
     undone = leave.run("-c", "new", "reset-offsets", group, "--undo", backup[1], "--execute")
     assert undone.returncode == 0, undone.stderr
     left = [znodes.offset(group, TopicPartition(leave.copy, n)) for n in COMMITTED]
     assert not any(isinstance(one, Stat) for one in oldest.registry.read([Exists(path) for path in left]))
+
+
+def test_an_undo_leaves_what_is_new_in_kafka(leave: Departure) -> None:
+    """The plan of a new group warns of it, and the undo ends with 6; the whole group can be deleted."""
+    group = leave.group()
+    result = leave(group, "--execute")
+    assert f"Kafka has had no offset of {leave.copy}-0..2, and cannot forget single ones: --undo will leave" in (
+        result.stderr
+    )
+    backup = re.search(r"backup: (\S+)", result.stderr)
+    assert backup is not None
+    assert leave.run("-c", "new", "reset-offsets", group, "--undo", backup[1], "--execute").returncode == 6
+    assert leave.committed(group) == [5, 11, 1]
+    result = leave.run("-c", "new", "delete-group", group, "--execute")
+    assert (result.returncode, leave.committed(group)) == (0, [None, None, None]), result.stderr
 
 
 def test_what_is_not_mirrored_yet_is_refused_and_nothing_is_written(
@@ -151,12 +174,16 @@ def test_what_is_not_mirrored_yet_is_refused_and_nothing_is_written(
     assert (result.returncode, result.stderr.splitlines()[-1]) == (
         5,
         f"zkgroup: cluster new: {leave.topic}-1: the mirror has not caught up yet: wait until the mirror has caught up;"
-        " else leave them out with --topic and reset them there by time, or read their logs from the start with"
+        " else leave them out with GROUP --topic … and reset them there by time, or read their logs from the start with"
         " --not-found earliest",
     )
     other = leave.group()
     result = leave(other, "--not-found", "earliest", "--execute")
     assert (result.returncode, leave.committed(other)) == (0, [5, 0, 1]), result.stderr
+    assert leave(other, "--not-found", "earliest", "--verify").returncode == 0, "it is in place"
+    assert leave(other, "--verify").returncode == 6
+    shown = leave("--not-found=earliest", "--pattern", other, "--output", "json")
+    assert [(row["repeated"], row["not_found"]) for row in json.loads(shown.stdout)] == [(None, 1)]
     mirror(leave.source, leave.target, leave.topic, leave.copy, 7, partitions=3)
     assert leave(group, "--execute").returncode == 0
     assert leave.committed(group) == [5, 11, 1]
@@ -194,6 +221,63 @@ def test_offsets_that_are_in_place_are_not_done_while_the_source_works(leave: De
     with joined(leave.target.kafka, group, [leave.copy]):
         result = leave(group, "--execute")
     assert (result.returncode, "nothing to do" in result.stderr) == (0, True), result.stderr
+
+
+def test_a_consumer_at_the_source_that_goes_on_is_found(
+    newest: Cluster, cluster: Sandbox, registry: Registry, kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """It assigns its partitions itself, commits to Kafka, and shows in its next commit alone: nothing is verified."""
+    leave = Departure(newest, Cluster("1.1.1", cluster.connect, registry, kafka), tmp_path)
+    leave.mirror()
+    group, places = fresh_name("group"), [TopicPartition(leave.topic, n) for n in COMMITTED]
+    commit_in_kafka(newest.kafka, group, dict(zip(places, COMMITTED.values(), strict=True)))
+
+    def consume() -> None:
+        wait_until(lambda: leave.committed(group) == [5, 11, 1], 60, "the offsets are written")
+        commit_in_kafka(newest.kafka, group, {places[0]: 6})
+
+    with ThreadPoolExecutor(1) as pool:
+        consumer = pool.submit(consume)
+        result = leave(group, "--execute", env=WAITING_FOR_COMMITS)
+        consumer.result()
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (
+        6,
+        f"zkgroup: at the source: group {group} has committed {leave.topic}-0 since the plan was made: find out who"
+        " commits for the group, then plan again",
+    )
+    assert "verified" not in result.stderr
+
+
+@pytest.mark.parametrize("named", ["{}", "--pattern={}"])
+def test_an_unregistered_consumer_at_the_source(leave: Departure, named: str) -> None:
+    """The error names the source. Among many groups of which none moves nothing is called moved."""
+    group = leave.group()
+    node = znodes.offset(group, TopicPartition(leave.topic, 0))
+    for _ in range(2):
+        assert not isinstance(leave.source.registry.write(SetData(node, b"4")), Failure)
+    options = [named.format(group), f"--topic-map={leave.topic}={leave.copy}", "--to-cluster=new", "--execute"]
+    process = subprocess.Popen(
+        [ZKGROUP, "-c", "old", "migrate-group", *options],
+        env=environment({"ZKGROUP_CONFIG": str(leave.config)}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    with process:
+        lines = list(takewhile(lambda line: "for the next commit" not in line, process.stderr))
+        while process.poll() is None:
+            leave.source.registry.write(SetData(node, b"5"))
+        lines += process.stderr
+    assert process.returncode == 5, lines
+    assert f"at the source: an unregistered consumer commits: {node} changed within" in lines[-1]
+    assert not any("0 groups moved" in line or "of an inactive group" in line for line in lines), lines
+
+
+def test_unreachable_brokers_do_not_hide_what_was_moved() -> None:
+    """How long offsets are kept is unknown then, and no error."""
+    text = describe_retention(KafkaSettings("127.0.0.1:1"), 0.2)
+    assert text.startswith("Kafka keeps offsets of an inactive group for an unknown time")
 
 
 def test_a_group_that_is_ahead_at_the_target(leave: Departure) -> None:
@@ -261,6 +345,7 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
             5,
             "3 partitions, and 1 at",
         ),
+        (lambda one: ["--to-cluster", "brokers", "--to", "zookeeper"], 2, "ZooKeeper: name it in profile brokers"),
         (lambda one: ["--to-cluster", "nowhere"], 2, "no cluster profile 'nowhere'"),
         (lambda one: ["--to-cluster", "new", "--topic-map", one.topic], 2, "no SOURCE=TARGET"),
         (lambda one: ["--to-cluster", "new", "--topic-map", "a=b=c"], 2, "no SOURCE=TARGET"),
@@ -281,6 +366,7 @@ def test_an_error_names_its_cluster_once_and_its_commands_stay_data() -> None:
         "the same cluster",
         "no topic",
         "fewer partitions",
+        "a profile without ZooKeeper",
         "no profile",
         "no map",
         "two targets",

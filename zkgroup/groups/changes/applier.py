@@ -114,7 +114,7 @@ class Applier:
         if hidden:
             raise RefusedError(
                 f"offsets of group {plan.group} in ZooKeeper cannot be read: {listed(hidden)}",
-                "connect with credentials that may read and write them, or leave them out with --topic",
+                "connect with credentials that may read and write them, or leave them out with GROUP --topic …",
             )
 
     def _check_kafka_deletes(self, plan: Plan) -> None:
@@ -214,7 +214,7 @@ class Applier:
         """Raise ``RefusedError`` where the group is active, or has committed to Kafka since it was read. Offsets in
         ZooKeeper need no such check: a deletion there is refused by itself."""
         if source.check is not None:
-            source.check()
+            source.check(False)
             return
         self._refuse_members([source.group])
         if source.in_kafka is not None:
@@ -236,7 +236,11 @@ class Applier:
         count = plan.changes
         message = f"{counted(count, 'offset')} {are(count)} written, not verified"
         with after(message, Remedy("see what is there", group_command("offsets", plan.group))):
-            return self._verify(plan)
+            warnings = self._verify(plan)
+        if plan.source is not None and plan.source.check is not None:
+            with after(f"{counted(count, 'offset')} {are(count)} written and verified"):
+                plan.source.check(True)
+        return warnings
 
     def _verify(self, plan: Plan) -> list[str | Notice]:
         warnings: list[str | Notice] = []

@@ -11,6 +11,7 @@ from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, Veri
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import OffsetReader
 from zkgroup.groups.changes.group_resets import plan_group_reset
+from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active, verification_moments
 from zkgroup.groups.changes.log_alignment import Position, Reason
 from zkgroup.groups.changes.migration import Take, movable_offsets
 from zkgroup.groups.changes.offset_translation import translate_offsets
@@ -65,9 +66,9 @@ class ClusterMigration:
     plan: Plan
 
     @property
-    def repeated(self) -> int:
-        """How many messages are consumed twice, at most."""
-        return sum(one.repeated for one in self.positions.values())
+    def repeated(self) -> int | None:
+        """How many messages are consumed twice, at most; None where a partition was not found."""
+        return None if self.missing else sum(one.repeated for one in self.positions.values())
 
     @property
     def missing(self) -> int:
@@ -127,7 +128,8 @@ class ClusterMigration:
     def check_same(self) -> None:
         """Raise ``VerificationError`` where the group has no offset at the target, or one before the translated
         one."""
-        missing = [key for key, one in self.positions.items() if one.offset is None]
+        planned = {row.key for row in self.plan.rows}
+        missing = [key for key, there in self.partitions.items() if there not in planned]
         differing = [f"{spans(missing)}: not found at the target"] if missing else []
         differing += [
             f"{row.key} is {'none' if row.current is None else row.current} at the target, not {row.target}"
@@ -181,8 +183,6 @@ def check_source(applier: Applier, source: SourceOffsets) -> None:
     if applier.registry is not None:
         read_inactive_group(applier.registry, source.group)
     if source.store != "zookeeper":
-        from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
-
         refuse_if_active(source.group, applier.coordinators().read_group(source.group))
     reader = OffsetReader(applier.registry, applier.brokers, source.group, applier.timeout)
     selection = Selection(listed=frozenset(source.offsets), gone=True)
@@ -192,6 +192,16 @@ def check_source(applier: Applier, source: SourceOffsets) -> None:
             f"group {source.group} has committed {spans(moved)} since the plan was made",
             "find out who commits for the group, then plan again",
         )
+
+
+def verify_source(applier: Applier, source: SourceOffsets) -> None:
+    """Raise ``VerificationError`` where ``check_source`` refuses after the offsets are written."""
+    in_kafka = None if source.store == "zookeeper" else applier.coordinators().read_group(source.group)
+    for _ in [None] if in_kafka is None else verification_moments(in_kafka):
+        try:
+            check_source(applier, source)
+        except RefusedError as moved:
+            raise VerificationError(moved.message, moved.remedy) from None
 
 
 def translate(
@@ -217,7 +227,7 @@ def translate(
     if other:
         raise RefusedError(
             f"{listed(other)}: a message may be in another partition there",
-            "leave such topics out with --topic, and reset them at the target by time: reset-offsets --to-datetime",
+            "leave such topics out with GROUP --topic …, and reset them at the target with reset-offsets --to-datetime",
         )
     partitions = {key: TopicPartition(names[key.topic], key.partition) for key in offsets}
     return partitions, translate_offsets(source.brokers(), target.brokers(), offsets, partitions, target.timeout)
@@ -229,14 +239,14 @@ def plan_cluster_migration(
     partitions: Mapping[TopicPartition, TopicPartition],
     positions: Mapping[TopicPartition, Position],
     to: OffsetStore,
-    check: Callable[[], None],
+    check: Callable[[bool], None],
     *,
     take: Take | None = None,
     to_earliest: bool = False,
 ) -> ClusterMigration:
     """What becomes of the group at the target, in the store ``to``.
 
-    ``check``: raises ``RefusedError`` where the group at the source is not as it was read. Partitions that were not
+    ``check``: that of its ``Source``. Partitions that were not
     found make the plan refused, unless they go ``to_earliest``: to the start of their logs. Without ``take`` it is
     refused where the group is ahead at the target.
     """
@@ -280,8 +290,8 @@ def _refusals(
         if keys:
             yield RefusedError(
                 f"{spans(keys)}: {_REASONS[reason]}",
-                f"{_WAITS.get(reason, '')}leave them out with --topic and reset them there by time, or read their logs"
-                " from the start with --not-found earliest",
+                f"{_WAITS.get(reason, '')}leave them out with GROUP --topic … and reset them there by time, or read"
+                " their logs from the start with --not-found earliest",
             )
     if ahead := list(ahead):
         yield RefusedError(

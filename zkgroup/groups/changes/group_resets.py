@@ -44,8 +44,7 @@ def plan_group_reset(
     """
     reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
     current = reader.read(selection, store, needs_logs=target.kind != "current")
-    exists = current.snapshot.exists
-    if target.kind == "shift" and not exists:
+    if target.kind == "shift" and not current.snapshot.exists:
         raise no_group(group, applier.registry, may_create=False)
     times = None
     if target.kind == "time":
@@ -59,9 +58,7 @@ def plan_group_reset(
         times = first_since(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.stores)
     rows = _with_times(applier, rows, current.partitions)
-    warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows))
-    if exists:  # else delete-group takes it all back
-        warnings += tuple(warn_of_new_in_kafka(rows))
+    warnings = (*current.snapshot.all_warnings, *_of_new(current.snapshot, rows), *warn_of_new_in_kafka(rows))
     if store is not None:
         warnings += tuple(warn_of_larger_offsets(rows, reader.read_other(store, current.partitions), store))
     is_shift = target.kind == "shift"

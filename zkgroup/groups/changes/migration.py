@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.topic_configs import offsets_retention
-from zkgroup.errors import NotFoundError, RefusedError, VerificationError
+from zkgroup.errors import NotFoundError, RefusedError, VerificationError, ZkgroupError
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader
 from zkgroup.groups.changes.group_resets import plan_group_reset
@@ -151,14 +151,17 @@ def _refusals(
     if adrift:
         yield RefusedError(
             f"{spans(adrift)}: outside the log in {here}, and not in {there}",
-            f"reset them in {here} first, or leave them out with --topic; --prefer source takes the nearer ends of"
-            " their logs",
+            f"reset them in {here} first, or leave them out with GROUP --topic …; --prefer source takes the nearer ends"
+            " of their logs",
         )
 
 
 def describe_retention(settings: KafkaSettings, timeout: float) -> str:
     """For how long Kafka keeps the offsets of an inactive group, as text."""
-    minutes = offsets_retention(settings, timeout)
+    try:
+        minutes = offsets_retention(settings, timeout)
+    except ZkgroupError:  # what was moved is moved
+        minutes = None
     if minutes is None:
         kept = (
             "for an unknown time (offsets.retention.minutes cannot be read; by default one day before"

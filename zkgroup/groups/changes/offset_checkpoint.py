@@ -33,9 +33,9 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     if unreadable:
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
-            "connect with credentials that may read them, or leave them out with --topic"
+            "connect with credentials that may read them, or leave them out with GROUP --topic …"
             if is_unreadable
-            else "mend them with reset-offsets, or leave them out with --topic",
+            else "mend them with reset-offsets, or leave them out with GROUP --topic …",
         )
     if not found:
         raise NotFoundError(

@@ -129,12 +129,13 @@ class ZnodeRemoval:
 class Source:
     """The group that offsets come from, with those in Kafka that are planned with; None where it is not in Kafka.
     ``is_deleted``: the group is to be deleted after, so that none may be added. ``check``: of a group in another
-    cluster, raises ``RefusedError`` where it is active, or not as planned."""
+    cluster, raises ``RefusedError`` where it is active, or not as planned; called with True once the offsets are
+    written, ``VerificationError``, also where it commits in the next seconds."""
 
     group: str
     in_kafka: Mapping[TopicPartition, KafkaOffset] | None
     is_deleted: bool = False
-    check: Callable[[], None] | None = None
+    check: Callable[[bool], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -320,7 +320,7 @@ def warn_of_larger_offsets(
         return []
     other = STORE_NAMES["kafka" if store == "zookeeper" else "zookeeper"]
     what = f"{other} has larger offsets of {spans(larger)}, where members that commit to both would start"
-    return [f"{what}: give --store both to move both"]
+    return [f"{what}: reset-offsets --store both moves both"]
 
 
 def check_bounds(target: Target) -> Target:
