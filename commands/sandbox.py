@@ -208,10 +208,19 @@ def stop(
         done(ctx, f"member {member} has left")
         return
     names = sandbox_names() if all_of_them else [name]
+    stopped: list[str] = []
+    failed: list[ZkgroupError] = []
     with working(ctx, "stopping what runs"):
-        stopped = [one for one in names if stop_sandbox(one) is not None]
+        for one in names:
+            try:
+                stopped += [one] if stop_sandbox(one) is not None else []
+            except ZkgroupError as error:
+                failed.append(error)
     for one in stopped:
         done(ctx, f"sandbox {one} is stopped")
+    warn(ctx, failed[:-1])
+    if failed:
+        raise failed[-1]
     if not stopped and not all_of_them:
         raise not_running(name, remedy=Remedy("see which do", ("sandbox", "status")))
     if not stopped:

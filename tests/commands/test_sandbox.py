@@ -363,10 +363,11 @@ def test_a_damaged_state_hides_no_other_sandbox(running: str, unique: Callable[[
     folder.mkdir()
     damaged = folder / "state.json"
     damaged.write_text('{"name": "half')
+    advice = f"end what runs there, then remove the folder: pkill -9 -f {folder}/; rm -r {folder}"
     try:
         shown = run("sandbox", "status", "--output", "json")
         assert {row["sandbox"] for row in json.loads(shown.stdout)} >= {running}
-        assert (shown.returncode, f"{damaged} is damaged: end the processes" in shown.stderr) == (0, True)
+        assert (shown.returncode, f"{damaged} is damaged: {advice}\n" in shown.stderr) == (0, True)
         for command in ("start", "stop"):
             refused = run("sandbox", command, "--name", name)
             assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
@@ -374,6 +375,40 @@ def test_a_damaged_state_hides_no_other_sandbox(running: str, unique: Callable[[
             assert damaged.exists()
     finally:
         shutil.rmtree(folder)
+
+
+def test_servers_without_a_state_are_not_forgotten(tmp_path: Path) -> None:
+    """Neither a second pair is started nor the folder of what runs removed: refused as for a damaged state, with a line
+    that ends it. ``stop --all`` stops the others, and ends with 1."""
+    env = {STATE_VARIABLE: str(tmp_path)}
+    pids: dict[str, list[int]] = {}
+    for name in ("a", "b", "c"):
+        started = run("sandbox", "start", "--name", name, "--output", "json", env=env)
+        assert started.returncode == 0, started.stderr
+        pids[name] = [row["pid"] for row in json.loads(started.stdout)]
+    folders = {name: tmp_path / "sandbox" / name for name in pids}
+    (folders["a"] / "state.json").unlink()
+    (folders["b"] / "state.json").write_text("half")
+    line = {name: f"pkill -9 -f {folders[name]}/; rm -r {folders[name]}" for name in ("a", "b")}
+    advice = "end what runs there, then remove the folder"
+    try:
+        for command in ("start", "stop"):
+            refused = run("sandbox", command, "--name", "a", env=env)
+            missing = f"zkgroup: {folders['a']}/state.json is missing: {advice}: {line['a']}\n"
+            assert (refused.returncode, refused.stderr) == (1, missing)
+        stopped = run("sandbox", "stop", "--all", env=env)
+        assert stopped.returncode == 1
+        assert "zkgroup: sandbox c is stopped\n" in stopped.stderr
+        for name in ("a", "b"):
+            assert f"{advice}: {line[name]}\n" in stopped.stderr
+            assert all(start_token(pid) is not None for pid in pids[name])
+        assert not folders["c"].exists()
+    finally:
+        for name in ("a", "b"):
+            # The shell's own command line does not name the folder.
+            subprocess.run(["sh"], input=line[name], text=True, check=True)
+        assert run("sandbox", "stop", "--all", env=env).returncode == 0
+    wait_until(lambda: all(start_token(pid) is None for some in pids.values() for pid in some), 10, "all have ended")
 
 
 def test_a_disk_that_takes_no_more_is_named(unique: Callable[[str], str]) -> None:

@@ -22,6 +22,7 @@ from zkgroup.sandbox.sandbox_state import (
     find,
     locked,
     not_running,
+    read_left_state,
     read_state,
     sandbox_folder,
     write_state,
@@ -87,7 +88,7 @@ def stop(name: str) -> SandboxState | None:
     if not folder.is_dir():
         return None
     with locked(name):
-        state = read_state(folder)
+        state = read_left_state(folder)
         if state is not None:
             _end_members([member.process for member in state.members])
             for server in reversed(state.servers):  # brokers before their ZooKeeper

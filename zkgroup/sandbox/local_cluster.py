@@ -32,6 +32,7 @@ from zkgroup.sandbox.sandbox_state import (
     SandboxState,
     ServerState,
     locked,
+    read_left_state,
     read_state,
     sandbox_folder,
     write_state,
@@ -219,7 +220,7 @@ class Sandbox:
 
     def _start(self) -> Self:
         with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
-            left = read_state(self.folder)
+            left = read_left_state(self.folder)
             if left is not None and left.alive:
                 raise RefusedError(f"sandbox {self.name} runs already", "stop it first, or give another --name")
             if left is None and self.folder != sandbox_folder(self.name) and self.folder.exists():

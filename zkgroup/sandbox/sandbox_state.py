@@ -19,6 +19,7 @@ import msgspec
 from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
 from zkgroup.errors import Remedy, UnreachableError, UsageError, ZkgroupError, near
 from zkgroup.sandbox.owned_processes import ProcessId
+from zkgroup.shell_commands import quoted
 
 STATE_FILE = "state.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -116,9 +117,21 @@ def read_state(folder: Path) -> SandboxState | None:
         why = f"cannot read {path}: {error.strerror}"
         raise ZkgroupError(why, f"set {STATE_VARIABLE} to another folder") from error
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ZkgroupError(
-            f"{path} is damaged", "end the processes whose command lines name its folder, then remove the folder"
-        ) from error
+        raise _lost(folder, "is damaged") from error
+
+
+def read_left_state(folder: Path) -> SandboxState | None:
+    """As ``read_state``, while nobody else starts or stops the sandbox: raises ``ZkgroupError`` also where servers were
+    launched, and the file is gone."""
+    state = read_state(folder)
+    if state is None and any(folder.glob("*/server.log")):
+        raise _lost(folder, "is missing")
+    return state
+
+
+def _lost(folder: Path, why: str) -> ZkgroupError:
+    ending = f"pkill -9 -f {quoted(f'{folder}/')}; rm -r {quoted(str(folder))}"
+    return ZkgroupError(f"{folder / STATE_FILE} {why}", f"end what runs there, then remove the folder: {ending}")
 
 
 def find(name: str = "default") -> SandboxState | None:
