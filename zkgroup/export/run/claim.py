@@ -200,23 +200,18 @@ class ExportClaim:
         planned.
         """
 
-        def step() -> None:
-            found, version = self.pointer()
-            if found == after:
-                return
-            if found != before:
-                raise self.taken_over(found)
+        def change(pointing: SetData) -> None:
             self.refuse_if_moved(unmoved)
             checks = self._checks(unmoved)
             try:
-                self._registry.transaction([*checks, SetData(self._path, encode_pointer(after), version)])
+                self._registry.transaction([*checks, pointing])
             except TransactionRefused as refused:
                 if refused.index < len(checks):
                     self.refuse_if_moved(unmoved)
                     raise UnreachableError(f"an offset changed back and forth: {refused.message}") from None
                 raise self.taken_over(self.pointer()[0]) from None
 
-        self.persist(step)
+        self._advance(before, after, change)
 
     def decide_and_commit(self, before: Pointer, after: Pointer, parts: Sequence[RecordPart]) -> None:
         """Change the pointer from ``before`` to ``after`` and move the offsets of ``parts``, in one transaction, if
@@ -231,15 +226,10 @@ class ExportClaim:
         ]
         conditions += [self._operation(part) for part in moving]
 
-        def step() -> None:
-            found, version = self.pointer()
-            if found == after:
-                return
-            if found != before:
-                raise self.taken_over(found)
+        def change(pointing: SetData) -> None:
             self._ensure_topics(moving)
             try:
-                self._registry.transaction([*conditions, SetData(self._path, encode_pointer(after), version)])
+                self._registry.transaction([*conditions, pointing])
             except TransactionRefused as refused:
                 if refused.failure.code not in CHANGED:
                     why, remedy = why_refused(refused.failure, AFTER_DECISION)
@@ -249,6 +239,19 @@ class ExportClaim:
                 if refused.index < len(conditions):
                     raise PartitionLostError(f"group {self.group} changed: {refused.message}", "export again") from None
                 raise self.taken_over(self.pointer()[0]) from None
+
+        self._advance(before, after, change)
+
+    def _advance(self, before: Pointer | None, after: Pointer, change: Callable[[SetData], None]) -> None:
+        """Let ``change`` do it, from the version of ``before``, unless it is done; may be repeated."""
+
+        def step() -> None:
+            found, version = self.pointer()
+            if found == after:
+                return
+            if found != before:
+                raise self.taken_over(found)
+            change(SetData(self._path, encode_pointer(after), version))
 
         self.persist(step)
 
