@@ -94,6 +94,7 @@ def test_every_change_of_a_file_is_named(exported: tuple[Destination, str, str])
 
     ten.write_bytes(content[:-20])
     assert any("0-10.parquet cannot be read" in why for _, _, why in problems(destination))
+    assert [(row.start, row.mend) for row in verify(destination) if row.problem is not None] == [(0, "file")]
 
     shutil.copyfile(twenty, ten)
     found = problems(destination)
@@ -253,6 +254,10 @@ def test_remedies_are_for_the_problems_that_there_are() -> None:
     person = remedy_for([damaged], lake)
     assert person.text.startswith("restore what was changed from a copy, then move files")
     assert person.commands == ()
+    assert remedy_for([problem("t", "g", "file")], lake) == Remedy(
+        "restore damaged files from a copy; without one, move them out of the destination, and --verify prints the"
+        " command that writes them again"
+    )
     assert remedy_for([problem("t", "g", "table")], lake).text.startswith("restore the table to the version before")
     place = ("export", "--group", "g", "--to", "/lake")
     filling = (*place, "--backfill", "--from", "t:0=0", "--until", "t:0=9", "t")

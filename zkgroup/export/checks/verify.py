@@ -37,8 +37,8 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
 
 #: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, an export that finishes its run, or
-#: a person, in files or a table.
-Mend = Literal["backfill", "mismatch", "export", "person", "table"]
+#: a person: in a file that can be written again, in others, or in a table.
+Mend = Literal["backfill", "mismatch", "export", "file", "person", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,9 @@ def _check_files(
     for file, content in zip(known, contents, strict=True):
         there.add(file.name)
         one = expected.files[file.name]
-        _account_file(accounts, one, _problems_of(file.name, file.size, content, one, layouts[one.run], calendars))
+        again = not rewritten and one.run not in unfinished and tags.get(one.file.topic) == one.tag
+        defects = _problems_of(file.name, file.size, content, one, layouts[one.run], calendars)
+        _account_file(accounts, one, defects, "file" if again else "person")
     others = [file.name for file in files if file.name not in expected.files and is_read(file.name)]
     if not rewritten:
         unrecorded += [VerifyRow(*NO_PLACE, problem=f"{name} {unnamed}", mend="person") for name in others]
@@ -304,14 +306,14 @@ def _problems_of(
     return [f"{name}{why}" for why in problems]
 
 
-def _account_file(accounts: dict[_LogKey, _Account], one: ExpectedFile, problems: list[str]) -> None:
+def _account_file(accounts: dict[_LogKey, _Account], one: ExpectedFile, problems: list[str], mend: Mend) -> None:
     for number, piece in enumerate(one.file.ranges):
         partition = TopicPartition(one.file.topic, piece.partition)
         account = accounts.setdefault(_LogKey(*partition, one.tag or ""), _Account(one.group))
         account.files += 1
         for why in problems if number == 0 else ():
             account.problems.append(
-                VerifyRow(*partition, piece.start, piece.end, problem=why, group=one.group, mend="person")
+                VerifyRow(*partition, piece.start, piece.end, problem=why, group=one.group, mend=mend)
             )
 
 
