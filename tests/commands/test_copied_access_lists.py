@@ -197,7 +197,9 @@ def test_a_rename_that_could_not_delete_copies_nothing(
     undeletable = tuple(Acl(entry.scheme, entry.id, 31 & ~8) for entry in CLOSED)
     make(owner, group, {znodes.group(group) + above: undeletable})
     before = read_tree(owner, group)
-    message = f"nodes of group {group} may not be changed: {znodes.group(group)}{above} (not to be rid of children)"
+    message = (
+        f"nodes of group {group} may not be changed: {znodes.group(group)}{above} (its children may not be deleted)"
+    )
     done = run("rename-group", group, other, *credentials, "--execute")
     assert (done.returncode, message in done.stderr, is_there(owner, other)) == (5, True, False), done.stderr
     assert "connect with credentials that may change the group's nodes" in done.stderr
@@ -212,7 +214,7 @@ def test_removing_in_pieces_takes_the_permission_to_make_nodes(owner: Registry, 
         make(both, group, {znodes.group(group): (*uncreatable, *_digest("maker:secret"))})
     tree = read_tree(owner, group)
     refuse_removal(owner, tree, is_split=False)
-    with pytest.raises(RefusedError, match="not to be given children, and rid of them"):
+    with pytest.raises(RefusedError, match="children may not be created there, and deleted again"):
         refuse_removal(owner, tree, is_split=True)
     assert read_tree(owner, group).nodes == tree.nodes
 

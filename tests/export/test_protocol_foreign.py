@@ -81,9 +81,9 @@ def test_offsets_that_may_not_be_written_are_reported_before_anything_is_read(
     path = f"{znodes.group(group)}/{closed.format(topic)}"
     registry.write(Ensure(path.rpartition("/")[0]))
     assert registry.write(Create(path, b"0", acl=(entry,))) is None
-    permission = "written" if closed.endswith("1") else "given children"
+    need = "its data may not be changed" if closed.endswith("1") else "children may not be created there"
     points: Points = []
-    with pytest.raises(RefusedError, match=f"may not be changed: {path} .not to be {permission}.: ") as raised:
+    with pytest.raises(RefusedError, match=f"may not be changed: {path} .{need}.: ") as raised:
         export(group, topic, root=out, passed=points.append)
     assert raised.value.remedy == Remedy("connect with credentials that may change the group's nodes")
     assert "files written" not in points
@@ -97,7 +97,9 @@ def test_a_group_that_may_not_be_locked_is_reported_like_offsets_that_may_not_be
     """Its node takes no others from us: refused, before anything is read, and no failure."""
     group, points = unique("closed"), list[str]()
     assert registry.write(Create(znodes.group(group), acl=(READABLE,))) is None
-    with pytest.raises(RefusedError, match=f"may not be changed: {znodes.group(group)} .not to be given children."):
+    with pytest.raises(
+        RefusedError, match=f"may not be changed: {znodes.group(group)} .children may not be created there."
+    ):
         export(group, topic, root=tmp_path / "closed", passed=points.append)
     group = unique("closed")
     above = znodes.export_state(group).rpartition("/")[0]

@@ -141,7 +141,7 @@ def test_a_stopped_group_gets_no_advice_to_rebalance() -> None:
     snapshot = group([member("g_a", {"orders": 1}), bad], [owned("orders", n, None) for n in range(2)])
     for code in ("member-without-partitions", "partition-without-owner"):
         finding = found(snapshot, code)
-        advice = Remedy("mend the registration of g_bad first: until then no Scala member can rebalance")
+        advice = Remedy("mend the registration of g_bad: until then no Scala member can rebalance")
         assert finding.remedy == advice
 
 
@@ -184,6 +184,9 @@ def test_no_rebalance_is_advised_without_a_living_member(is_unreadable: bool) ->
     )
     assert {"persistent-owner"} <= codes(left)
     assert not [line for one in judged(left) for line in lines(one) if " assign " in line]
+    before = "connect with credentials that may read" if is_unreadable else "start a member: no session owns"
+    release = found(left, "persistent-owner").remedy
+    assert str(release).startswith(f"release the nodes without a session; then {before}")
     refused = find_objection(left, None, "nobody plans")
     assert refused is not None
     assert ("is not known" if is_unreadable else "no living member") in refused.message

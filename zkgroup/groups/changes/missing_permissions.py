@@ -29,7 +29,11 @@ from zkgroup.protocol.operations import (
 )
 from zkgroup.text import listed
 
-_WORDS: Final = {WRITE: "written", CREATE: "given children", DELETE: "rid of children"}
+_WORDS: Final = {
+    WRITE: "its data may not be changed",
+    CREATE: "children may not be created there",
+    DELETE: "its children may not be deleted",
+}
 
 
 def refuse_removal(registry: Registry, tree: GroupTree, *, is_split: bool) -> None:
@@ -46,7 +50,7 @@ def refuse_removal(registry: Registry, tree: GroupTree, *, is_split: bool) -> No
     if is_split:  # their guard makes and deletes nodes below the group's
         probe = f"{above}/{_PROBE}"
         probes.append(Transaction((Create(probe), Delete(probe))))
-        words.append(f"{above} (not to be {_WORDS[CREATE]}, and rid of them)")
+        words.append(f"{above} ({_WORDS[CREATE]}, and deleted again)")
     answers = zip(words, registry.read(probes), strict=True)
     failed = [(message, one.code) for message, one in answers if isinstance(one, Failure)]
     if any(code is Code.CONNECTION_LOSS for _, code in failed):
@@ -93,7 +97,7 @@ _PROBE: Final = "zkgroup-probe"
 
 
 def _describe_need(path: str, permission: int) -> str:
-    return f"{path} (not to be {_WORDS[permission]})"
+    return f"{path} ({_WORDS[permission]})"
 
 
 def _refused(group: str, missing: Sequence[str]) -> RefusedError:

@@ -161,18 +161,18 @@ class GroupFacts:
         """What must be done before any rebalance can succeed; None without an obstacle."""
         if self.stopping:
             names = first_few(self.stopping)
-            return f"mend the registration of {names} first: until then no Scala member can rebalance"
+            return f"mend the registration of {names}: until then no Scala member can rebalance"
         if self.stopping_topics:
-            return f"mend {first_few(self.stopping_topics)} first: until then no member that reads it can rebalance"
+            return f"mend {first_few(self.stopping_topics)}: until then no member that reads it can rebalance"
         for broker in self.snapshot.faulty_brokers:
             if stops_rebalances(self.snapshot, broker):
-                return f"mend {broker.path} first: until then no member of the Scala consumer can rebalance"
+                return f"mend {broker.path}: until then no member of the Scala consumer can rebalance"
         if not self.snapshot.broker_ids and znodes.broker_ids() not in self.snapshot.unreadable:
-            return "start the brokers first: members keep what they own, and claim nothing, while none is registered"
+            return "start the brokers: members keep what they own, and claim nothing, while none is registered"
         if unreadable_ownership(self.snapshot):
-            return "connect with credentials that may read the group's nodes first: whether it can rebalance is unknown"
+            return "connect with credentials that may read the group's nodes: whether it can rebalance is unknown"
         if not self.snapshot.has_live_member:
-            return "start a member first: no session owns the registrations, so none can rebalance"
+            return "start a member: no session owns the registrations, so none can rebalance"
         return None
 
     @cached_property
