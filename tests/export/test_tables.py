@@ -271,28 +271,36 @@ def test_a_run_that_no_table_takes_is_given_up(
     assert problems(lake.destination) == []
 
 
-def test_commits_of_others_come_between(
-    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind,
-) -> None:  # fmt: skip
-    """A commit that another writer was faster than is tried again, on top of that one's."""
+def _other_writer(
+    patch: pytest.MonkeyPatch, kind: TableKind, folder: Path, topic: str, tries: list[int], most: int
+) -> Callable[[str], None]:
+    """From the moment on at which the table is made, another writer commits just before each of the first ``most``
+    tries. All tries are noted."""
     library, name = COMMITS[kind]
-    commit, tries, busy = getattr(library, name), list[int](), threading.Lock()
+    commit, busy = getattr(library, name), threading.Lock()
 
     def second(table: Any, *args: Any, **options: Any) -> None:
         if busy.acquire(blocking=False):  # else it is the other writer's own
             tries.append(len(tries))
-            if len(tries) < 3:
-                walked_table(kind, tmp_path / "out", filled).touch()
+            if len(tries) <= most:
+                walked_table(kind, folder, topic).touch()
             busy.release()
         commit(table, *args, **options)
 
     def interfere(point: str) -> None:
         if point == "table 1 of 1 made":
-            monkeypatch.setattr(library, name, second)
+            patch.setattr(library, name, second)
 
-    group = unique("between")
-    table_export(group, filled, passed=interfere)
+    return interfere
+
+
+def test_commits_of_others_come_between(
+    table_export: Export, filled: str, unique: Callable[[str], str], is_complete_table: Callable[..., None],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind,
+) -> None:  # fmt: skip
+    """A commit that another writer was faster than is tried again, on top of that one's."""
+    group, tries = unique("between"), list[int]()
+    table_export(group, filled, passed=_other_writer(monkeypatch, kind, tmp_path / "out", filled, tries, most=2))
     assert tries == [0, 1, 2]
     is_complete_table(group, filled, tmp_path / "out")
 
@@ -302,27 +310,15 @@ def test_commits_of_others_come_first_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TableKind,
 ) -> None:  # fmt: skip
     """Between tries there is a pause. An error says what happens; the next export commits, and reads nothing."""
-    library, name = COMMITS[kind]
-    commit, seen, busy = getattr(library, name), list[float](), threading.Lock()
-
-    def second(table: Any, *args: Any, **options: Any) -> None:
-        if busy.acquire(blocking=False):  # else it is the other writer's own
-            walked_table(kind, tmp_path / "out", filled).touch()
-            busy.release()
-        commit(table, *args, **options)
-
-    def interfere(point: str) -> None:
-        if point == "table 1 of 1 made":
-            monkeypatch.setattr(library, name, second)
-
-    group = unique("busy")
+    group, seen, tries = unique("busy"), list[float](), list[int]()
     monkeypatch.setattr(table_format, "sleep", seen.append)
     monkeypatch.setattr(CommittedTables, "tries", 4)
     with pytest.raises(
         ZkgroupError, match=r"other writers commit to the table .* all the time: 4 tries .*: pause them"
     ):
-        table_export(group, filled, passed=interfere)
+        table_export(group, filled, passed=_other_writer(monkeypatch, kind, tmp_path / "out", filled, tries, most=4))
     assert len(seen) == 3
+    assert tries == [0, 1, 2, 3]
     assert all(0 < pause < 1 for pause in seen)
     monkeypatch.undo()
     points: Points = []

@@ -255,8 +255,8 @@ def test_remedies_are_for_the_problems_that_there_are() -> None:
     assert person.text.startswith("restore what was changed from a copy, then move files")
     assert person.commands == ()
     assert remedy_for([problem("t", "g", "file")], lake) == Remedy(
-        "restore damaged files from a copy; without one, move them out of the destination, and --verify prints the"
-        " command that writes them again"
+        "let this user read the files; restore damaged ones from a copy; without one, move them"
+        " out of the destination, and --verify prints the command that writes them again"
     )
     assert remedy_for([problem("t", "g", "table")], lake).text.startswith("restore the table to the version before")
     place = ("export", "--group", "g", "--to", "/lake")

@@ -15,8 +15,8 @@ from zkgroup.shell_commands import Command
 
 _BY_HAND: Final[Mapping[Mend | None, str]] = {
     "person": "restore what was changed from a copy, then move files that are in no record out of the destination",
-    "file": "restore damaged files from a copy; without one, move them out of the destination, and --verify prints the"
-    " command that writes them again",
+    "file": "let this user read the files; restore damaged ones from a copy; without one, move"
+    " them out of the destination, and --verify prints the command that writes them again",
     "table": "restore the table to the version before that change, unless the change was intended",
 }
 _COMMANDS: Final = 3

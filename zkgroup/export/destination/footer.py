@@ -93,5 +93,6 @@ def _opened(store: Store, name: str) -> Iterator[Any]:
 
             text = without_secrets(store.address, error)
         reason = f"cannot be read: {text.splitlines()[0].rstrip('.')}"
-        message, remedy = f"{store.uri}/{name} {reason}", f"restore {name} from a copy, or move it away"
+        message = f"{store.uri}/{name} {reason}"
+        remedy = f"let this user read {name}; if it is damaged, restore it from a copy, or move it away"
         raise UnreadableFileError(message, remedy, reason=reason) from None

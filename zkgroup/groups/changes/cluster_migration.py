@@ -33,7 +33,7 @@ _REASONS: Final[Mapping[Reason, str]] = {
     "mirrored later": "the mirror began behind the offset: messages between are missing at the target",
     "absent": "messages are missing at the target",
     "ambiguous": "the messages around the offset recur",
-    "too far behind": "too many messages are not consumed, or stand at the target since the earliest of them",
+    "too far behind": "too many messages to compare: unconsumed ones, or later ones at the target",
     "scattered": "the mirror has put messages into other partitions of the topic",
 }
 #: What may bring the place; without it waiting is in vain.
@@ -246,9 +246,8 @@ def plan_cluster_migration(
 ) -> ClusterMigration:
     """What becomes of the group at the target, in the store ``to``.
 
-    ``check``: that of its ``Source``. Partitions that were not
-    found make the plan refused, unless they go ``to_earliest``: to the start of their logs. Without ``take`` it is
-    refused where the group is ahead at the target.
+    ``check``: that of its ``Source``. Partitions that were not found make the plan refused, unless they go
+    ``to_earliest``: to the start of their logs. Without ``take`` it is refused where the group is ahead at the target.
     """
     group = source.group
     wanted: dict[TopicPartition, Wanted] = {

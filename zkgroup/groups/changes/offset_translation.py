@@ -39,7 +39,7 @@ from zkgroup.protocol.names import TopicPartition
 CONTEXT: Final = 200
 #: Where the offsets before a committed one hold no message, so many times as many are read.
 _WIDER: Final = (1, 16, 256)
-#: At most so many messages of a partition may be unread, or stand at the target from the earliest of them on.
+#: At most so many messages of a partition may be unread, or be at the target from the earliest of them on.
 MAX_MESSAGES: Final = 250_000
 #: So many more are read at both ends where no time leads to the messages.
 AROUND: Final = 100_000
@@ -86,16 +86,20 @@ def translate_offsets(
                     found[key], search = position, again
             if search.ahead is not None and search.ahead.digests:
                 ahead[key] = search.ahead
-        names = {key.topic: copy.topic for key, copy in partitions.items()}
-        topics, copied = (read_topics(one, timeout) if ahead else {} for one in (source, target))
-        for topic in {key.topic for key in ahead}:
+        names = {key.topic: copy.topic for key, copy in partitions.items() if ahead}
+        here_all, there_all = (read_topics(one, timeout) if ahead else {} for one in (source, target))
+        for topic, name in names.items():
             missing = {key.partition: one for key, one in ahead.items() if key.topic == topic}
-            for partition in copied[names[topic]]:
-                others = [one for number, one in missing.items() if number != partition]
-                own = at_source(TopicPartition(topic, partition)) if partition in topics[topic] else None
-                if _has_any(others, at_target(TopicPartition(names[topic], partition)), own):
-                    found |= {key: Position(None, reason="scattered") for key in found if key.topic == topic}
-                    break
+            logs = (
+                (
+                    number,
+                    at_target(TopicPartition(name, number)),
+                    at_source(TopicPartition(topic, number)) if number in here_all[topic] else None,
+                )
+                for number in there_all[name]
+            )
+            if _is_scattered(missing, logs):
+                found |= {key: Position(None, reason="scattered") for key in found if key.topic == topic}
     return found
 
 
@@ -109,18 +113,21 @@ class _Ahead:
     first: int | None
 
 
-def _has_any(missing: Sequence[_Ahead], target: _Log, source: _Log | None) -> bool:
-    """Whether messages of other partitions have copies in this one, whose own messages are not like them."""
-    for compared in {one.compared for one in missing}:
-        group = [one for one in missing if one.compared == compared]
-        times = [one.first for one in group]
-        digests = frozenset().union(*(one.digests for one in group))
-        # Of what the source has lost the target may have like messages.
-        log = LogRange(0, AROUND) if source is None else source.range()
-        kept = min(log.end - log.start, AROUND)
-        found = target.find(digests, compared, times, kept + len(digests))
-        if found and (source is None or found - source.find(found, compared, times, kept)):
-            return True
+def _is_scattered(missing: Mapping[int, _Ahead], logs: Iterable[tuple[int, _Log, _Log | None]]) -> bool:
+    """Whether a partition of the target has copies of messages that are ``missing`` in another one, and that its own
+    partition of the source does not have. ``logs``: each partition's number, and its logs there and here."""
+    for number, target, source in logs:
+        others = [one for partition, one in missing.items() if partition != number]
+        for compared in {one.compared for one in others}:
+            group = [one for one in others if one.compared == compared]
+            times = [one.first for one in group]
+            digests = frozenset().union(*(one.digests for one in group))
+            # Of what the source has lost the target may have like messages.
+            log = LogRange(0, AROUND) if source is None else source.range()
+            kept = min(log.end - log.start, AROUND)
+            found = target.find(digests, compared, times, kept + len(digests))
+            if found and (source is None or found - source.find(found, compared, times, kept)):
+                return True
     return False
 
 
@@ -251,9 +258,8 @@ class _Search:
         end = self._source.range().end  # again: all that was read of the target is a copy of what is before it
         consumed, new = self._source.messages(least, self._offset), self._source.messages(log.end, end)
         copied = set(digests_of(messages, compared))
-        counts = Counter(
-            digests_of((*consumed, *unread, *new), compared)
-        )  # what recurs may be another partition's, too
+        # What recurs may be another partition's, too.
+        counts = Counter(digests_of((*consumed, *unread, *new), compared))
         digests = {one for one in digests_of((*unread, *new), compared) if counts[one] == 1} - copied
         ahead = [one for one in (*unread, *new) if not digests.isdisjoint(digests_of([one], compared))]
         first = _earliest(ahead) if compared == "message" else None
@@ -264,7 +270,7 @@ class _Search:
             if not aborted.isdisjoint(copied):
                 return Position(None, reason="absent")  # the mirror copies what is aborted
         is_compacted = self._source.is_compacted
-        if is_compacted is None:  # brokers before 0.11 do not say, and have no transactions
+        if is_compacted is None:  # brokers before 0.11 do not say; gaps of transactions make it repeat more
             is_compacted = len(consumed) + len(unread) + len(new) < end - least
         return find_position(
             SourceMessages(
