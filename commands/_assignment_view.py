@@ -20,7 +20,7 @@ from ._output import SPARE, Output, has_objects, is_table, print_object, print_r
 from ._terminal_text import escape, folded
 
 if TYPE_CHECKING:
-    from zkgroup.groups.assignment.assignment_diff import Row, Share
+    from zkgroup.groups.assignment.assignment_plan import Row, Share
     from zkgroup.groups.assignment.strategy_inference import StrategyInference, Variant
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
     from zkgroup.groups.assignment.what_if import Choice, Conflict, Outcome, ScenarioPlan
@@ -68,21 +68,21 @@ class AssignmentView:
 
     @cached_property
     def rows(self) -> list[Row]:
-        from zkgroup.groups.assignment.assignment_diff import owned_now, rows_of, unreadable_owners
+        from zkgroup.groups.assignment.assignment_plan import owned_now, rows_of, unreadable_owners
 
         live, unreadable = owned_now(self.snapshot), unreadable_owners(self.snapshot)
         return rows_of(self.plan.assignment(self.outcome), self.plan.wanted, live, unreadable)
 
     @cached_property
     def shares(self) -> list[Share]:
-        from zkgroup.groups.assignment.assignment_diff import owned_now, shares_of, unreadable_owners
+        from zkgroup.groups.assignment.assignment_plan import owned_now, shares_of, unreadable_owners
 
         unreadable, plan = unreadable_owners(self.snapshot), self.plan
         return shares_of(self.rows, owned_now(self.snapshot), plan.streams, unreadable, plan.filtering)
 
     @cached_property
     def conflicts(self) -> list[Conflict]:
-        from zkgroup.groups.assignment.assignment_diff import present_conflicts
+        from zkgroup.groups.assignment.assignment_plan import present_conflicts
 
         return [*present_conflicts(self.snapshot), *self.plan.conflicts]
 

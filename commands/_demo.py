@@ -21,7 +21,7 @@ from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MissingExtraError, NotFoundError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE
 from zkgroup.sandbox.local_cluster import Sandbox

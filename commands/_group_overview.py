@@ -20,7 +20,7 @@ from ._terminal_text import escape, folded, one_line, shown_name
 if TYPE_CHECKING:
     from zkgroup.groups.findings.finding_kinds import Finding, Severity
     from zkgroup.groups.findings.inspection import Inspection
-    from zkgroup.groups.snapshot.group_rows import GroupRow
+    from zkgroup.groups.snapshot.table_rows import GroupRow
 
 BEHIND = behind_columns("table")
 HEAD = (

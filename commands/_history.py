@@ -21,7 +21,7 @@ from ._shared_options import option
 from ._terminal_text import escape
 
 if TYPE_CHECKING:
-    from zkgroup.groups.monitoring.history_points import HistoryPoint
+    from zkgroup.groups.monitoring.lag_history import HistoryPoint
 
     from ._group_views import StoreChoice
 
@@ -78,8 +78,7 @@ def read_points(
     ctx: typer.Context, group: str, store: StoreChoice, topics: Sequence[str], path: Path | None
 ) -> list[HistoryPoint]:
     """The points of the group's history, in the order of time; none without a history."""
-    from zkgroup.groups.monitoring.history_points import history_points
-    from zkgroup.groups.monitoring.lag_history import LagHistory
+    from zkgroup.groups.monitoring.lag_history import LagHistory, history_points
 
     path = path or default_history()
     if not path.exists():
@@ -108,7 +107,7 @@ def history_lines(points: Sequence[HistoryPoint], group: str, columns: int, *, h
     """The picture, ``columns`` wide. ``has_signs``: the terminal shows more than ASCII."""
     from zkgroup.groups.chart_axes import round_top, short_number, utc_text
     from zkgroup.groups.monitoring.history_chart import describe_points
-    from zkgroup.groups.monitoring.history_points import columns_of, commits_per_minute
+    from zkgroup.groups.monitoring.lag_history import columns_of, commits_per_minute
 
     count = max(20, columns - _LABEL - 2)
     lags = [point.lag_at_least for point in points]

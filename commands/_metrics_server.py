@@ -26,7 +26,7 @@ from ._signals import StopRequest
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
-    from zkgroup.groups.monitoring.nagios_check import GroupCheck
+    from zkgroup.groups.monitoring.group_check import GroupCheck
 
 MAX_WAIT: Final = 8.0  # Prometheus waits for 10 s by default
 MAX_REQUEST: Final = 8192
@@ -89,7 +89,7 @@ class MetricsReader:
     def read(self) -> MetricsReading:
         """One reading. Raises nothing."""
         from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
-        from zkgroup.groups.snapshot.snapshot_notes import shared_warnings
+        from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
 
         began = time.monotonic()
         code, metrics, warnings = 0, "", []

@@ -24,9 +24,8 @@ from ._terminal_text import one_line
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.group_model import GroupSnapshot
-    from zkgroup.groups.monitoring.burrow_status import Sample
-    from zkgroup.groups.monitoring.lag_history import LagHistory
-    from zkgroup.groups.monitoring.nagios_check import GroupCheck, Thresholds
+    from zkgroup.groups.monitoring.group_check import GroupCheck, Thresholds
+    from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
     from zkgroup.protocol.names import TopicPartition
 
 MONITORING = "For monitoring"
@@ -140,7 +139,7 @@ def thresholds_of(
 ) -> Thresholds:
     """The limits of a check. Raises ``UsageError``."""
     from zkgroup.config.time_arguments import parse_duration
-    from zkgroup.groups.monitoring.nagios_check import Thresholds
+    from zkgroup.groups.monitoring.group_check import Thresholds
 
     warn_seconds, crit_seconds = (
         None if text is None else parse_duration(text) / 1000 for text in (warn_behind, crit_behind)
@@ -155,8 +154,8 @@ def check(
     ctx: typer.Context, found: Sequence[Inspection], thresholds: Thresholds, *, window: int, history: Path | None
 ) -> Mapping[str, GroupCheck]:
     """Check each group over its last snapshots, and store this one."""
+    from zkgroup.groups.monitoring.group_check import check_group
     from zkgroup.groups.monitoring.lag_history import LagHistory
-    from zkgroup.groups.monitoring.nagios_check import check_group
 
     checks: dict[str, GroupCheck] = {}
     with LagHistory(history or default_history()) as kept:
@@ -173,8 +172,8 @@ def catch_up(ctx: typer.Context, one: Inspection) -> float | None:
     does not shrink, None where that is unknown."""
     if one.summary.lag_unknown or not default_history().exists():
         return None
+    from zkgroup.groups.monitoring.group_check import catch_up_seconds
     from zkgroup.groups.monitoring.lag_history import LagHistory
-    from zkgroup.groups.monitoring.nagios_check import catch_up_seconds
 
     with contextlib.suppress(ZkgroupError), LagHistory(default_history()) as kept:
         windows = _windows(kept, history_cluster(ctx), one.snapshot, WINDOW)
@@ -209,7 +208,7 @@ def _windows(
 
 def show_checks(checks: Sequence[GroupCheck], output: Output, thresholds: Thresholds, *, every: bool) -> int:
     """Print the verdict; returns the exit code."""
-    from zkgroup.groups.monitoring.nagios_check import EXIT_CODES, worst_state
+    from zkgroup.groups.monitoring.group_check import EXIT_CODES, worst_state
 
     state = worst_state(one.state for one in checks)
     if has_objects(output):

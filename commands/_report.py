@@ -14,8 +14,7 @@ from ._shared_options import option
 from ._terminal_text import escape
 
 if TYPE_CHECKING:
-    from zkgroup.groups.monitoring.history_points import HistoryPoint
-    from zkgroup.groups.monitoring.incident_events import IncidentEvent
+    from zkgroup.groups.monitoring.lag_history import HistoryPoint, IncidentEvent
 
 ReportOption: TypeAlias = Annotated[
     Path | None,

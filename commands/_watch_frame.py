@@ -11,8 +11,7 @@ from typing import Final
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.groups.chart_axes import short_number
 from zkgroup.groups.watch.event_detector import waiting_for
-from zkgroup.groups.watch.lag_trends import Rates, sparkline
-from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition, lag_text
+from zkgroup.groups.watch.timeline import Event, Rates, WatchedGroup, WatchedPartition, lag_text, sparkline
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted, duration_text
 

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from zkgroup.groups.watch.lag_trends import LagTrends, Rates
-from zkgroup.groups.watch.timeline import Event, WatchedGroup, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, LagTrends, Rates, WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:

@@ -131,7 +131,7 @@ def assign(
     )
     from zkgroup.groups.assignment.what_if import check_size, find_member, plan_all
     from zkgroup.groups.findings.inspection import diagnose
-    from zkgroup.groups.snapshot.ownership import damaged_topics
+    from zkgroup.groups.snapshot.snapshot_defects import damaged_topics
 
     choice_of(strategy or "range", kafka_version)  # raises before anything is opened
     change = change_of(ctx, group, options)

@@ -51,7 +51,7 @@ def copy_group(
     from zkgroup.groups.changes.group_plans import plan_group_copy
     from zkgroup.groups.changes.whole_group import find_group, read_whole_group
     from zkgroup.groups.partition_scope import parse_scope
-    from zkgroup.groups.snapshot.snapshot_notes import foreign_note
+    from zkgroup.groups.snapshot.snapshot_defects import foreign_note
     from zkgroup.protocol.names import validate_group_id
 
     scope = parse_scope(topic) if topic else None

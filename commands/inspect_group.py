@@ -71,8 +71,8 @@ from ._watch import (
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
     from zkgroup.groups.group_model import Store
-    from zkgroup.groups.monitoring.history_points import HistoryPoint
-    from zkgroup.groups.monitoring.nagios_check import GroupCheck
+    from zkgroup.groups.monitoring.group_check import GroupCheck
+    from zkgroup.groups.monitoring.lag_history import HistoryPoint
 
 Section: TypeAlias = Literal["members", "partitions", "findings"]
 Columns: TypeAlias = tuple[Column | str, ...]
@@ -239,7 +239,7 @@ def inspect_group(
             "it takes GROUP or --all, --store, --behind, and --check with --history-file and --window",
         )
     from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
-    from zkgroup.groups.snapshot.snapshot_notes import shared_warnings
+    from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
 
     thresholds = thresholds_of(warn_lag, crit_lag, warn_behind, crit_behind) if checking else None
     settings = connection(ctx)
@@ -371,7 +371,7 @@ def _show(
 
 def _write_report(ctx: typer.Context, one: Inspection, path: Path, points: Sequence[HistoryPoint]) -> None:
     from zkgroup.groups.changes import backup
-    from zkgroup.groups.monitoring.incident_events import incident_events
+    from zkgroup.groups.monitoring.lag_history import incident_events
     from zkgroup.groups.offset_files.atomic_file import write_atomically
 
     given, cluster = ctx.ensure_object(GlobalOptions), history_cluster(ctx)

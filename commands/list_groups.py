@@ -100,7 +100,7 @@ def list_groups(
     zkgroup list-groups --watch --sort behind
     """
     from zkgroup.groups.findings.inspection import inspect, worst_first  # brings kazoo, which --help must not
-    from zkgroup.groups.snapshot.snapshot_notes import incomplete_notes, shared_warnings
+    from zkgroup.groups.snapshot.snapshot_defects import incomplete_notes, shared_warnings
 
     is_folded = not (every or pattern or state)
 

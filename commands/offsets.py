@@ -28,7 +28,7 @@ from ._shared_options import ColumnsOption, GroupArgument, NoHeaderOption, Outpu
 if TYPE_CHECKING:
     from zkgroup.groups.group_model import GroupSnapshot, Store
     from zkgroup.groups.partition_scope import Scope
-    from zkgroup.groups.snapshot.group_rows import PartitionRow
+    from zkgroup.groups.snapshot.table_rows import PartitionRow
 
 COLUMNS = ("topic", "partition", "committed", time_column("committed_at"), "log_start", "log_end", "lag")
 BOTH = ("committed_zookeeper", "committed_kafka")
@@ -95,8 +95,8 @@ def offsets(
     if save_to == metrics == "-":
         raise UsageError("both --save and --metrics to standard output", "give one of them a file")
     from zkgroup.groups.partition_scope import parse_scope
-    from zkgroup.groups.snapshot.group_rows import partition_rows  # imports kazoo, which --help must not
-    from zkgroup.groups.snapshot.snapshot_notes import notes
+    from zkgroup.groups.snapshot.snapshot_defects import notes
+    from zkgroup.groups.snapshot.table_rows import partition_rows  # imports kazoo, which --help must not
 
     scope = parse_scope(topic or ())
     if save_to is not None:

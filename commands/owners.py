@@ -49,9 +49,8 @@ def owners(
     zkgroup owners billing --topic orders
     zkgroup owners billing --verify
     """
-    from zkgroup.groups.snapshot.group_rows import only_topics, owner_rows  # imports kazoo, which --help must not
-    from zkgroup.groups.snapshot.ownership import ownership_defects, unreadable_ownership
-    from zkgroup.groups.snapshot.snapshot_notes import notes
+    from zkgroup.groups.snapshot.snapshot_defects import notes, ownership_defects, unreadable_ownership
+    from zkgroup.groups.snapshot.table_rows import only_topics, owner_rows  # imports kazoo, which --help must not
 
     snapshot = _read_snapshot(connection(ctx), group, store, verify=verify)
     if topic:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
     from zkgroup.clients.kafka.topic_replicas import PartitionReplicas
     from zkgroup.groups.group_model import GroupSnapshot
-    from zkgroup.groups.snapshot.topic_rows import TopicRow
+    from zkgroup.groups.snapshot.table_rows import TopicRow
 
 HEAD: Final = ("topic", "partitions", "replicas", "leaderless", "out_of_sync", "messages")
 CONFIGS: Final = ("retention_ms", "retention_bytes", "cleanup_policy")
@@ -59,8 +59,8 @@ def topics(
     zkgroup topics orders
     zkgroup topics --output json
     """
-    from zkgroup.groups.snapshot.snapshot_notes import shared_warnings
-    from zkgroup.groups.snapshot.topic_rows import groups_by_topic, topic_partition_rows, topic_row
+    from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
+    from zkgroup.groups.snapshot.table_rows import groups_by_topic, topic_partition_rows, topic_row
 
     if topic is not None and (columns or no_header):
         raise UsageError("--columns and --no-header are about the list", "leave them out with a TOPIC")
@@ -132,7 +132,7 @@ def _print_topic(row: TopicRow, partitions: list[Any], groups: list[dict[str, An
 
 
 def _group_rows(topic: str, snapshots: list[GroupSnapshot]) -> list[dict[str, Any]]:
-    from zkgroup.groups.snapshot.group_rows import group_row, only_topics
+    from zkgroup.groups.snapshot.table_rows import group_row, only_topics
 
     return [table_row(group_row(only_topics(snapshot, [topic]), snapshot.store)) for snapshot in snapshots]
 

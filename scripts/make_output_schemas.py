@@ -39,18 +39,17 @@ from zkgroup.export.checks.run_history import RunRow
 from zkgroup.export.checks.run_status import StatusRow
 from zkgroup.export.checks.verify import VerifyRow
 from zkgroup.export.run.export_summary import PartitionSummary
-from zkgroup.groups.assignment.assignment_diff import Row as AssignmentRow
-from zkgroup.groups.assignment.assignment_diff import Share
+from zkgroup.groups.assignment.assignment_plan import Row as AssignmentRow
+from zkgroup.groups.assignment.assignment_plan import Share
 from zkgroup.groups.changes.inactive_groups import CandidateGroup
 from zkgroup.groups.changes.persistent_nodes import ReleaseRow
 from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.findings.finding_kinds import Severity
 from zkgroup.groups.group_model import OffsetStore, State, Store
-from zkgroup.groups.monitoring.burrow_status import GroupStatus, Status
-from zkgroup.groups.monitoring.history_points import HistoryPoint
-from zkgroup.groups.monitoring.nagios_check import State as CheckState
-from zkgroup.groups.snapshot.group_rows import GroupRow, MemberRow, OwnerRow, PartitionRow
-from zkgroup.groups.snapshot.topic_rows import TopicPartitionRow, TopicRow
+from zkgroup.groups.monitoring.group_check import GroupStatus, Status
+from zkgroup.groups.monitoring.group_check import State as CheckState
+from zkgroup.groups.monitoring.lag_history import HistoryPoint
+from zkgroup.groups.snapshot.table_rows import GroupRow, MemberRow, OwnerRow, PartitionRow, TopicPartitionRow, TopicRow
 from zkgroup.groups.watch.timeline import Kind
 from zkgroup.sandbox.lifecycle import ProcessRow
 

@@ -43,12 +43,11 @@ from zkgroup.groups.changes.backup_json import encode as encode_backup
 from zkgroup.groups.changes.preconditions import decode_exporter
 from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
-from zkgroup.groups.monitoring.burrow_status import Sample
-from zkgroup.groups.monitoring.lag_history import LagHistory
+from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
 from zkgroup.groups.offset_files.file_entries import FileFormat
 from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.groups.partition_scope import parse_scope
-from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import broker_znodes, znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Node, Stat

@@ -16,8 +16,7 @@ from grouping import Groups
 from zkgroup.commands._history import history_lines
 from zkgroup.commands._terminal_text import width
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
-from zkgroup.groups.monitoring.history_points import HistoryPoint
-from zkgroup.groups.monitoring.lag_history import LagHistory
+from zkgroup.groups.monitoring.lag_history import HistoryPoint, LagHistory
 from zkgroup.sandbox.local_cluster import Sandbox
 
 #: A port where nothing listens.

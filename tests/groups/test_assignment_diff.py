@@ -5,10 +5,10 @@ from __future__ import annotations
 from judged import filtering, member, owned
 from judged import group as group_of
 
-from zkgroup.groups.assignment.assignment_diff import rows_of, shares_of
+from zkgroup.groups.assignment.assignment_plan import rows_of, shares_of
 from zkgroup.groups.assignment.strategy_inference import Variant
 from zkgroup.groups.assignment.what_if import Choice, plan_all, scenario_of
-from zkgroup.groups.snapshot.group_rows import member_rows
+from zkgroup.groups.snapshot.table_rows import member_rows
 
 RANGE = Choice(Variant("range", "1.1"))
 

@@ -14,7 +14,7 @@ from support import wait_until
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, SetData

@@ -19,7 +19,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
 from zkgroup.groups.snapshot.broker_queries import MIN_TIMEOUT
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
-from zkgroup.groups.snapshot.snapshot_notes import notes
+from zkgroup.groups.snapshot.snapshot_defects import notes
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure

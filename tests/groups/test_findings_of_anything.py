@@ -15,7 +15,7 @@ from zkgroup.groups.assignment.strategy_inference import infer_strategy
 from zkgroup.groups.findings.finding_kinds import KINDS, SEVERITIES, Finding
 from zkgroup.groups.findings.inspection import diagnose
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, NodeProblem, StoredOffset
-from zkgroup.groups.snapshot.ownership import unreadable_ownership
+from zkgroup.groups.snapshot.snapshot_defects import unreadable_ownership
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import ESCAPED_TWICE, OTHER_NUMBERS, Registration, RegistrationDefect
 

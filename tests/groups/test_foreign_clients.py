@@ -16,7 +16,7 @@ from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.inspection import inspect
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.sandbox.local_cluster import Sandbox
 
 A, B = "4f9a8081-0000-4729-b8e8-464cb1a22f6d", "5f9a8081-0000-4729-b8e8-464cb1a22f6d"

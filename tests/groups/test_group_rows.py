@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, NodeProblem, StoredOffset
-from zkgroup.groups.snapshot.group_rows import group_row, member_rows, only_topics, owner_rows, partition_rows
-from zkgroup.groups.snapshot.ownership import ownership_defects
-from zkgroup.groups.snapshot.snapshot_notes import notes, shared_warnings
+from zkgroup.groups.snapshot.snapshot_defects import notes, ownership_defects, shared_warnings
+from zkgroup.groups.snapshot.table_rows import group_row, member_rows, only_topics, owner_rows, partition_rows
 from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.protocol.znodes import Registration
 

@@ -21,8 +21,7 @@ from zkgroup.groups.assignment.assignment_plan import find_misfits, read_plan_st
 from zkgroup.groups.assignment.trigger_rebalance import find_objection
 from zkgroup.groups.changes.inactive_groups import read_inactive_groups
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
-from zkgroup.groups.snapshot.ownership import ownership_defects, unreadable_ownership
-from zkgroup.groups.snapshot.snapshot_notes import incomplete_notes
+from zkgroup.groups.snapshot.snapshot_defects import incomplete_notes, ownership_defects, unreadable_ownership
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkgroup.groups.chart_axes import round_top, short_number, time_ticks
-from zkgroup.groups.monitoring.burrow_status import Sample
 from zkgroup.groups.monitoring.history_chart import history_chart
-from zkgroup.groups.monitoring.history_points import HistoryPoint, columns_of, commits_per_minute, history_points
+from zkgroup.groups.monitoring.lag_history import HistoryPoint, Sample, columns_of, commits_per_minute, history_points
 from zkgroup.protocol.names import TopicPartition
 
 SVG = "{http://www.w3.org/2000/svg}"

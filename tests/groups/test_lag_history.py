@@ -12,8 +12,7 @@ import pytest
 
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
-from zkgroup.groups.monitoring.burrow_status import Sample
-from zkgroup.groups.monitoring.lag_history import APART, KEPT, LagHistory
+from zkgroup.groups.monitoring.lag_history import APART, KEPT, LagHistory, Sample
 from zkgroup.groups.offset_files.checkpoint_series import Series
 from zkgroup.protocol.names import TopicPartition
 

@@ -16,7 +16,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset
 from zkgroup.groups.snapshot import group_reader
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.group_rows import group_row, partition_rows
+from zkgroup.groups.snapshot.table_rows import group_row, partition_rows
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.groups.watch import lag_trends
-from zkgroup.groups.watch.lag_trends import MAX_POINTS, LagTrends, Rates, sparkline
-from zkgroup.groups.watch.timeline import WatchedGroup, WatchedPartition
+from zkgroup.groups.watch import timeline as lag_trends
+from zkgroup.groups.watch.timeline import MAX_POINTS, LagTrends, Rates, WatchedGroup, WatchedPartition, sparkline
 from zkgroup.protocol.names import TopicPartition
 
 KEY = TopicPartition("t", 0)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.groups.monitoring.burrow_status import Sample, evaluate, seconds_to_catch_up, status_of_group
+from zkgroup.groups.monitoring.group_check import evaluate, seconds_to_catch_up, status_of_group
+from zkgroup.groups.monitoring.lag_history import Sample
 
 MINUTE = 60_000
 

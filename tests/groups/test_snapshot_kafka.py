@@ -12,7 +12,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UnreachableError
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
-from zkgroup.groups.snapshot.ownership import ownership_defects
+from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.server_probe import free_port
 

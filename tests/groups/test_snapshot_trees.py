@@ -14,9 +14,8 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
-from zkgroup.groups.snapshot.group_rows import group_row, member_rows, owner_rows, partition_rows
-from zkgroup.groups.snapshot.ownership import ownership_defects
-from zkgroup.groups.snapshot.snapshot_notes import notes
+from zkgroup.groups.snapshot.snapshot_defects import notes, ownership_defects
+from zkgroup.groups.snapshot.table_rows import group_row, member_rows, owner_rows, partition_rows
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, Result, Stat
 
 Tree = dict[str, bytes]

@@ -17,7 +17,7 @@ from support import wait_until
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.snapshot.group_reader import read_group
-from zkgroup.groups.snapshot.stored_offsets import java_long
+from zkgroup.groups.snapshot.group_znodes import java_long
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure, Failure, Get, Node

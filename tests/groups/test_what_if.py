@@ -21,9 +21,17 @@ from plans import (
 )
 
 from zkgroup.errors import AssignmentRefusedError, NotFoundError, UsageError
-from zkgroup.groups.assignment.assignment_diff import owned_now, present_conflicts, rows_of, shares_of
-from zkgroup.groups.assignment.assignment_plan import accepted, choice_of, choose, find_misfits, nearest
-from zkgroup.groups.assignment.mixed_strategies import holder_sets
+from zkgroup.groups.assignment.assignment_plan import (
+    accepted,
+    choice_of,
+    choose,
+    find_misfits,
+    nearest,
+    owned_now,
+    present_conflicts,
+    rows_of,
+    shares_of,
+)
 from zkgroup.groups.assignment.strategy_inference import (
     VARIANTS,
     StrategyInference,
@@ -36,6 +44,7 @@ from zkgroup.groups.assignment.what_if import (
     Scenario,
     brief,
     find_member,
+    holder_sets,
     plan_all,
     scenario_of,
     with_member,

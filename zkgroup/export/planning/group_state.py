@@ -17,7 +17,7 @@ from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
 from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
 from zkgroup.groups.group_model import StoredOffset
-from zkgroup.groups.snapshot.stored_offsets import read_stored_offsets
+from zkgroup.groups.snapshot.group_znodes import read_stored_offsets
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id, decode_topic

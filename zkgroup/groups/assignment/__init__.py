@@ -1,4 +1,4 @@
 """Assignments: ``strategy_inference`` infers the strategy of the live owners, ``what_if`` predicts the assignment of a
-group as it would be, with ``mixed_strategies`` where members differ, ``assignment_diff`` compares, ``assignment_plan``
-reads the group for them, and ``trigger_rebalance`` makes a group rebalance.
+group as it would be, also where members differ, ``assignment_plan`` reads the group for it and compares, and
+``trigger_rebalance`` makes a group rebalance.
 """

@@ -32,7 +32,7 @@ from zkgroup.groups.changes.znode_deletion import is_split, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.group_model import Cluster, OffsetStore, stores_of
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, answer_timeout
-from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Get, Node

@@ -21,7 +21,7 @@ from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store
 from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import Scope, Selection
-from zkgroup.groups.snapshot.snapshot_notes import notes_by_reason
+from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.shell_commands import group_command
 from zkgroup.text import counted, listed

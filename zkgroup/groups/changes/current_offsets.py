@@ -15,7 +15,7 @@ from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, OffsetStor
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
 from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.group_reader import GroupReader
-from zkgroup.groups.snapshot.snapshot_notes import foreign_note
+from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

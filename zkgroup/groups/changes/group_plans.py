@@ -13,7 +13,7 @@ from zkgroup.groups.changes.plan import OffsetChange, Plan, Problem, Source, Zno
 from zkgroup.groups.changes.whole_group import WholeGroup
 from zkgroup.groups.group_model import STORE_NAMES, OffsetStore, Store, StoredOffset
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.snapshot.snapshot_notes import foreign_note
+from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import counted, listed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UsageError
 from zkgroup.groups.group_model import StoredOffset
-from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Stat

@@ -19,7 +19,7 @@ from zkgroup.groups.changes.whole_group import CREDENTIALS
 from zkgroup.groups.changes.znode_deletion import BATCH
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups
-from zkgroup.groups.snapshot.snapshot_notes import foreign_note
+from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.protocol.operations import Acl, Children, Exists, Stat

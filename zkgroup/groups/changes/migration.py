@@ -17,7 +17,7 @@ from zkgroup.groups.changes.plan import Plan, Source
 from zkgroup.groups.changes.reset_plan import Target
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store
 from zkgroup.groups.partition_scope import Scope, Selection
-from zkgroup.groups.snapshot.snapshot_notes import notes_by_reason
+from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.text import listed
 

@@ -16,7 +16,7 @@ from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.snapshot.snapshot_notes import foreign_note
+from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
 from zkgroup.protocol.operations import Children, Create, Delete

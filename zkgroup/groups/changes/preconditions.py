@@ -22,7 +22,7 @@ from zkgroup.errors import RefusedError, Remedy
 from zkgroup.groups.changes.access_lists import CREDENTIALS, readable_acl
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, is_unfinished
-from zkgroup.groups.snapshot.registrations import host_of
+from zkgroup.groups.snapshot.group_znodes import host_of
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import session_text
 from zkgroup.protocol.operations import (

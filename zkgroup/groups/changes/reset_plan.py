@@ -18,7 +18,7 @@ from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, StoredOffset, stores_of
 from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import ranges
-from zkgroup.groups.snapshot.stored_offsets import java_long
+from zkgroup.groups.snapshot.group_znodes import java_long
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.shell_commands import Command, group_command
 from zkgroup.text import are, counted

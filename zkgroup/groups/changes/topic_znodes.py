@@ -13,7 +13,7 @@ from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.changes.whole_group import CREDENTIALS, WholeGroup
 from zkgroup.groups.changes.znode_deletion import is_split
 from zkgroup.groups.partition_scope import Scope
-from zkgroup.groups.snapshot.snapshot_notes import foreign_note
+from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, parse_partition, spans
 from zkgroup.text import counted, listed

@@ -13,7 +13,7 @@ from zkgroup.groups.changes.plan import Guarding
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_inactive_group, refuse_unfinished
 from zkgroup.groups.changes.whole_group import CREDENTIALS
 from zkgroup.groups.group_model import GroupMember
-from zkgroup.groups.snapshot.registrations import TopicSelections, decode_member, read_foreign
+from zkgroup.groups.snapshot.group_znodes import TopicSelections, decode_member, read_foreign
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import identify_owner
 from zkgroup.protocol.operations import Children, Create, Delete, Exists, Node, Stat, Sync

@@ -29,7 +29,7 @@ from zkgroup.groups.changes.change_reports import (
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.groups.changes.preconditions import InactiveGroup, read_inactive_group
 from zkgroup.groups.changes.znode_transactions import RECONNECT_TIMEOUT, TransactionSeries, not_allowed
-from zkgroup.groups.snapshot.stored_offsets import stored_offset
+from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (

@@ -1,4 +1,4 @@
-"""Findings about the group as a whole and its cluster. Pure."""
+"""Findings about the group as a whole, its cluster, and nodes that may not be read. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from zkgroup.groups.findings.group_facts import (
     per_topic,
     unsubscribe,
 )
-from zkgroup.groups.findings.unreadable_nodes import diagnose_unreadable
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition, NodeProblem
 from zkgroup.groups.partition_scope import whole
-from zkgroup.groups.snapshot.ownership import members_failed_by, read_twice
-from zkgroup.groups.snapshot.snapshot_notes import notes_by_reason
+from zkgroup.groups.snapshot.snapshot_defects import members_failed_by, notes_by_reason, read_twice
 from zkgroup.groups.snapshot.znode_reader import topic_path
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, spans
@@ -255,3 +253,53 @@ def _incomplete(facts: GroupFacts) -> Iterator[Finding]:
 def _has_log(facts: GroupFacts, p: GroupPartition) -> bool:
     """Whether a broker should have returned its log offsets. A missing leader has a finding of its own."""
     return p.exists and _without_leader(facts, p) is None and p.leader is not None
+
+
+_REMEDY = "connect with credentials that the access list of {} admits: until then its content is unknown"
+
+
+def diagnose_unreadable(facts: GroupFacts) -> Iterator[Finding]:
+    """A finding for each unreadable part of the group; members have findings of their own."""
+    alike: dict[tuple[str, bool], list[str]] = {}
+    for path, why in facts.snapshot.unreadable.items():
+        effect, matters = _effect(facts.snapshot.group, path)
+        if effect is not None:
+            alike.setdefault((f"cannot be read: {why}; {effect}", matters), []).append(path)
+    for (message, matters), paths in alike.items():
+        severity: Severity = "warning" if matters else "info"
+        if len(paths) == 1:
+            yield finding("unreadable-node", paths[0], message, _REMEDY.format("this node"), severity)
+        else:
+            text = f"{len(paths)} nodes, of which each {message}: {first_few(paths)}"
+            yield finding("unreadable-node", facts.snapshot.group, text, _REMEDY.format("these nodes"), severity)
+
+
+def _effect(group: str, path: str) -> tuple[str | None, bool]:
+    """What is unknown without a node, and whether that matters; None for a member, which has a finding of its own."""
+    root = f"/consumers/{group}"
+    part, _, rest = path.removeprefix(f"{root}/").partition("/")
+    if path == root:
+        return "nothing of the group depends on it", False
+    if not path.startswith(f"{root}/"):
+        return _effect_of_cluster(path)
+    match part:
+        case "ids":
+            whose = "who is a member is not known, and nothing about members and owners was judged"
+            return (None if rest else whose), True
+        case "owners":
+            whose = "the partitions" if not rest else "partitions of the topic" if "/" not in rest else "the partition"
+            return f"who owns {whose} is not known, and was not judged", True
+        case _:
+            where = "of it" if not rest else "in the topic" if "/" not in rest else "in the partition"
+            where = "" if not rest else f" {where}"
+            return f"the group's offset{where} is not known, and was not judged", True
+
+
+def _effect_of_cluster(path: str) -> tuple[str, bool]:
+    if path == znodes.topics():
+        return "which topics exist is not known, nor which of them filters take", True
+    if path == znodes.broker_ids():
+        return "which brokers are up is not known", True
+    if path == znodes.delete_topics():
+        return "which topics are to be deleted is not known", False
+    return "which partitions the topic has is not known, and nothing about it was judged", True

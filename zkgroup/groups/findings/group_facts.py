@@ -13,8 +13,13 @@ from zkgroup.errors import Remedy, as_remedy
 from zkgroup.groups.findings.finding_kinds import KINDS, Finding, Severity
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
 from zkgroup.groups.partition_scope import ranges, whole
-from zkgroup.groups.snapshot.group_rows import kafka_members
-from zkgroup.groups.snapshot.ownership import damaged_topics, foreign_members, stops_rebalances, unreadable_ownership
+from zkgroup.groups.snapshot.snapshot_defects import (
+    damaged_topics,
+    foreign_members,
+    stops_rebalances,
+    unreadable_ownership,
+)
+from zkgroup.groups.snapshot.table_rows import kafka_members
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.shell_commands import Command, group_command

@@ -14,7 +14,7 @@ from zkgroup.groups.findings.member_findings import diagnose_members
 from zkgroup.groups.findings.offset_findings import diagnose_offsets
 from zkgroup.groups.findings.owner_findings import diagnose_owners
 from zkgroup.groups.group_model import GroupSnapshot, Store
-from zkgroup.groups.snapshot.group_rows import (
+from zkgroup.groups.snapshot.table_rows import (
     GroupRow,
     MemberRow,
     PartitionRow,

@@ -14,7 +14,7 @@ from zkgroup.groups.assignment.strategy_inference import Variant
 from zkgroup.groups.findings.finding_kinds import Finding
 from zkgroup.groups.findings.group_facts import GroupFacts, finding, first_few
 from zkgroup.groups.group_model import GroupMember
-from zkgroup.groups.snapshot.registrations import stops_everyone
+from zkgroup.groups.snapshot.group_znodes import stops_everyone
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.text import counted, listed

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from zkgroup.groups.chart_axes import round_top, short_number, svg_text, time_ticks, utc_text
-from zkgroup.groups.monitoring.history_points import HistoryPoint, columns_of, commits_per_minute
+from zkgroup.groups.monitoring.lag_history import HistoryPoint, columns_of, commits_per_minute
 from zkgroup.text import counted
 
 #: Steps of time in the picture, and units of its width.

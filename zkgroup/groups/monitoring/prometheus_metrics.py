@@ -12,8 +12,7 @@ from typing import Final
 
 from zkgroup.groups.findings.finding_kinds import SEVERITIES
 from zkgroup.groups.findings.inspection import Inspection
-from zkgroup.groups.monitoring.burrow_status import Status
-from zkgroup.groups.monitoring.nagios_check import GroupCheck
+from zkgroup.groups.monitoring.group_check import GroupCheck, Status
 
 #: Each metric, and what it is.
 METRICS: Final = {

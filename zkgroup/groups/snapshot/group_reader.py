@@ -27,7 +27,7 @@ from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, Store
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
 from zkgroup.groups.snapshot.raw_group import RawGroup, build_raw_group, build_snapshot, why_log_unread
-from zkgroup.groups.snapshot.snapshot_notes import notes_by_reason
+from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, needs_partitions
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.errors import ZkgroupError
 from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, NodeProblem, StoredOffset
-from zkgroup.groups.snapshot.stored_offsets import stored_offset, unreadable_offset
+from zkgroup.groups.snapshot.group_znodes import stored_offset, unreadable_offset
 from zkgroup.groups.snapshot.znode_reader import (
     ClusterState,
     NodeCache,

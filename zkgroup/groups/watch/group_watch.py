@@ -20,10 +20,9 @@ from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
 from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_group
 from zkgroup.groups.snapshot.znode_reader import needs_partitions
-from zkgroup.groups.watch.broker_poller import AGES_INTERVAL, Answer, BrokerPoller, Question
 from zkgroup.groups.watch.event_detector import EventDetector
 from zkgroup.groups.watch.timeline import Observation, WatchedFinding, WatchedGroup, watched_group
-from zkgroup.groups.watch.watched_znodes import WatchedGroupReader
+from zkgroup.groups.watch.watch_sources import AGES_INTERVAL, Answer, BrokerPoller, Question, WatchedGroupReader
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
