@@ -29,7 +29,7 @@ def show_status(
 ) -> None:
     """What is under way or unfinished, of one destination if ``to`` names it; how many others there are. And the names
     of its tables, where they are not those of their topics."""
-    from zkgroup.export.checks.run_status import renamed_tables, status
+    from zkgroup.export.checks.run_reports import renamed_tables, status
     from zkgroup.export.destination.run_log import Destination
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.stores.store import open_store
@@ -49,7 +49,7 @@ def show_status(
 
 def show_destination(ctx: typer.Context, to: str, group: str | None, output: Output, *, verify: bool) -> None:
     """The runs of a destination; or whether they are all there, also against the group's offsets if it is named."""
-    from zkgroup.export.checks.run_history import history
+    from zkgroup.export.checks.run_reports import history
     from zkgroup.export.destination.run_log import Destination
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.stores.store import open_store
@@ -70,14 +70,13 @@ def show_destination(ctx: typer.Context, to: str, group: str | None, output: Out
 
 
 def _verify(ctx: typer.Context, destination: Destination, group: str | None, output: Output) -> None:
-    from zkgroup.export.stores.optional_packages import require
+    from zkgroup.export.stores.store import require
 
     require("pyarrow")
-    from zkgroup.export.checks.repair_commands import remedy_for
-    from zkgroup.export.checks.run_status import status
-    from zkgroup.export.checks.verify import read_committed
+    from zkgroup.export.checks.run_reports import status
+    from zkgroup.export.checks.verify import read_committed, remedy_for
     from zkgroup.export.checks.verify import verify as check
-    from zkgroup.export.model.documents import DamagedDocumentError
+    from zkgroup.export.model.run_record import DamagedDocumentError
 
     committed, broken = None, None
     notes: list[str] = []

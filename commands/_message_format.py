@@ -378,7 +378,7 @@ def _json_column(contents: list[bytes | None]) -> Parts:
 
 def _decoded_column(name: str, schema: FieldSchema) -> Callable[[list[bytes | None]], Parts]:
     from zkgroup.clients.kafka.arrow_columns import FieldColumns  # pyarrow takes 0.1 s
-    from zkgroup.schemas.json_values import json_values
+    from zkgroup.schemas.column_types import json_values
 
     columns = FieldColumns(name, schema)
 

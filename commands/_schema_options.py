@@ -38,7 +38,7 @@ def read_schema(name: str, wish: FieldFormat | None, file: Path | None) -> Field
     ``UsageError``."""
     if file is None or (wish != "avro" and wish != "json-schema"):
         return None
-    from zkgroup.export.stores.optional_packages import require
+    from zkgroup.export.stores.store import require
     from zkgroup.schemas.field_schema import FieldSchema, SchemaError
 
     require("pyarrow", *(["fastavro"] if wish == "avro" else []), what=f"--{name}-schema", extra="avro")

@@ -236,10 +236,10 @@ def export(
     from zkgroup.clients.kafka.client import KafkaSettings
     from zkgroup.clients.zookeeper.registered_brokers import Brokers
     from zkgroup.export.model.address import parse_address
-    from zkgroup.export.planning.bounds import parse_bound
+    from zkgroup.export.planning.export_request import parse_bound
     from zkgroup.export.planning.mismatch import MismatchError
     from zkgroup.export.run.run_export import ExportRequest, run_export
-    from zkgroup.export.stores.optional_packages import require
+    from zkgroup.export.stores.store import require
     from zkgroup.protocol.names import validate_group_id
     from zkgroup.protocol.topic_filter import TopicFilter
     from zkgroup.schemas.field_schema import FieldSchemas
@@ -333,7 +333,7 @@ def _required(value: str | None, option: str) -> str:
 
 
 def _spark_properties(file: Path | None, given: Sequence[str]) -> dict[str, str]:
-    from zkgroup.export.spark.spark_master import read_spark_properties
+    from zkgroup.export.spark.spark_properties import read_spark_properties
 
     return {**({} if file is None else read_spark_properties(file)), **parse_key_values(given, "--conf")}
 

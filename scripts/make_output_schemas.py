@@ -35,10 +35,9 @@ from zkgroup.commands import (
 )
 from zkgroup.commands._output import Column, behind_columns, iso_utc
 from zkgroup.config.effective_settings import ShownSetting
-from zkgroup.export.checks.run_history import RunRow
-from zkgroup.export.checks.run_status import StatusRow
+from zkgroup.export.checks.run_reports import RunRow, StatusRow
 from zkgroup.export.checks.verify import VerifyRow
-from zkgroup.export.run.export_summary import PartitionSummary
+from zkgroup.export.run.run_context import PartitionSummary
 from zkgroup.groups.assignment.assignment_plan import Row as AssignmentRow
 from zkgroup.groups.assignment.assignment_plan import Share
 from zkgroup.groups.changes.inactive_groups import CandidateGroup

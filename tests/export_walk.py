@@ -35,19 +35,14 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.checks.run_history import history
-from zkgroup.export.checks.run_status import status
+from zkgroup.export.checks.run_reports import history, status
 from zkgroup.export.checks.verify import verify
+from zkgroup.export.destination.coverage import lost_partitions, read_coverage, without_rolled_back
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.destination.table_format import (
-    lost_partitions,
-    open_format,
-    read_coverage,
-    without_rolled_back,
-)
+from zkgroup.export.destination.table_format import open_format
 from zkgroup.export.model.layout import LayoutOptions, TableKind, parse_parts, read_name
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.planning.export_request import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes

@@ -24,18 +24,11 @@ from zkgroup.config.settings_file import read_auth_file
 from zkgroup.config.time_arguments import parse_duration, parse_time
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.destination.run_log import LAYOUT, Destination
-from zkgroup.export.model import documents
+from zkgroup.export.model import run_record
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import LostRange, SkippedRange, Slice
-from zkgroup.export.model.run_record import (
-    Pointer,
-    RecordFile,
-    RecordPart,
-    RunRecord,
-    TopicCoverage,
-    TopicIdentity,
-    share_files,
-)
+from zkgroup.export.model.run_record import Pointer, RecordFile, RecordPart, RunRecord, TopicCoverage, TopicIdentity
+from zkgroup.export.run.run_context import share_files
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.groups.changes.backup import read as read_backup
 from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset
@@ -91,14 +84,14 @@ def layout(data: bytes) -> object:
     """A destination's layout, in a file that is named by its hash."""
     with tempfile.TemporaryDirectory() as folder:
         store = FolderStore(Path(folder))
-        store.write(f"{LAYOUT}/{documents.digest(data)[:16]}.json", data)
+        store.write(f"{LAYOUT}/{run_record.digest(data)[:16]}.json", data)
         return Destination(store).layout()
 
 
 def record(data: bytes) -> object:
     """A record, with what everyone computes of one."""
-    found = documents.decode_record("doc", data)
-    assert documents.decode_record("doc", documents.encode_record(found)) == found
+    found = run_record.decode_record("doc", data)
+    assert run_record.decode_record("doc", run_record.encode_record(found)) == found
     return list(share_files(found)), [(part.moves, part.is_balanced, part.covered) for part in found.partitions]
 
 
@@ -236,14 +229,14 @@ PARSERS: dict[str, Parser] = {
     "offset": Parser(lambda data: znodes.decode_offset("/o", data), (b"17", b" -1\n")),
     "stored": Parser(lambda data: stored_offset("/o", Node(data, STAT)), (b"17", "١٢".encode())),
     "pointer": Parser(
-        again(documents.decode_pointer, documents.encode_pointer),
-        (documents.encode_pointer(POINTER),),
+        again(run_record.decode_pointer, run_record.encode_pointer),
+        (run_record.encode_pointer(POINTER),),
         json=True,
     ),
     "layout": Parser(
         layout, (msgspec.json.encode(Layout(("date", "hour"), "Europe/Berlin", "text", "json")),), json=True
     ),
-    "record": Parser(record, (documents.encode_record(RECORD),), json=True),
+    "record": Parser(record, (run_record.encode_record(RECORD),), json=True),
     "backup": Parser(backup, (encode_backup(BACKUP),), json=True),
     "sandbox": Parser(
         of_file(lambda path: state(path.parent), "state.json"), (json.dumps(SANDBOX).encode(),), json=True
@@ -252,7 +245,7 @@ PARSERS: dict[str, Parser] = {
     "history": Parser(of_file(history, "history"), (lag_history_file(),)),
     "unfinished": Parser(
         lambda data: describe_unfinished_export("g", data) and str(UnfinishedExportError("g", data)),
-        (documents.encode_pointer(POINTER),),
+        (run_record.encode_pointer(POINTER),),
         json=True,
     ),
     "exporter": Parser(decode_exporter, (b'{"host":"h","pid":7,"run":"r","since":1}',), json=True),

@@ -24,8 +24,7 @@ from support import scaled
 from zkgroup.config.java_properties import read_properties
 from zkgroup.config.profiles import read_profiles
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.model import documents
-from zkgroup.export.model.run_record import Pointer
+from zkgroup.export.model import run_record
 from zkgroup.groups.changes.backup_json import encode as encode_backup
 
 
@@ -139,8 +138,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("file name", b"topic=a/partition=0/" + b"9" * 5000 + b"-1.parquet"),
     ("file name", b"topic=a/partition=" + b"9" * 5000 + b"/1-2.parquet"),
     # Right JSON with other types than were written: accepted, and then a traceback far away.
-    ("record", documents.encode_record(RECORD).replace(b'"start": 5', b'"start": "5"')),
-    ("record", documents.encode_record(RECORD).replace(b'"rows": 4', b'"rows": null')),
+    ("record", run_record.encode_record(RECORD).replace(b'"start": 5', b'"start": "5"')),
+    ("record", run_record.encode_record(RECORD).replace(b'"rows": 4', b'"rows": null')),
     ("sandbox", json.dumps(SANDBOX | {"folder": None, "ready": "yes"}).encode()),
     ("backup", encode_backup(BACKUP).replace(b'"time_ms": 1,', b'"time_ms": 9223372036854775807,')),
     # Line breaks, and names without end, in messages.
@@ -150,8 +149,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("scope", b"a\nb:x"),
     ("consumer", rb"auto.commit.enable=a\nb"),
     ("consumer", rb"group.id=a\nb"),
-    ("pointer", documents.encode_pointer(Pointer("decided", "", "")).replace(b"decided", b"x" * 5000)),
-    ("pointer", documents.encode_pointer(Pointer("decided", "", "")).replace(b"decided", rb"a\nb")),
+    ("pointer", run_record.encode_pointer(run_record.Pointer("decided", "", "")).replace(b"decided", b"x" * 5000)),
+    ("pointer", run_record.encode_pointer(run_record.Pointer("decided", "", "")).replace(b"decided", rb"a\nb")),
     # Work that grew with the square of the size.
     ("properties", b"\\\n" * 500_000),
     ("connect string", b"h/" + b"," * 100_000),

@@ -22,7 +22,7 @@ from zkgroup.clients.kafka.start_position import StartAt, resolve_created, resol
 from zkgroup.clients.kafka.timestamp_search import TIMELESS, UNREAD, first_since
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, ZkgroupError
-from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.planning.export_request import Bound
 from zkgroup.export.planning.group_state import _resolve
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure

@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import app
 from zkgroup.commands._export_option_conflicts import show_answers
-from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.planning.export_request import Bound
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

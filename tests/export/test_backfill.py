@@ -18,14 +18,12 @@ from resets import drop_messages
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError
-from zkgroup.export.checks.repair_commands import remedy_for
-from zkgroup.export.checks.run_history import history
-from zkgroup.export.checks.verify import VerifyRow, verify
+from zkgroup.export.checks.run_reports import history
+from zkgroup.export.checks.verify import VerifyRow, remedy_for, verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
-from zkgroup.export.model.export_command import backfill_options, export_command
 from zkgroup.export.model.layout import LayoutOptions
-from zkgroup.export.planning.bounds import COMMITTED, EARLIEST, LATEST
+from zkgroup.export.planning.export_request import COMMITTED, EARLIEST, LATEST, backfill_options, export_command
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition

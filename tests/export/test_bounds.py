@@ -12,7 +12,8 @@ import pytest
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
-from zkgroup.export.planning.bounds import EARLIEST, LATEST, Bound, notes_on, parse_bound
+from zkgroup.export.planning.export_request import EARLIEST, LATEST, Bound, parse_bound
+from zkgroup.export.planning.notices import notes_on
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce

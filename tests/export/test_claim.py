@@ -15,10 +15,8 @@ from tcp_proxy import TcpProxy
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
-from zkgroup.export.model.documents import encode_pointer
-from zkgroup.export.model.run_record import Pointer, RecordPart
-from zkgroup.export.run.claim import ExportClaim, split_transaction
-from zkgroup.export.run.export_conflicts import OffsetMovedError, TakenOverError
+from zkgroup.export.model.run_record import Pointer, RecordPart, encode_pointer
+from zkgroup.export.run.claim import ExportClaim, OffsetMovedError, TakenOverError, split_transaction
 from zkgroup.groups.changes.missing_permissions import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

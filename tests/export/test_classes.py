@@ -15,7 +15,7 @@ import pytest
 from support import wait_until
 
 from zkgroup.config.state_folders import CACHE_VARIABLE, cache_dir
-from zkgroup.export.spark.spark_class_archive import ClassArchive
+from zkgroup.export.spark.jvm_gateway import ClassArchive
 from zkgroup.java_runtime import find_java
 
 _START = """

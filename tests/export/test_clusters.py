@@ -13,8 +13,8 @@ from exports import root_of
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.export.destination.run_log import LOG, TOPICS, Destination
-from zkgroup.export.model.documents import encode_record
-from zkgroup.export.planning.bounds import EARLIEST
+from zkgroup.export.model.run_record import encode_record
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox

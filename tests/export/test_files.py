@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import scaled
 
 from zkgroup.clients.kafka.client import Message
-from zkgroup.export.model.intervals import overlaps
+from zkgroup.export.model.accounting import overlaps
 from zkgroup.export.model.layout import Layout, read_name
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.tasks import parquet_files as files_module

@@ -10,8 +10,8 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MalformedZnodeError, NotFoundError, RefusedError
 from zkgroup.export.model.plan_types import ExportPlan
-from zkgroup.export.planning.bounds import EARLIEST
 from zkgroup.export.planning.export_plan import make_plan
+from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

@@ -25,7 +25,7 @@ from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.checks.verify import read_committed, verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.bounds import COMMITTED, Bound
+from zkgroup.export.planning.export_request import COMMITTED, Bound
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

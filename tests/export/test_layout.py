@@ -25,7 +25,7 @@ from zkgroup.export.model.layout import (
     read_name,
 )
 from zkgroup.export.model.plan_types import Slice
-from zkgroup.export.tasks.late_messages import LateCounter, late_of
+from zkgroup.export.tasks.task_data import LateCounter, late_of
 
 # Whole, half and quarter hours; a change at a minute past midnight (St. John's until 2011), by half an hour (Lord
 # Howe), of a whole day (Apia skipped one), and times before zones, which are seconds off.

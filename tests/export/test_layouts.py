@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.run_reports import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import NO_DATE, LayoutOptions

@@ -21,14 +21,13 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
-from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.run_reports import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import ObjectAddress, parse_address
-from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
-from zkgroup.export.stores import filesystems
-from zkgroup.export.stores.filesystems import store_failure, uri_with_defaults, without_secrets
-from zkgroup.export.stores.object_store import ObjectStore
+from zkgroup.export.planning.export_request import COMMITTED, EARLIEST
+from zkgroup.export.stores import object_store
+from zkgroup.export.stores.object_store import ObjectStore, store_failure, uri_with_defaults, without_secrets
 from zkgroup.export.stores.store import Store, open_store
 from zkgroup.export.tasks.staging import Staging
 from zkgroup.protocol import znodes
@@ -149,7 +148,7 @@ def test_a_request_that_fails_once_is_made_again(
 ) -> None:  # fmt: skip
     """The first request of each kind is refused, or its answer is lost, or nothing comes: the export goes on by itself,
     and everything is there once."""
-    monkeypatch.setattr(filesystems, "_STALL", 3.0)
+    monkeypatch.setattr(object_store, "_STALL", 3.0)
     hurt: set[tuple[str, str]] = set()
     wanted = {("PUT", "tmp"), ("PUT copy", "parquet")}
     if harm != "stall":  # the other kinds would only take more time

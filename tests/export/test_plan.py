@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, OnMismatch, PartitionFacts, SkippedRange
-from zkgroup.export.planning.export_plan import cut, make_plan, pack
+from zkgroup.export.planning.export_plan import make_plan
 from zkgroup.export.planning.mismatch import MismatchError, NoOffsetError
+from zkgroup.export.run.range_tasks import cut, pack
 from zkgroup.protocol.names import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -16,7 +16,7 @@ from topics import delete_topic
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, ZkgroupError
-from zkgroup.export.planning.bounds import Bound
+from zkgroup.export.planning.export_request import Bound
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

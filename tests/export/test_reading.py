@@ -22,7 +22,7 @@ from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.planning.bounds import LATEST, Bound, parse_bound
+from zkgroup.export.planning.export_request import LATEST, Bound, parse_bound
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.range_tasks import describe_overtaken
 from zkgroup.export.run.run_export import PartitionSummary

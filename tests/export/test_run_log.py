@@ -14,11 +14,10 @@ from exports import commit_offsets, files_in, messages_in, problems, published_i
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.export.checks.run_history import history
-from zkgroup.export.checks.run_status import status
+from zkgroup.export.checks.run_reports import history, status
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.documents import DamagedDocumentError
 from zkgroup.export.model.layout import LayoutOptions
+from zkgroup.export.model.run_record import DamagedDocumentError
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run.export_run import PlannedRun
 from zkgroup.protocol import znodes

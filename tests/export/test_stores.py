@@ -22,13 +22,13 @@ from other_stores import azure_server, azure_uri, google_server, google_uri
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.run_reports import history
 from zkgroup.export.checks.verify import verify
-from zkgroup.export.destination.footer import UnreadableFileError, count_rows, read_footer
+from zkgroup.export.destination.file_check import UnreadableFileError, count_rows, read_footer
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.plan_types import Slice
-from zkgroup.export.planning.bounds import COMMITTED, EARLIEST
+from zkgroup.export.planning.export_request import COMMITTED, EARLIEST
 from zkgroup.export.stores.object_store import ObjectStore
 from zkgroup.export.stores.store import Store, open_store
 from zkgroup.export.tasks.staging import Staging

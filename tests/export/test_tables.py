@@ -30,7 +30,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.checks.run_history import history
+from zkgroup.export.checks.run_reports import history
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination import table_format
 from zkgroup.export.destination.run_log import Destination

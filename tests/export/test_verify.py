@@ -21,15 +21,12 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Remedy
-from zkgroup.export.checks.repair_commands import remedy_for
-from zkgroup.export.checks.run_history import history
-from zkgroup.export.checks.run_status import status
-from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, verify
+from zkgroup.export.checks.run_reports import history, status
+from zkgroup.export.checks.verify import Mend, VerifyRow, read_committed, remedy_for, verify
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.documents import encode_pointer
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OnMismatch
-from zkgroup.export.model.run_record import Pointer, RunRecord, State
+from zkgroup.export.model.run_record import Pointer, RunRecord, State, encode_pointer
 from zkgroup.export.run.claim import ExportClaim
 from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol import znodes

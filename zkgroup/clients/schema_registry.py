@@ -64,7 +64,7 @@ def registry_settings(settings: ConnectionSettings) -> RegistrySettings:
 
 def read_schema(settings: RegistrySettings, form: SchemaFormat, topics: Iterable[str], field: str) -> FieldSchema:
     """The schema of all versions of the subjects TOPIC-key or TOPIC-value. ``field``: "key" or "value"."""
-    from zkgroup.schemas.registered_schemas import join_schemas  # pyarrow takes 0.1 s
+    from zkgroup.schemas.field_decoder import join_schemas  # pyarrow takes 0.1 s
 
     return join_schemas(form, read_subjects(settings, [f"{topic}-{field}" for topic in sorted(topics)]))
 

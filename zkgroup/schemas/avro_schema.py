@@ -1,4 +1,5 @@
-"""An Avro schema → the Arrow type of its values, and how a decoded value becomes one of it. Pure.
+"""An Avro schema → the Arrow type of its values, and how a decoded value becomes one of it; and a program for the C
+extension ``_avro``, with arrays of what it gives. Pure.
 
 ============================  =====================================================================================
 Avro                          Arrow
@@ -22,17 +23,151 @@ A union of several types, a record within itself, the type null, and a fixed of 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Context, Decimal
+from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 import pyarrow as pa
 
-from zkgroup.schemas import avro_buffers
-from zkgroup.schemas.avro_buffers import AvroNode
+from zkgroup.c_extensions import avro_module
 from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, struct_of
 from zkgroup.schemas.field_schema import SchemaError, UndecodableError
+
+#: As in ``_avro.c``.
+BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, ENUM, FIXED, RECORD, ARRAY, MAP, NULLABLE, SINGLE, DECIMAL = range(15)
+PRIMITIVES: Final = {
+    "boolean": (BOOLEAN, 0, 0),
+    "int": (INT, -(1 << 31), 1 << 31),
+    "long": (LONG, 0, 0),
+    "float": (FLOAT, 0, 0),
+    "double": (DOUBLE, 0, 0),
+    "bytes": (BYTES, 0, 0),
+    "string": (STRING, 0, 0),
+}
+_WIDTHS: Final = {INT: 4, LONG: 8, FLOAT: 4, DOUBLE: 8, ENUM: 4, DECIMAL: 16}
+_MAX_NODES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AvroNode:
+    """A node of a schema. ``low``, ``high``: of a number's range (0, 0: any); ``low``: a fixed's size, the place of
+    null in a union; ``high``: a decimal's digits. ``symbols``: of an enum."""
+
+    kind: int
+    low: int = 0
+    high: int = 0
+    inner: tuple[AvroNode, ...] = ()
+    symbols: tuple[str, ...] = ()
+
+
+class BufferDecoder:
+    """Decodes binary columns to columns of a type, by a program."""
+
+    def __init__(self, module: ModuleType, root: AvroNode, kind: Any) -> None:
+        self._module: Any = module
+        self._kind = kind
+        self._nodes: list[AvroNode] = []
+        self._next: list[int] = []
+        self._flatten(root)
+        words = (
+            word
+            for node, after in zip(self._nodes, self._next, strict=True)
+            for word in (node.kind, after, node.low, node.high)
+        )
+        self._program = struct.pack(f"{4 * len(self._nodes)}q", *words)
+
+    def _flatten(self, node: AvroNode) -> None:
+        place = len(self._nodes)
+        self._nodes.append(node)
+        self._next.append(0)
+        for one in node.inner:
+            self._flatten(one)
+        self._next[place] = len(self._nodes)
+
+    def decode(self, column: Any) -> tuple[Any, list[int]]:
+        """The column, null where nothing is, or where it does not decode; and the places of the latter."""
+        count = len(column)
+        _, ends, data = column.buffers()
+        there = column.is_valid()
+        valid = there.cast(pa.int8()).buffers()[1] if column.null_count else None
+        some = memoryview(ends)[4 * column.offset : 4 * (column.offset + count + 1)]
+        columns, bad = self._module.decode(data or b"", some, valid, self._program)
+        if valid is None and not bad:
+            return self._array(columns, 0, self._kind, count, None, 0), bad
+        flags = bytearray(valid or b"\1" * count)[:count]
+        for place in bad:
+            flags[place] = 0
+        return self._array(columns, 0, self._kind, count, _bits(flags), flags.count(0)), bad
+
+    def _array(self, columns: Any, place: int, kind: Any, count: int, valid: Any, missing: int) -> Any:
+        """The array of a node, and of those within."""
+        node = self._nodes[place]
+        nulls, flags, offsets, values = columns[place]
+        make = pa.Array.from_buffers
+        if node.kind == NULLABLE:
+            return self._array(columns, place + 1, kind, count, _bits(flags) if nulls else None, nulls)
+        if node.kind == SINGLE:
+            return self._array(columns, place + 1, kind, count, valid, missing)
+        if node.kind == RECORD:
+            inner, at = [], place + 1
+            for field in kind:
+                inner.append(self._array(columns, at, field.type, count, None, 0))
+                at = self._next[at]
+            return make(kind, count, [valid], missing, children=inner)
+        if node.kind in (ARRAY, MAP):
+            items = int.from_bytes(offsets[-4:], "little")
+            if node.kind == ARRAY:
+                child = self._array(columns, place + 1, kind.value_type, items, None, 0)
+            else:
+                fields = [kind.key_field, kind.item_field]
+                parts = [
+                    self._array(columns, place + 1, kind.key_type, items, None, 0),
+                    self._array(columns, place + 2, kind.item_type, items, None, 0),
+                ]
+                child = pa.StructArray.from_arrays(parts, fields=fields)
+            return make(kind, count, [valid, pa.py_buffer(offsets)], missing, children=[child])
+        if node.kind == BOOLEAN:
+            return make(kind, count, [valid, _bits(values)], missing)
+        if node.kind == ENUM:
+            indices = make(pa.int32(), count, [valid, pa.py_buffer(values)], missing)
+            return pa.DictionaryArray.from_arrays(indices, _texts(node.symbols)).cast(pa.string())
+        if node.kind in _WIDTHS:
+            return make(kind, count, [valid, pa.py_buffer(values)], missing)
+        return make(kind, count, [valid, pa.py_buffer(offsets), pa.py_buffer(values)], missing)
+
+
+def make_buffer_decoder(root: AvroNode, kind: Any) -> BufferDecoder | None:
+    """A decoder by the extension; None without one, and for a schema that it does not take."""
+    module = None if root.kind == NULLABLE or _size(root) > _MAX_NODES else avro_module()
+    return None if module is None else BufferDecoder(module, root, kind)
+
+
+def _size(node: AvroNode) -> int:
+    total = 1
+    for one in node.inner:
+        total += _size(one)
+        if total > _MAX_NODES:
+            break
+    return total
+
+
+def _bits(flags: bytes | bytearray) -> Any:
+    """A buffer of bits for bytes that are 0 or 1."""
+    return pa.Array.from_buffers(pa.int8(), len(flags), [None, pa.py_buffer(flags)]).cast(pa.bool_()).buffers()[1]
+
+
+def _texts(words: tuple[str, ...]) -> Any:
+    data = [word.encode() for word in words]
+    ends = [0]
+    for one in data:
+        ends.append(ends[-1] + len(one))
+    buffers = [None, pa.py_buffer(struct.pack(f"{len(ends)}i", *ends)), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.string(), len(data), buffers)
+
 
 #: Takes a value as fastavro decodes it without logical types, and returns it as pyarrow takes it. Raises
 #: ``UndecodableError``.
@@ -123,27 +258,27 @@ class _AvroWalk:
                 return self._record(schema, path)
             case "enum":
                 symbols = tuple(schema["symbols"])
-                return AvroColumn(pa.string(), None, AvroNode(avro_buffers.ENUM, 0, len(symbols), (), symbols))
+                return AvroColumn(pa.string(), None, AvroNode(ENUM, 0, len(symbols), (), symbols))
             case "array":
                 item = self.column(schema["items"], f"{path}[]")
-                node = AvroNode(avro_buffers.ARRAY, inner=(item.node,))
+                node = AvroNode(ARRAY, inner=(item.node,))
                 return AvroColumn(pa.list_(item.type), None if item.convert is None else _each(item.convert), node)
             case "map":
                 value = self.column(schema["values"], f"{path}{{}}")
-                node = AvroNode(avro_buffers.MAP, inner=(AvroNode(avro_buffers.STRING), value.node))
+                node = AvroNode(MAP, inner=(AvroNode(STRING), value.node))
                 return AvroColumn(pa.map_(pa.string(), value.type), _pairs(value.convert), node)
         logical = schema.get("logicalType")
         if (logical, kind) in _TIMES:
             type_, low, high = _TIMES[logical, kind]
-            node = AvroNode(avro_buffers.INT if kind == "int" else avro_buffers.LONG, low, high)
+            node = AvroNode(INT if kind == "int" else LONG, low, high)
             return AvroColumn(type_, _within(low, high, path), node)
         if logical == "decimal" and kind in ("bytes", "fixed"):
             return _decimal(schema, path)
         if kind == "fixed" and schema["size"] > 0:
-            return AvroColumn(pa.binary(), None, AvroNode(avro_buffers.FIXED, schema["size"]))
+            return AvroColumn(pa.binary(), None, AvroNode(FIXED, schema["size"]))
         if kind not in _TYPES:
             raise _no_type(path, f"the type {kind}")
-        return AvroColumn(_TYPES[kind], None, AvroNode(*avro_buffers.PRIMITIVES[kind]))
+        return AvroColumn(_TYPES[kind], None, AvroNode(*PRIMITIVES[kind]))
 
     def _record(self, schema: Any, path: str) -> AvroColumn:
         fields = {field["name"]: self.column(field["type"], f"{path}.{field['name']}") for field in schema["fields"]}
@@ -155,7 +290,7 @@ class _AvroWalk:
             return value
 
         made = struct_of(((name, one.type) for name, one in fields.items()), path)
-        node = AvroNode(avro_buffers.RECORD, inner=tuple(one.node for one in fields.values()))
+        node = AvroNode(RECORD, inner=tuple(one.node for one in fields.values()))
         return AvroColumn(made, convert if converts else None, node)
 
     def _union(self, branches: list[Any], path: str) -> AvroColumn:
@@ -163,7 +298,7 @@ class _AvroWalk:
         if len(others) != 1:
             raise _no_type(path, f"a union of {len(others)} types besides null")
         found = self.column(others[0], path)
-        kind = avro_buffers.SINGLE if len(branches) == 1 else avro_buffers.NULLABLE
+        kind = SINGLE if len(branches) == 1 else NULLABLE
         node = AvroNode(kind, int(branches[0] is others[0]), inner=(found.node,))
         inner = found.convert
         if inner is None or len(branches) == 1:
@@ -207,4 +342,4 @@ def _decimal(schema: Any, path: str) -> AvroColumn:
             raise UndecodableError(f"{path}: a decimal of more than {precision} digits")
         return Decimal(number).scaleb(-scale, _EXACT)
 
-    return AvroColumn(pa.decimal128(precision, scale), convert, AvroNode(avro_buffers.DECIMAL, size, precision))
+    return AvroColumn(pa.decimal128(precision, scale), convert, AvroNode(DECIMAL, size, precision))

@@ -2,8 +2,9 @@
 Reasons name fields, and neither values nor positions: so that there are few of them.
 
 JSON is read by Arrow's reader, all of a batch at once. A batch with a value that is not as the schema says is halved,
-and a small one is read value by value.
-Avro is read by the C extension where there is one, else value by value, by fastavro.
+and a small one is read value by value. Avro is read by the C extension where there is one, else value by value, by
+fastavro. A message by a registry begins with Confluent's wire format: a zero byte, and the schema's id in four bytes,
+big-endian.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from itertools import accumulate
@@ -23,8 +24,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, decode_type
-from zkgroup.schemas.field_schema import FieldSchema, UndecodableError
+from zkgroup.schemas.column_types import END_SECOND, FIRST_SECOND, SECONDS_OF_DAY, decode_type, encode_type, widen
+from zkgroup.schemas.field_schema import (
+    FieldSchema,
+    IncompatibleSchemaError,
+    RegisteredSchema,
+    SchemaError,
+    SchemaFormat,
+    UndecodableError,
+)
 from zkgroup.schemas.json_schema import JsonColumn, read_json_schema
 
 _WHY: Final = 200  # characters
@@ -66,8 +74,7 @@ class AvroDecoder:
     def __init__(self, schema: FieldSchema) -> None:
         from fastavro import schemaless_reader
 
-        from zkgroup.schemas.avro_buffers import make_buffer_decoder
-        from zkgroup.schemas.avro_schema import read_avro_schema
+        from zkgroup.schemas.avro_schema import make_buffer_decoder, read_avro_schema
 
         column, self._plain = read_avro_schema(schema.text)
         self._buffers = make_buffer_decoder(column.node, column.type)
@@ -324,3 +331,44 @@ def _decode_each(column: Any, decode: Callable[[bytes], Any], kind: Any) -> Deco
                 values[place] = None
                 errors[place] = "a number is too large for its type"
         return Decoded(pa.array(values, kind), errors)
+
+
+_KINDS: Final[Mapping[SchemaFormat, str]] = {"avro": "AVRO", "json-schema": "JSON"}
+
+
+def join_schemas(form: SchemaFormat, subjects: Iterable[Sequence[RegisteredSchema]]) -> FieldSchema:
+    """The schema for all versions of ``subjects``, each with its newest live version first. An older version that does
+    not go with the newer ones is left out, and a deleted one that would change the types of their fields. Raises
+    ``SchemaError`` or ``IncompatibleSchemaError`` for a newest one."""
+    wide = None
+    texts: dict[int, str] = {}
+    left_out: dict[int, str] = {}
+    ordered = sorted(
+        ((one.is_deleted, place, one) for versions in subjects for place, one in enumerate(versions)),
+        key=lambda found: found[:2],
+    )
+    for _, place, one in ordered:
+        if one.id in texts:
+            continue
+        try:
+            kind = make_decoder(_own(form, one)).type
+            joined = kind if wide is None else widen(wide, kind, one.subject)
+            if one.is_deleted and wide is not None:
+                widen(wide, joined, one.subject, promotes=False)
+        except (SchemaError, IncompatibleSchemaError) as error:
+            if wide is None or (place == 0 and not one.is_deleted):
+                raise type(error)(f"{one}: {error.message}", error.remedy) from None
+            left_out[one.id] = f"{one} is left out: {error.message}"
+        else:
+            wide, texts[one.id] = joined, one.text
+    return FieldSchema(form, "", b"" if wide is None else encode_type(wide), texts, left_out)
+
+
+def _own(form: SchemaFormat, one: RegisteredSchema) -> FieldSchema:
+    if one.kind != _KINDS[form]:
+        has_format = one.kind in _KINDS.values()
+        remedy = f"give the format that goes with {one.kind}" if has_format else "export the bytes as they are"
+        raise SchemaError(f"it is of the type {one.kind}", remedy)
+    if one.refers:
+        raise SchemaError("it refers to other subjects", "register it as one schema")
+    return FieldSchema(form, one.text)

@@ -1,2 +1,1 @@
-"""Reports on exports: ``run_history`` (``--history``), ``run_status`` (``--status``), ``verify`` (``--verify``) with
-``repair_commands`` (the commands that mend its problems)."""
+"""Reports on exports: ``run_reports`` (``--status``, ``--history``) and ``verify`` (``--verify``)."""

@@ -1,4 +1,5 @@
-"""Is everything there, once? Compares the records of the log with the files of a destination.
+"""Is everything there, once? Compares the records of the log with the files of a destination, and names the commands
+that mend what is found.
 
 Of a file with one range nothing is read but its footer: what it says of itself, how many rows it has, and the offsets
 and times of each row group. Of one with several also the offsets of its rows, and of those that others have put into a
@@ -12,28 +13,29 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.destination.expected_files import ExpectedFile, ExpectedFiles
-from zkgroup.export.destination.file_check import FileContent, check_file, check_times, compare_rewritten, read_file
-from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
-from zkgroup.export.destination.table_format import (
-    CommittedTables,
-    TableFormat,
+from zkgroup.errors import RefusedError, Remedy, ZkgroupError
+from zkgroup.export.destination.coverage import (
+    ExpectedFile,
+    ExpectedFiles,
     lost_partitions,
-    open_format,
     read_coverage,
     without_rolled_back,
 )
+from zkgroup.export.destination.file_check import FileContent, check_file, check_times, compare_rewritten, read_file
+from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination
+from zkgroup.export.destination.table_format import CommittedTables, TableFormat, open_format
 from zkgroup.export.destination.topic_owners import Owner, read_owners
-from zkgroup.export.model.documents import DamagedDocumentError, damaged
-from zkgroup.export.model.intervals import Interval, gaps_between, overlaps, subtract, union
+from zkgroup.export.model.accounting import Interval, gaps_between, overlaps, subtract, union
+from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import Calendar, Layout, is_read
 from zkgroup.export.model.plan_types import LostRange
-from zkgroup.export.model.run_record import RunRecord, TopicIdentity
+from zkgroup.export.model.run_record import DamagedDocumentError, RunRecord, TopicIdentity, damaged
 from zkgroup.export.planning import group_state
+from zkgroup.export.planning.export_request import PARTITIONS, backfill_options, export_command
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.stores.parallel import map_parallel
+from zkgroup.export.stores.store import map_parallel
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.shell_commands import Command
 from zkgroup.text import counted
 
 #: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, an export that finishes its run, or
@@ -360,3 +362,55 @@ def _rows_of(log: _LogKey, account: _Account) -> Iterator[VerifyRow]:
             VerifyRow(log.topic, log.partition, low, high, problem="in no record", group=account.group, mend="backfill")
         )
     yield from sorted(problems, key=lambda row: (row.start or 0, row.end or 0, str(row.problem)))
+
+
+_BY_HAND: Final[Mapping[Mend | None, str]] = {
+    "person": "restore what was changed from a copy, then move files that are in no record out of the destination",
+    "file": "let this user read the files; restore damaged ones from a copy; without one, move"
+    " them out of the destination, and --verify prints the command that writes them again",
+    "table": "restore the table to the version before that change, unless the change was intended",
+}
+_COMMANDS: Final = 3
+
+
+def remedy_for(problems: Iterable[VerifyRow], address: Address, schemas: Sequence[str] = ()) -> Remedy:
+    """What is to be done, in the order in which it has to be: by hand, then commands. ``schemas``: the options that an
+    export there needs."""
+    fills: dict[tuple[str, str], dict[TopicPartition, list[Interval]]] = {}
+    words: list[str] = []
+    continuing: dict[Command, None] = {}
+    finishing: dict[Command, None] = {}
+    for row in problems:
+        if (by_hand := _BY_HAND.get(row.mend)) and by_hand not in words:
+            words.insert(0, by_hand)
+        if row.group is None or row.topic is None or row.partition is None or row.start is None or row.end is None:
+            continue
+        if row.mend == "backfill":
+            ranges = fills.setdefault((row.group, row.topic), {})
+            ranges.setdefault(TopicPartition(row.topic, row.partition), []).append((row.start, row.end))
+        elif row.mend == "mismatch":
+            continuing[export_command(address, "--on-mismatch", "lake", *schemas, group=row.group)] = None
+        elif row.mend == "export":
+            finishing[export_command(address, group=row.group)] = None
+    commands = [
+        export_command(
+            address, *backfill_options(dict(sorted(ranges.items())[:PARTITIONS])), *schemas, group=group, topics=[topic]
+        )
+        for (group, topic), partitions in sorted(fills.items())
+        for ranges in _separate(partitions)
+    ]
+    if finishing:
+        words.append("finish the run")
+    if continuing:
+        words.append("continue where the exports end")
+    if commands:
+        more = f" (the first {_COMMANDS} commands of {len(commands)})" if len(commands) > _COMMANDS else ""
+        words.append(f"write what is missing again{more}")
+    return Remedy("; ".join(words), *finishing, *continuing, *commands[:_COMMANDS])
+
+
+def _separate(partitions: Mapping[TopicPartition, Iterable[Interval]]) -> Iterator[dict[TopicPartition, Interval]]:
+    """One interval of each partition at a time: what lies between two may have been left out knowingly."""
+    merged = {partition: union(intervals) for partition, intervals in partitions.items()}
+    for number in range(max(map(len, merged.values()), default=0)):
+        yield {partition: found[number] for partition, found in merged.items() if number < len(found)}

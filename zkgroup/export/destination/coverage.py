@@ -1,12 +1,17 @@
-"""What a group's records account for, from record to record. Pure."""
+"""What a group's records account for, from record to record: offsets, and the files that are to be there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from zkgroup.export.model.intervals import Interval, union
+from zkgroup.export.destination.run_log import LOG, Destination, number_of
+from zkgroup.export.destination.table_format import TableFormat
+from zkgroup.export.destination.topic_owners import Owner
+from zkgroup.export.model.accounting import Interval, union
 from zkgroup.export.model.layout import Period
-from zkgroup.export.model.run_record import RecordPart, TopicCoverage, TopicIdentity
+from zkgroup.export.model.plan_types import LostRange
+from zkgroup.export.model.run_record import RecordFile, RecordPart, RunRecord, TopicCoverage, TopicIdentity, damaged
 from zkgroup.protocol.names import TopicPartition
 
 
@@ -78,3 +83,126 @@ def roll_back(known: TopicCoverage, then: TopicCoverage | None) -> TopicCoverage
 
 def _larger(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
     return {n: max(some[n] for some in (one, other) if n in some) for n in sorted({*one, *other})}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFile:
+    """A published file, with those of its ranges that were not written again elsewhere. ``tag``: of its topic's log."""
+
+    file: RecordFile
+    group: str
+    run: str
+    tag: str | None
+    isolation: str
+
+
+class ExpectedFiles:
+    """The files of all records that were added, each group's in their order."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, ExpectedFile] = {}
+
+    def add(self, record: RunRecord) -> None:
+        """A record: its files are to be there, in the place of those that it has written again."""
+        for part in record.partitions:
+            for lost in part.again:
+                self._forget(lost, part.partition.partition)
+        for file in record.files:
+            identity = record.topics.get(file.topic)
+            tag = None if identity is None else identity.tag
+            self.files[file.name] = ExpectedFile(file, record.group, record.run, tag, record.isolation)
+
+    def _forget(self, lost: LostRange, partition: int) -> None:
+        known = self.files.get(lost.file)
+        if known is None:
+            return
+        again = (partition, lost.start, lost.end)
+        left = tuple(one for one in known.file.ranges if (one.partition, one.start, one.end) != again)
+        if left:
+            self.files[lost.file] = replace(known, file=replace(known.file, ranges=left))
+        else:
+            del self.files[lost.file]
+
+    def missing(self, there: Collection[str]) -> Iterator[tuple[ExpectedFile, TopicPartition, LostRange]]:
+        """Each range of the files that are not ``there``."""
+        for name, known in self.files.items():
+            if name not in there:
+                for one in known.file.ranges:
+                    partition = TopicPartition(known.file.topic, one.partition)
+                    yield known, partition, LostRange(name, one.start, one.end, one.rows)
+
+
+def read_coverage(
+    destination: Destination, tables: TableFormat, record: RunRecord, topic: str
+) -> tuple[TopicCoverage, int | None]:
+    """What a topic's table has of what ``record``, the newest of its group, accounts for; and the number of the group's
+    newest run there, None for a format that has none. Raises ``DamagedDocumentError`` for a run that is not in the
+    log."""
+    known, number = record.coverage[topic], number_of(record.run)
+    newest = tables.newest_run(record.group, topic)
+    if newest is None or newest == number:
+        return known, newest
+    if newest > number:
+        raise damaged(f"the record of run {newest} in {destination}/{LOG}/{record.group}", "is missing")
+    then = None
+    if newest:
+        entry = destination.entries(record.group)[newest - 1]
+        then = destination.record(record.group, entry).coverage.get(topic)
+    return (known if then == known else roll_back(known, then)), newest
+
+
+def without_rolled_back(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """A group's records, the oldest first, without what a later one has found to be rolled back."""
+    lost: set[tuple[str, int]] = set()
+    for record in reversed(records):
+        number = number_of(record.run)
+        for topic, base in record.bases.items():
+            if (topic, number) not in lost:  # else it was rolled back itself, and what it had found does not count
+                lost.update((topic, earlier) for earlier in range(base + 1, number))
+    return [
+        replace(
+            record,
+            partitions=tuple(
+                part for part in record.partitions if (part.partition.topic, number_of(record.run)) not in lost
+            ),
+            files=tuple(file for file in record.files if (file.topic, number_of(record.run)) not in lost),
+        )
+        for record in records
+    ]
+
+
+def lost_partitions(topic: str, before: TopicCoverage, now: TopicCoverage) -> list[TopicPartition]:
+    """The partitions of which a table has less than before."""
+    return [
+        TopicPartition(topic, number)
+        for number in sorted({*before.partitions, *before.ends})
+        if (before.partitions.get(number), before.ends.get(number))
+        != (now.partitions.get(number), now.ends.get(number))
+    ]
+
+
+def recorded_coverage(
+    destination: Destination,
+    own: RunRecord | None,
+    owners: Mapping[str, Sequence[Owner]],
+    group: str,
+    clusters: Collection[str],
+    read_coverage: Callable[[RunRecord, str], TopicCoverage] = lambda record, topic: record.coverage[topic],
+) -> dict[str, TopicCoverage]:
+    """The exported offsets of each topic, by the newest records of the group and of all owners. ``read_coverage``: what
+    is there of a record's topic, which is one of these ``owners``."""
+    found = dict(own.coverage) if own is not None else {}
+    if own is not None:
+        found |= {topic: read_coverage(own, topic) for topic in owners if topic in own.coverage}
+    others = {
+        owner.group for some in owners.values() for owner in some if owner.cluster in clusters and owner.group != group
+    }
+    newest = {other: destination.newest(other) for other in sorted(others)}
+    for topic, some in owners.items():
+        for owner in some:
+            record = newest.get(owner.group)
+            if record is None or record.cluster not in clusters or topic not in record.coverage:
+                continue
+            theirs = read_coverage(record, topic)
+            found[topic] = merge_coverage(found[topic], theirs) if topic in found else theirs
+    return found

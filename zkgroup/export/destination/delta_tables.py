@@ -34,7 +34,7 @@ from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
-from zkgroup.export.stores.optional_packages import require
+from zkgroup.export.stores.store import require
 
 _RUN: Final = "zkgroup.run"
 #: Entries of a table's history that are read first; all of it where none of them is ours.
@@ -256,7 +256,7 @@ class DeltaTables(CommittedTables):
             text = " ".join(str(error).split())[:_LINE] or type(error).__name__
             where = self._name(topic)
             return ZkgroupError(f"cannot {what} the table {where}: {text}", f"see to {where}, then run it again")
-        from zkgroup.export.stores.filesystems import store_failure
+        from zkgroup.export.stores.object_store import store_failure
 
         return store_failure(address, f"cannot {what} the table", error, self._name(topic))
 

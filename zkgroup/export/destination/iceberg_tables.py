@@ -31,7 +31,7 @@ from zkgroup.export.destination.table_format import CommittedTables
 from zkgroup.export.model.layout import Layout, table_name
 from zkgroup.export.model.plan_types import StoredFile
 from zkgroup.export.model.run_record import RecordFile, RunRecord
-from zkgroup.export.stores.optional_packages import require
+from zkgroup.export.stores.store import require
 
 _RUN: Final = "zkgroup.run"
 _TOPIC: Final = "zkgroup.topic"

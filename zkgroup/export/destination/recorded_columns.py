@@ -14,8 +14,8 @@ import msgspec
 
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.destination.run_log import COLUMNS, HASH, Destination
-from zkgroup.export.model.documents import damaged, decode_columns, digest
 from zkgroup.export.model.layout import ColumnTypes, Layout
+from zkgroup.export.model.run_record import damaged, decode_columns, digest
 from zkgroup.schemas.field_schema import SCHEMA_FORMATS, FieldSchema, FieldSchemas, IncompatibleSchemaError
 
 _FIELDS = ("key", "value")

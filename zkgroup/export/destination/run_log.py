@@ -29,12 +29,10 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.model.documents import damaged, decode_layout, decode_record, digest
 from zkgroup.export.model.layout import FileName, Layout, read_name
 from zkgroup.export.model.plan_types import StoredFile
-from zkgroup.export.model.run_record import RunRecord
-from zkgroup.export.stores.parallel import map_parallel
-from zkgroup.export.stores.store import Store, UnlistableError
+from zkgroup.export.model.run_record import RunRecord, damaged, decode_layout, decode_record, digest
+from zkgroup.export.stores.store import Store, UnlistableError, map_parallel
 from zkgroup.text import listed
 
 ROOT: Final = "_zkgroup"

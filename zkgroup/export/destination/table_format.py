@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import uniform
 from time import sleep
 from typing import Any, Final
 
 from zkgroup.errors import RefusedError, ZkgroupError
-from zkgroup.export.destination.coverage import roll_back
-from zkgroup.export.destination.run_log import LOG, Destination, number_of
-from zkgroup.export.model.documents import damaged
+from zkgroup.export.destination.run_log import LOG, Destination
 from zkgroup.export.model.layout import Layout, refuse_place
 from zkgroup.export.model.plan_types import OffsetRange, StoredFile
-from zkgroup.export.model.run_record import RunRecord, TopicCoverage
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.export.model.run_record import RunRecord, damaged
 from zkgroup.schemas.field_schema import IncompatibleSchemaError
 from zkgroup.text import counted
 
@@ -268,52 +264,3 @@ def open_format(destination: Destination, layout: Layout | None) -> TableFormat:
     from zkgroup.export.destination.iceberg_tables import IcebergTables
 
     return IcebergTables(destination, layout)
-
-
-def read_coverage(
-    destination: Destination, tables: TableFormat, record: RunRecord, topic: str
-) -> tuple[TopicCoverage, int | None]:
-    """What a topic's table has of what ``record``, the newest of its group, accounts for; and the number of the group's
-    newest run there, None for a format that has none. Raises ``DamagedDocumentError`` for a run that is not in the
-    log."""
-    known, number = record.coverage[topic], number_of(record.run)
-    newest = tables.newest_run(record.group, topic)
-    if newest is None or newest == number:
-        return known, newest
-    if newest > number:
-        raise damaged(f"the record of run {newest} in {destination}/{LOG}/{record.group}", "is missing")
-    then = None
-    if newest:
-        entry = destination.entries(record.group)[newest - 1]
-        then = destination.record(record.group, entry).coverage.get(topic)
-    return (known if then == known else roll_back(known, then)), newest
-
-
-def without_rolled_back(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """A group's records, the oldest first, without what a later one has found to be rolled back."""
-    lost: set[tuple[str, int]] = set()
-    for record in reversed(records):
-        number = number_of(record.run)
-        for topic, base in record.bases.items():
-            if (topic, number) not in lost:  # else it was rolled back itself, and what it had found does not count
-                lost.update((topic, earlier) for earlier in range(base + 1, number))
-    return [
-        replace(
-            record,
-            partitions=tuple(
-                part for part in record.partitions if (part.partition.topic, number_of(record.run)) not in lost
-            ),
-            files=tuple(file for file in record.files if (file.topic, number_of(record.run)) not in lost),
-        )
-        for record in records
-    ]
-
-
-def lost_partitions(topic: str, before: TopicCoverage, now: TopicCoverage) -> list[TopicPartition]:
-    """The partitions of which a table has less than before."""
-    return [
-        TopicPartition(topic, number)
-        for number in sorted({*before.partitions, *before.ends})
-        if (before.partitions.get(number), before.ends.get(number))
-        != (now.partitions.get(number), now.ends.get(number))
-    ]

@@ -7,15 +7,13 @@ another one has taken the topic over from is ``GROUP@CLUSTER.former``: its recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from zkgroup.errors import RefusedError
-from zkgroup.export.destination.coverage import merge_coverage
 from zkgroup.export.destination.run_log import TOPICS, Destination
-from zkgroup.export.model.run_record import RunRecord, TopicCoverage
-from zkgroup.export.stores.parallel import map_parallel
+from zkgroup.export.stores.store import map_parallel
 from zkgroup.text import counted
 
 _FORMER: Final = ".former"
@@ -110,33 +108,6 @@ def replace_owner(destination: Destination, topic: str, owner: Owner, group: str
     destination.store.write(f"{folder}/{owner._replace(is_former=True).name}", _CONTENT)
     destination.store.write(f"{folder}/{Owner(group, cluster).name}", _CONTENT)
     destination.store.remove_file(f"{folder}/{owner.name}")
-
-
-def recorded_coverage(
-    destination: Destination,
-    own: RunRecord | None,
-    owners: Mapping[str, Sequence[Owner]],
-    group: str,
-    clusters: Collection[str],
-    read_coverage: Callable[[RunRecord, str], TopicCoverage] = lambda record, topic: record.coverage[topic],
-) -> dict[str, TopicCoverage]:
-    """The exported offsets of each topic, by the newest records of the group and of all owners. ``read_coverage``: what
-    is there of a record's topic, which is one of these ``owners``."""
-    found = dict(own.coverage) if own is not None else {}
-    if own is not None:
-        found |= {topic: read_coverage(own, topic) for topic in owners if topic in own.coverage}
-    others = {
-        owner.group for some in owners.values() for owner in some if owner.cluster in clusters and owner.group != group
-    }
-    newest = {other: destination.newest(other) for other in sorted(others)}
-    for topic, some in owners.items():
-        for owner in some:
-            record = newest.get(owner.group)
-            if record is None or record.cluster not in clusters or topic not in record.coverage:
-                continue
-            theirs = read_coverage(record, topic)
-            found[topic] = merge_coverage(found[topic], theirs) if topic in found else theirs
-    return found
 
 
 def _is_own(owner: Owner, group: str, clusters: Collection[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from zkgroup.export.model.intervals import Interval
+from zkgroup.export.model.accounting import Interval
 from zkgroup.protocol.names import TopicPartition
 
 Begin = Literal["earliest", "latest"]

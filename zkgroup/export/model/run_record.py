@@ -1,20 +1,28 @@
-"""A run: what it does (in memory), its record in the destination's log, and the pointer to it in ZooKeeper.
+"""A run: what it does (in memory), its record in the destination's log, and the pointer to it in ZooKeeper;
+both as JSON.
 
-Times are milliseconds since 1970. Offsets are the next one to read, intervals exclude their end. ``documents`` reads
-and writes records and pointers.
+Times are milliseconds since 1970. Offsets are the next one to read, intervals exclude their end.
+
+A record is UTF-8 JSON; its SHA-256 is in the pointer and in the record's name. Unknown keys are ignored, so that a
+later release may add some; ``format`` changes when one may not.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Any, Final, Literal, TypeVar
 
-from zkgroup.export.model.intervals import Interval
-from zkgroup.export.model.layout import Layout
+import msgspec
+from msgspec.json import Decoder
+
+from zkgroup.errors import ZkgroupError
+from zkgroup.export.model.accounting import Interval
+from zkgroup.export.model.layout import ColumnTypes, Layout
 from zkgroup.export.model.plan_types import ColumnStatistics, PartitionPlan, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas
@@ -187,20 +195,77 @@ def _start(ranges: tuple[Slice, str]) -> int:
     return ranges[0].start
 
 
-def share_files(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
-    """Each part with its share of the files' bytes, by rows, and its number of files. They add up to all bytes."""
-    sizes: dict[tuple[str, Slice], int] = {}
-    for file in record.files:
-        rows = given = 0
-        for one in file.ranges:
-            rows += one.rows
-            upto = file.bytes * rows // max(1, file.rows)
-            sizes[file.name, one] = upto - given
-            given = upto
-    for part, ranges in zip(record.partitions, ranges_by_part(record.partitions, record.files), strict=True):
-        yield part, sum(sizes[key] for key in ranges), len({name for name, _ in ranges})
-
-
 def now_ms() -> int:
     """This moment in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+FORMAT: Final = 1
+T = TypeVar("T")
+_WHY: Final = 200  # characters
+# Made once: where two threads ask msgspec for a type for the first time, the process may end.
+_RECORD, _POINTER = Decoder(RunRecord), Decoder(Pointer)
+_LAYOUT, _COLUMNS, _KEYS = Decoder(Layout), Decoder(ColumnTypes), Decoder(dict[str, msgspec.Raw])
+
+
+class DamagedDocumentError(ZkgroupError):
+    """A document of zkgroup's that is missing, or not as it was written. Nothing is written over it."""
+
+
+def damaged(name: str, why: str) -> DamagedDocumentError:
+    return DamagedDocumentError(f"{name} {why}", "restore it from a copy")
+
+
+def digest(data: bytes) -> str:
+    """The SHA-256 by which a document is named."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def encode_record(record: RunRecord) -> bytes:
+    document = {"format": FORMAT, **_plain(record)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def decode_record(name: str, data: bytes) -> RunRecord:
+    """Read a record; ``name`` is for messages. Raises ``DamagedDocumentError``."""
+    return _decode(name, data, _RECORD)
+
+
+def encode_pointer(pointer: Pointer) -> bytes:
+    """The znode's data."""
+    return msgspec.json.encode({"format": FORMAT, **_plain(pointer)})
+
+
+def decode_pointer(path: str, data: bytes) -> Pointer | None:
+    """None where the node has no data: no run is under way. Raises ``DamagedDocumentError``."""
+    return _decode(f"znode {path}", data, _POINTER) if data else None
+
+
+def decode_layout(name: str, data: bytes) -> Layout:
+    """Read a destination's layout. Raises ``DamagedDocumentError``."""
+    return _read(name, data, _LAYOUT)
+
+
+def decode_columns(name: str, data: bytes) -> ColumnTypes:
+    """Read a document with the types of columns. Raises ``DamagedDocumentError``."""
+    return _read(name, data, _COLUMNS)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _decode(name: str, data: bytes, decoder: Decoder[T]) -> T:
+    found = _read(name, data, _KEYS).get("format")
+    if found is None or bytes(found) != b"%d" % FORMAT:
+        version = "no format" if found is None else f"format {bytes(found)[:20].decode('ascii', 'replace')}"
+        raise damaged(name, f"has {version}; this release reads {FORMAT}")
+    return _read(name, data, decoder)
+
+
+def _read(name: str, data: bytes, decoder: Decoder[T]) -> T:
+    """Its own words on what is wrong may be long, of many lines."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise damaged(name, f"cannot be read: {' '.join(str(error)[:_WHY].split())}") from None

@@ -1,37 +1,35 @@
-"""What an export reads and where it leaves the group: decided from facts alone. Pure.
+"""What an export or a backfill reads and where it leaves the group: decided from facts alone, but for
+``plan_backfill``, which reads the destination.
 
 A plan fixes the ranges before anything is read, with the version of every offset node: its run can be repeated, and can
-be refused.
+be refused. A backfill exports what no record accounts for, and the offsets of files that are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
-from zkgroup.errors import RefusedError
-from zkgroup.export.model.intervals import Interval, subtract, union
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.export.destination.coverage import ExpectedFile, ExpectedFiles
+from zkgroup.export.destination.run_log import Destination
+from zkgroup.export.destination.table_format import CommittedTables, TableFormat
+from zkgroup.export.destination.topic_owners import Owner
+from zkgroup.export.model.accounting import Interval, subtract, union
+from zkgroup.export.model.layout import is_read
 from zkgroup.export.model.plan_types import (
     ExportPlan,
     LostRange,
-    OffsetRange,
     OnMismatch,
     PartitionFacts,
     PartitionPlan,
 )
-from zkgroup.export.model.run_record import RANGE_MESSAGES
+from zkgroup.export.model.run_record import RunRecord, TopicIdentity
+from zkgroup.export.planning.export_request import ExportRequest
 from zkgroup.export.planning.mismatch import Mismatch, MismatchError, NoOffsetError, StartOffset, find_start
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import counted, listed
-
-# What opening a range costs, counted in messages: many small ranges share a task.
-_RANGE_COST: Final = 20_000
-# A task that is smaller is not worth another core, and another file for each folder.
-_LEAST_TASK: Final = 100_000
-# Only from so many tasks on do they grow, and up to so many ranges each.
-_TASKS: Final = 256
-_RANGES: Final = 16
+from zkgroup.text import are, counted, listed
 
 
 def make_plan(
@@ -201,30 +199,102 @@ def share_out(wanted: Sequence[int], most: int) -> list[int]:
     return shares
 
 
-def cut(partition: TopicPartition, start: int, end: int, size: int) -> list[OffsetRange]:
-    """Cut ``[start, end)`` into the fewest ranges of at most ``size`` offsets, all about equally long."""
-    count = -(-(end - start) // size)
-    edges = [start + (end - start) * i // count for i in range(count)] if count else []
-    return [OffsetRange(partition, a, b) for a, b in zip(edges, [*edges[1:], end], strict=True)] if edges else []
+def plan_backfill(
+    destination: Destination,
+    tables: TableFormat,
+    request: ExportRequest,
+    facts: Sequence[PartitionFacts],
+    identities: Mapping[str, TopicIdentity],
+    owners: Mapping[str, Sequence[Owner]],
+    isolation: str,
+    warn: Callable[[str], None],
+) -> tuple[ExportPlan, frozenset[str]]:
+    """What is to be filled, of partitions with these ``facts``; and the names of the files in records.
+
+    Raises ``UsageError`` for bounds that name no place, ``NotFoundError`` for a group that has read nothing of it,
+    ``RefusedError`` where a file that no record names may hold what is missing, and as ``make_backfill``. ``warn``
+    receives what cannot be filled.
+    """
+    if request.start.kind == "committed":
+        raise UsageError("--backfill needs a place to begin", "--from earliest, @TIME, TOPIC:PARTITION=OFFSET or FILE")
+    if all(fact.committed is None and fact.ended is None for fact in facts):
+        nowhere = listed(sorted({fact.partition.topic for fact in facts}))
+        raise NotFoundError(
+            f"group {request.group} has no offset of {nowhere}, and no exports",
+            "check the group's name; a first export begins with --from, without --backfill",
+        )
+    expected = ExpectedFiles()
+    groups = {request.group, *(owner.group for some in owners.values() for owner in some)}
+    for group in sorted(groups):
+        for record in destination.records(group):
+            expected.add(record)
+    topics = sorted({fact.partition.topic for fact in facts})
+    there = {file.name: file.size for file in tables.files(topics)}
+    lost: dict[TopicPartition, list[LostRange]] = {}
+    earlier: set[str] = set()
+    sources: dict[str, ExpectedFile] = {}
+    for known, partition, one in () if isinstance(tables, CommittedTables) else expected.missing(there):
+        if known.file.topic not in identities:
+            continue
+        if known.tag != identities[known.file.topic].tag:
+            earlier.add(one.file)
+            continue
+        lost.setdefault(partition, []).append(one)
+        sources[one.file] = known
+    if earlier:
+        gone = sorted(earlier)
+        warn(f"{listed(gone)} {are(len(gone))} missing, of an earlier log of the topic: they cannot be written again")
+    if sources:
+        _refuse_unknown(destination, there, expected)
+    if lost and (request.max_messages is not None or request.max_bytes is not None):
+        warn("files that are missing are written again as a whole, and left out here: leave --max-… out")
+        lost = {}
+    sizes = {name: known.file.bytes for name, known in expected.files.items()}
+    if changed := sorted(name for name, size in sizes.items() if there.get(name, size) != size):
+        warn(
+            f"{listed(changed)} {are(len(changed))} not of the size in the record, and count as there: move "
+            "what is damaged out of the destination to have it written again"
+        )
+    plan = make_backfill(
+        request.group,
+        destination.store.uri,
+        facts,
+        on_mismatch=request.on_mismatch,
+        max_messages=request.max_messages,
+        lost=lost,
+    )
+    _refuse_other_isolation(sources, (one for part in plan.partitions for one in part.again), isolation)
+    return plan, frozenset(expected.files)
 
 
-def task_size(messages: int, size: int = RANGE_MESSAGES) -> int:
-    """The messages of one task: several ranges of ``size`` where there are very many, for larger files."""
-    return max(size, min(_RANGES * size, messages // _TASKS))
+def as_exported(kafka: KafkaSettings, newest: RunRecord | None, warn: Callable[[str], None]) -> KafkaSettings:
+    """Settings that take the messages of transactions as the group's newest run did, where they do not say it."""
+    if newest is None or "isolation.level" in kafka.properties:
+        return kafka
+    if newest.isolation != "read_committed":
+        warn(f"--isolation {newest.isolation}, as in the group's last export here")
+    return kafka.with_isolation(newest.isolation)
 
 
-def pack(ranges: Sequence[OffsetRange], size: int = RANGE_MESSAGES, cores: int = 1) -> list[list[OffsetRange]]:
-    """Deal ranges out to tasks: large ones alone, small ones together, in their order. What fewer tasks than ``cores``
-    would hold is dealt out to all of them, unless it is little."""
-    whole = sum(piece.end - piece.start + _RANGE_COST for piece in ranges)
-    size = min(size, max(_LEAST_TASK, -(-whole // cores)))
-    tasks: list[list[OffsetRange]] = []
-    room = 0
-    for piece in ranges:
-        cost = piece.end - piece.start + _RANGE_COST
-        if not tasks or cost > room:
-            tasks.append([])
-            room = size
-        tasks[-1].append(piece)
-        room -= cost
-    return tasks
+def _refuse_unknown(destination: Destination, there: Iterable[str], expected: ExpectedFiles) -> None:
+    """Raise where files are missing, and a reader takes others of these topics that no record names: they may be the
+    missing ones under other names, and their messages would be there twice."""
+    unknown = sorted(name for name in there if name not in expected.files and is_read(name))
+    if unknown:
+        raise RefusedError(
+            f"files are missing, and {destination}/{unknown[0]} is there, which no record names: its offsets may be "
+            "there twice",
+            "give it back the name that it had, or move it out of the destination; export --verify names both",
+        )
+
+
+def _refuse_other_isolation(sources: Mapping[str, ExpectedFile], again: Iterable[LostRange], isolation: str) -> None:
+    """Raise where what is written again would be without messages that it had, or with others."""
+    for lost in again:
+        before = sources[lost.file].isolation
+        if before != isolation:
+            raise RefusedError(
+                f"{lost.file}, which is missing, was written with --isolation {before}, and would be written again "
+                f"with {isolation}",
+                f"--isolation {before} writes its messages",
+            )

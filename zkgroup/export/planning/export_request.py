@@ -1,23 +1,140 @@
-"""What an export is asked for."""
+"""What an export is asked for: its options, the values of ``--from`` and ``--until`` (a word, a time, or offsets), and
+the commands that ask for one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
+from zkgroup.clients.kafka.start_position import parse_start
 from zkgroup.clients.schema_registry import RegistrySettings
+from zkgroup.errors import NotFoundError, RefusedError, UsageError
+from zkgroup.export.model.accounting import Interval
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.layout import LayoutOptions, refuse_place
 from zkgroup.export.model.plan_types import Begin, OnMismatch
 from zkgroup.export.model.run_record import COMPRESSION, RANGE_MESSAGES, TARGET_BYTES
-from zkgroup.export.planning.bounds import BEGINNINGS, LATEST, Bound
+from zkgroup.groups.group_model import Cluster
+from zkgroup.groups.offset_files.file_entries import Wanted
+from zkgroup.groups.offset_files.offset_file import STDIO, read_offsets
+from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.schemas.field_schema import FieldSchemas
+from zkgroup.shell_commands import Command
+from zkgroup.text import are, counted, listed
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig
+
+
+_OFFSET = re.compile(r"([^:=,\s]+):([0-9]{1,9})=([0-9]{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A place in every partition, or in those that ``offsets`` names. ``millis``: milliseconds since 1970,
+    ``text``: as the operator wrote them. ``named``: one by one, so that each is to be there. ``clusters``: of which the
+    file is that they were read from, where it says so."""
+
+    kind: Literal["committed", "earliest", "latest", "time", "offsets"]
+    millis: int = 0
+    offsets: Mapping[TopicPartition, Wanted] = field(default_factory=dict)
+    text: str = field(default="", compare=False)
+    named: bool = field(default=False, compare=False)
+    clusters: tuple[Cluster, ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        return self.text or (f"@{self.millis}" if self.kind == "time" else self.kind)
+
+
+COMMITTED, EARLIEST, LATEST = Bound("committed"), Bound("earliest"), Bound("latest")
+BEGINNINGS = {"committed": COMMITTED, "earliest": EARLIEST, "latest": LATEST, "end": LATEST}
+_ENDS = {"committed": COMMITTED, "end": LATEST}
+
+
+def parse_bound(text: str, group: str, option: str) -> Bound:
+    """Read ``committed``, ``earliest``, ``latest`` (or ``end``; of ``--until`` these alone: ``committed``, ``end``),
+    ``@TIME`` (as in ``time_arguments``), ``TOPIC:PARTITION=OFFSET,…``, or the name of an offset file, of
+    which the group's offsets are taken, or those of its only group. Raises ``UsageError``."""
+    places = _ENDS if option == "--until" else BEGINNINGS
+    if (word := text.lower()) in places:
+        return places[word]
+    if word in BEGINNINGS:
+        raise UsageError(f"{option} {text!r} is no place to stop at", "write committed, end, @TIME or offsets")
+    if text.startswith("@"):
+        return Bound("time", _millis(text, option), text=text)
+    pieces = text.split(",")
+    if all(_OFFSET.fullmatch(piece) for piece in pieces):
+        offsets: dict[TopicPartition, Wanted] = {}
+        for piece in pieces:
+            match = _OFFSET.fullmatch(piece)
+            assert match is not None
+            partition = TopicPartition(validate_topic(match[1]), int(match[2]))
+            if offsets.setdefault(partition, int(match[3])) != int(match[3]):
+                raise UsageError(f"{option} names two offsets for {partition}", "keep one of the two")
+        return Bound("offsets", offsets=offsets, text=text, named=True)
+    if text != STDIO and not (text and Path(text).exists()):
+        raise UsageError(
+            f"{option} {text[:80]!r} is no place and no file",
+            f"write {'committed, end' if option == '--until' else 'committed, earliest, latest'}, @TIME such as "
+            "@2024-05-01T12:00, TOPIC:PARTITION=OFFSET,…, or the name of an offset file",
+        )
+    file = read_offsets(text)
+    found = next(iter(file.groups.values())) if len(file.groups) == 1 else file.groups.get(group)
+    if found is None:
+        named = listed(sorted(map(str, file.groups)), most=3)
+        raise UsageError(
+            f"{option} {text[:80]!r} has offsets of groups {named}, and not of {group}", "give a file of one group"
+        )
+    return Bound("offsets", offsets=found, text=text, clusters=file.clusters)
+
+
+def _millis(text: str, option: str) -> int:
+    try:
+        return parse_start(text).value
+    except UsageError as error:
+        raise UsageError(f"{option} {text[:80]!r}: {error.message}", error.remedy) from None
+
+
+def refuse_other_origin(here: Cluster, *bounds: Bound) -> None:
+    """Raise ``RefusedError`` where a file of offsets says that it is of another cluster."""
+    for bound in bounds:
+        for other in bound.clusters:
+            if other.differs(here):
+                raise RefusedError(
+                    f"{bound} is of another cluster{other.description}; this is {here.connect}{here.description}",
+                    "its offsets mean other messages there: name the offsets, as TOPIC:PARTITION=OFFSET,…",
+                )
+
+
+def refuse_backwards(begin: Bound, until: Bound) -> None:
+    """Raise ``UsageError`` where one time is to be the beginning, and an earlier one the end."""
+    if begin.kind == until.kind == "time" and begin.millis > until.millis:
+        raise UsageError(f"--from {begin} is later than --until {until}", "--from is the earlier of the two")
+    for partition, start in begin.offsets.items() if begin.named and until.named else ():
+        end = until.offsets.get(partition)
+        if isinstance(start, int) and isinstance(end, int) and start > end:
+            raise UsageError(f"{partition}: --from {start} is behind --until {end}", "--from is the lower of the two")
+
+
+def refuse_unknown(begin: Bound, until: Bound, topics: Mapping[str, Sequence[int]]) -> None:
+    """Raise ``NotFoundError`` for a partition that was listed, and is not among those that are exported."""
+    for option, bound in (("--from", begin), ("--until", until)):
+        unknown = sorted(p for p in bound.offsets if p.partition not in topics.get(p.topic, ()))
+        if not bound.named or not unknown:
+            continue
+        names = listed([str(partition) for partition in unknown], most=3)
+        topic = unknown[0].topic
+        raise NotFoundError(
+            f"{option} names {names}, which {are(len(unknown))} not among the partitions that are to be exported",
+            f"topic {topic} has {counted(len(topics[topic]), 'partition')}, from 0 on"
+            if topic in topics
+            else f"leave it out, or check the name: what is exported is {listed(sorted(topics), most=3)}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +189,46 @@ class ExportRequest:
     def start(self) -> Bound:
         """``begin`` as a bound."""
         return self.begin if isinstance(self.begin, Bound) else BEGINNINGS[self.begin or "committed"]
+
+
+#: So many partitions a command names one by one.
+PARTITIONS: Final = 50
+#: Replaces a destination that contains a secret.
+_SOMEWHERE: Final = "URI"
+
+
+def export_command(
+    destination: Address, *options: str, group: str | None = None, topics: Iterable[str] = ()
+) -> Command:
+    """``zkgroup export`` of these topics, or of all where there are none, or very many."""
+    words = ["export", *(("--group", group) if group is not None else ()), "--to", name_address(destination), *options]
+    named = sorted(topics)
+    if 0 < len(named) <= PARTITIONS:
+        words += ["--"] * any(name.startswith("-") for name in named) + named
+    return tuple(words)
+
+
+def status_command(group: str) -> Command:
+    """``zkgroup export`` that shows the runs of a group."""
+    return "export", "--group", group, "--status"
+
+
+def backfill_options(ranges: Mapping[TopicPartition, Interval]) -> list[str]:
+    """The options of a backfill of these offsets."""
+    begin, end = (_places({key: edges[side] for key, edges in ranges.items()}) for side in (0, 1))
+    return ["--backfill", "--from", begin, "--until", end]
+
+
+def _places(offsets: Mapping[TopicPartition, int]) -> str:
+    """Offsets, as ``--from`` and ``--until`` take them."""
+    return ",".join(f"{topic}:{number}={offset}" for (topic, number), offset in sorted(offsets.items()))
+
+
+def name_address(destination: Address) -> str:
+    """A place as a command names it: S3's options are no secrets, and without them it is another one."""
+    if isinstance(destination, Path):
+        return str(destination)
+    query = destination.uri.partition("?")[2]
+    if query and destination.scheme != "s3":
+        return _SOMEWHERE
+    return f"{destination.shown}?{query}" if query else destination.shown

@@ -15,7 +15,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError, did_you_mean
 from zkgroup.export.model.plan_types import PartitionFacts
 from zkgroup.export.model.run_record import TopicCoverage, TopicIdentity
-from zkgroup.export.planning.bounds import COMMITTED, LATEST, Bound
+from zkgroup.export.planning.export_request import COMMITTED, LATEST, Bound
 from zkgroup.groups.group_model import StoredOffset
 from zkgroup.groups.snapshot.group_znodes import read_stored_offsets
 from zkgroup.groups.snapshot.znode_reader import group_names

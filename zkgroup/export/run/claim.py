@@ -13,25 +13,17 @@ import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import AlreadyRunningError, RefusedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.export.model.documents import decode_pointer, encode_pointer
-from zkgroup.export.model.export_command import status_command
 from zkgroup.export.model.plan_types import PartitionPlan
-from zkgroup.export.model.run_record import Pointer, RecordPart, now_ms
+from zkgroup.export.model.run_record import Pointer, RecordPart, decode_pointer, encode_pointer, now_ms
+from zkgroup.export.planning.export_request import status_command
 from zkgroup.export.planning.group_state import read_committed
-from zkgroup.export.run.export_conflicts import (
-    AFTER_DECISION,
-    OffsetMovedError,
-    PartitionLostError,
-    TakenOverError,
-    why_refused,
-)
 from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.groups.changes.preconditions import Exporter, decode_exporter
 from zkgroup.protocol import znodes
@@ -52,6 +44,38 @@ from zkgroup.protocol.operations import (
     SetData,
     Sync,
 )
+
+
+class OffsetMovedError(RefusedError):
+    """An offset node is not as the plan found it."""
+
+    def __init__(self, group: str, plan: PartitionPlan, offset: int | None) -> None:
+        planned = "no offset" if plan.committed is None else plan.committed
+        super().__init__(
+            f"the offset of {plan.partition} was moved by somebody else while group {group} was exported (it was "
+            f"{planned}, it is {'gone' if offset is None else offset}): nothing is committed for it",
+            "find the client that commits for the group, then export again",
+        )
+
+
+class PartitionLostError(RefusedError):
+    """A partition is not this member's any more, or its offset was moved: decide without it."""
+
+
+class TakenOverError(RefusedError):
+    """Another process works on the export, or has ended it."""
+
+
+#: Behind the decision.
+AFTER_DECISION: Final = "run the same command again as a user who may write the group's nodes"
+
+
+def why_refused(failure: Failure, remedy: str) -> tuple[str, str]:
+    """What else there is to say of a refusal, and what helps where it is for want of permission."""
+    if failure.code is Code.NO_AUTH:
+        return "", remedy
+    return f" ({failure.detail})" if failure.detail else "", ""
+
 
 log = logging.getLogger(__name__)
 

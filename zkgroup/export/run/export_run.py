@@ -17,15 +17,22 @@ from zkgroup.export.destination.recorded_columns import claim_columns, recorded_
 from zkgroup.export.destination.run_log import RECORD, Destination
 from zkgroup.export.destination.table_format import open_format, table_changed
 from zkgroup.export.destination.topic_owners import claim_topics, read_owners, refuse_owned
-from zkgroup.export.model.documents import damaged, decode_record, digest, encode_record
 from zkgroup.export.model.plan_types import OffsetRange
-from zkgroup.export.model.run_record import Pointer, RecordPart, RunPlan, RunRecord, now_ms
+from zkgroup.export.model.run_record import (
+    Pointer,
+    RecordPart,
+    RunPlan,
+    RunRecord,
+    damaged,
+    decode_record,
+    digest,
+    encode_record,
+    now_ms,
+)
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.run.assembly import WrittenFiles, gap_notices, refuse_unexplained
-from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.export_conflicts import PartitionLostError, TakenOverError
+from zkgroup.export.run.claim import ExportClaim, PartitionLostError, TakenOverError
 from zkgroup.export.run.publication import changed_tables, missing_files, publish, schema_of
-from zkgroup.export.run.range_tasks import write_ranges
+from zkgroup.export.run.range_tasks import WrittenFiles, gap_notices, refuse_unexplained, write_ranges
 from zkgroup.export.run.run_context import Progress, RunContext, warn_of
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import are, counted, listed, offset_text

@@ -11,21 +11,18 @@ from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
+from zkgroup.export.destination.coverage import lost_partitions, read_coverage, recorded_coverage
 from zkgroup.export.destination.recorded_columns import resolve_schemas
 from zkgroup.export.destination.run_log import LAYOUT, TOPICS, Destination, refuse_other_cluster
-from zkgroup.export.destination.table_format import lost_partitions, open_format, read_coverage
-from zkgroup.export.destination.topic_owners import Owner, read_owners, recorded_coverage, refuse_owned
-from zkgroup.export.model.documents import damaged
+from zkgroup.export.destination.table_format import open_format
+from zkgroup.export.destination.topic_owners import Owner, read_owners, refuse_owned
 from zkgroup.export.model.layout import Layout, is_read
 from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, PartitionFacts
-from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, now_ms
-from zkgroup.export.planning.backfill_plan import as_exported, plan_backfill
-from zkgroup.export.planning.bounds import notes_on, refuse_other_origin, refuse_unknown
-from zkgroup.export.planning.export_plan import make_plan
-from zkgroup.export.planning.export_request import ExportRequest
+from zkgroup.export.model.run_record import RunPlan, RunRecord, TopicCoverage, TopicIdentity, damaged, now_ms
+from zkgroup.export.planning.export_plan import as_exported, make_plan, plan_backfill
+from zkgroup.export.planning.export_request import ExportRequest, refuse_other_origin, refuse_unknown
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.planning.notices import first_run_notices
-from zkgroup.export.planning.open_transactions import open_transaction_notices
+from zkgroup.export.planning.notices import first_run_notices, notes_on, open_transaction_notices
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
 from zkgroup.groups.changes.backup import read_cluster

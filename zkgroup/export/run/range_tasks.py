@@ -1,25 +1,170 @@
-"""A run's ranges, read and written: the settings of tasks, and their answers."""
+"""A run's ranges: cut for tasks, read and written, and put together to the parts and files of a record; refused where
+an offset is missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, Literal
 
 from zkgroup import __version__
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.kafka.range_reader import describe_deleted
-from zkgroup.errors import OffsetsDeletedError, RefusedError, UnreachableError
+from zkgroup.errors import OffsetsDeletedError, RefusedError, UnreachableError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
-from zkgroup.export.model.layout import parse_compression
-from zkgroup.export.model.plan_types import PartitionPlan
-from zkgroup.export.model.run_record import RunPlan
-from zkgroup.export.planning.export_plan import pack, task_size
-from zkgroup.export.run.assembly import WrittenFiles, assemble, ranges_of
+from zkgroup.export.model.accounting import overlaps, total
+from zkgroup.export.model.layout import Period, parse_compression
+from zkgroup.export.model.plan_types import (
+    OffsetRange,
+    PartitionPlan,
+)
+from zkgroup.export.model.run_record import RANGE_MESSAGES, RecordFile, RecordPart, RunPlan, ranges_by_part
 from zkgroup.export.run.run_context import Progress, RunContext
-from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, TaskSettings
+from zkgroup.export.tasks.task_data import DoneAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings, late_of
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import listed
+from zkgroup.text import counted, listed
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """The parts and files that tasks have written; ``times``: the newest period of each partition."""
+
+    parts: list[RecordPart]
+    files: list[RecordFile]
+    times: Mapping[TopicPartition, Period]
+
+
+def ranges_of(plan: RunPlan) -> list[OffsetRange]:
+    """The ranges to read, cut into pieces; with a limit of bytes a partition is one piece, which may end anywhere."""
+    return [piece for part in plan.partitions for piece in _task_ranges(plan, part)]
+
+
+def _task_ranges(plan: RunPlan, part: PartitionPlan) -> list[OffsetRange]:
+    size = plan.range_messages if plan.max_bytes is None else 1 << 62
+    return cut(part.partition, part.start, part.end, size)
+
+
+def assemble(plan: RunPlan, answers: Sequence[DoneAnswer]) -> WrittenFiles:
+    """The record's parts and files. Raises ``ZkgroupError`` unless the answers account for every planned offset."""
+    found: dict[OffsetRange, RangeAnswer] = {}
+    files: list[FileAnswer] = []
+    for answer in answers:
+        if isinstance(answer, FileAnswer):
+            files.append(answer)
+            continue
+        piece = OffsetRange(TopicPartition(answer.topic, answer.partition), answer.start, answer.end)
+        if piece in found:
+            raise ZkgroupError(
+                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} came twice", "report this"
+            )
+        found[piece] = answer
+    times: dict[TopicPartition, Period] = {}
+    parts: list[RecordPart] = []
+    for part in plan.partitions:
+        # What is filled in lies before what is known as newest, and is not late for that.
+        before = None if plan.kind == "backfill" else times.get(part.partition, plan.newest.get(part.partition))
+        made, times[part.partition] = _assembled(plan, part, found, before)
+        parts.append(made)
+    if found:
+        raise ZkgroupError(f"offsets came that nobody asked for: {next(iter(found))}", "report this")
+    written = [_named(plan, file) for file in sorted(files, key=lambda file: (file.topic, file.slices, file.folder))]
+    _refuse_unbalanced(plan, parts, written)
+    return WrittenFiles(parts, written, times)
+
+
+def _named(plan: RunPlan, file: FileAnswer) -> RecordFile:
+    work = PurePath(file.work).name
+    name = f"{file.folder}/{plan.layout.name(file.slices, plan.run, plan.topics[file.topic].tag)}"
+    return RecordFile(work, name, file.topic, file.rows, file.bytes, file.slices, file.statistics)
+
+
+def _assembled(
+    plan: RunPlan, part: PartitionPlan, found: dict[OffsetRange, RangeAnswer], newest: Period
+) -> tuple[RecordPart, Period]:
+    answers: list[RangeAnswer] = []
+    end = part.start
+    for piece in _task_ranges(plan, part):
+        answer = found.pop(piece, None)
+        if answer is None or piece.start != end or not piece.start <= answer.reached <= piece.end:
+            raise ZkgroupError(
+                f"offsets {piece.start} to {piece.end - 1} of {piece.partition} are not all there", "report this"
+            )
+        answers.append(answer)
+        end = answer.reached
+    undecodable = sum(answer.undecodable for answer in answers)
+    late, newest = late_of(((answer.late, answer.fresh) for answer in answers), newest)
+    made = RecordPart(
+        part.partition,
+        part.committed,
+        part.version,
+        part.start,
+        end,
+        part.skipped,
+        part.commits,
+        part.again,
+        rows=sum(answer.rows for answer in answers) - undecodable,
+        undecodable=undecodable,
+        gaps=total(answer.gaps for answer in answers),
+        late=late,
+    )
+    if plan.max_bytes is None and end != part.end:
+        raise ZkgroupError(f"offsets {end} to {part.end - 1} of {part.partition} are not there", "report this")
+    return made, newest
+
+
+def _refuse_unbalanced(plan: RunPlan, parts: Sequence[RecordPart], files: Sequence[RecordFile]) -> None:
+    """Every offset of a part is a row, or a gap; and every row is in a file of that part."""
+    counts = [sum(one.rows for _, one in ranges) for ranges in ranges_by_part(parts, files)]
+    for part, rows in zip(parts, counts, strict=True):
+        if not part.is_balanced or rows != part.rows + part.undecodable:
+            start = part.start
+            raise ZkgroupError(
+                f"{part.partition}: {part.end - start} offsets from {start} on are {part.rows} messages, "
+                f"{part.undecodable} undecodable ones and {dict(part.gaps)}, and the files hold {rows}: "
+                "these do not add up",
+                "report this",
+            )
+    if sum(counts) != sum(file.rows for file in files):
+        raise ZkgroupError("files came with offsets that nobody asked for", "report this")
+    folders: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for file in files:
+        for one in file.ranges:
+            folders.setdefault((file.name.rpartition("/")[0], one.partition), []).append((one.start, one.end))
+    if twice := next((key for key, ranges in folders.items() if overlaps(ranges)), None):
+        raise ZkgroupError(f"{twice[0]}: two files hold the same offsets of partition {twice[1]}", "report this")
+    names = [file.name for file in files]
+    if len(set(names)) != len(names):
+        raise ZkgroupError("two files have one name", "report this")
+
+
+_GAPS: Mapping[str, str] = {
+    "retention": "were deleted before they were read and are not exported (retention)",
+    "unexplained": "are missing from the log, and nothing explains it: that is recorded (unexplained)",
+}
+
+
+def gap_notices(parts: Iterable[RecordPart], kind: Literal["retention", "unexplained"]) -> Iterator[str]:
+    """Warnings about offsets that were missing from the log."""
+    for part in parts:
+        if count := part.gaps.get(kind):
+            where = f"{part.start} to {part.end - 1}"
+            yield f"{part.partition}: {counted(count, 'offset')} of {where} {_GAPS[kind]}"
+
+
+def refuse_unexplained(parts: Iterable[RecordPart]) -> None:
+    """Raise ``RefusedError`` where offsets are missing for no known reason."""
+    bad = [part for part in parts if part.gaps.get("unexplained")]
+    if bad:
+        texts = [f"{part.partition}: {part.gaps['unexplained']} of {part.start} to {part.end - 1}" for part in bad]
+        few = listed(texts, most=3)
+        raise RefusedError(
+            f"offsets are missing from the log, and neither transactions nor compaction explain it ({few})",
+            "read the brokers' logs; --on-mismatch group exports what is there and records the gaps",
+        )
+
 
 _SHOWN: Final = 3  # partitions in a message
 _DELETED: Final = "run it again: it asks with --on-mismatch how to continue"
@@ -119,3 +264,47 @@ def _only(plan: RunPlan) -> dict[TopicPartition, list[tuple[str, int, int]]]:
         for lost in part.again:
             found.setdefault(part.partition, []).append((lost.folder, lost.start, lost.end))
     return found
+
+
+# What opening a range costs, counted in messages: many small ranges share a task.
+_RANGE_COST: Final = 20_000
+
+
+# A task that is smaller is not worth another core, and another file for each folder.
+_LEAST_TASK: Final = 100_000
+
+
+# Only from so many tasks on do they grow, and up to so many ranges each.
+_TASKS: Final = 256
+
+
+_RANGES: Final = 16
+
+
+def cut(partition: TopicPartition, start: int, end: int, size: int) -> list[OffsetRange]:
+    """Cut ``[start, end)`` into the fewest ranges of at most ``size`` offsets, all about equally long."""
+    count = -(-(end - start) // size)
+    edges = [start + (end - start) * i // count for i in range(count)] if count else []
+    return [OffsetRange(partition, a, b) for a, b in zip(edges, [*edges[1:], end], strict=True)] if edges else []
+
+
+def task_size(messages: int, size: int = RANGE_MESSAGES) -> int:
+    """The messages of one task: several ranges of ``size`` where there are very many, for larger files."""
+    return max(size, min(_RANGES * size, messages // _TASKS))
+
+
+def pack(ranges: Sequence[OffsetRange], size: int = RANGE_MESSAGES, cores: int = 1) -> list[list[OffsetRange]]:
+    """Deal ranges out to tasks: large ones alone, small ones together, in their order. What fewer tasks than ``cores``
+    would hold is dealt out to all of them, unless it is little."""
+    whole = sum(piece.end - piece.start + _RANGE_COST for piece in ranges)
+    size = min(size, max(_LEAST_TASK, -(-whole // cores)))
+    tasks: list[list[OffsetRange]] = []
+    room = 0
+    for piece in ranges:
+        cost = piece.end - piece.start + _RANGE_COST
+        if not tasks or cost > room:
+            tasks.append([])
+            room = size
+        tasks[-1].append(piece)
+        room -= cost
+    return tasks

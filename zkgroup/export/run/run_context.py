@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.export.model.plan_types import OffsetRange
+from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.plan_types import ExportPlan, OffsetRange, Slice
+from zkgroup.export.model.run_record import RecordPart, RunRecord, ranges_by_part
 from zkgroup.export.tasks.task_data import DoneAnswer, TaskSettings
 
 if TYPE_CHECKING:
@@ -70,3 +72,53 @@ class RunContext:
     warn: Callable[[str], None]
     passed: Callable[[str], None]
     member: ExportMember | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What became of one partition: offsets ``[start, end)`` were exported and ``end`` is committed.
+
+    ``rows`` are in the files, and ``undecodable`` ones, too; ``late`` ones count among both. ``bytes``: its
+    share of the ``files`` that hold something of it. ``table``: as ``Layout.table``.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    rows: int
+    bytes: int
+    files: int
+    undecodable: int = 0
+    late: int = 0
+    table: str | None = None
+
+
+def summarize(plan: ExportPlan | None, record: RunRecord | None, layout: Layout, uri: str) -> list[PartitionSummary]:
+    """A row for each part of the record and each partition of the plan that it does not have, in order. ``layout`` and
+    ``uri``: of the destination."""
+    rows: list[PartitionSummary] = []
+    for part, size, files in share_files(record) if record is not None else ():
+        counts = (part.rows, size, files, part.undecodable, part.late)
+        rows.append(PartitionSummary(*part.partition, part.start, part.end, *counts))
+    there = {(row.topic, row.partition) for row in rows}
+    for planned in plan.partitions if plan is not None else ():
+        if planned.partition not in there:
+            end = planned.start if planned.moves and record is not None else planned.end
+            rows.append(PartitionSummary(*planned.partition, planned.start, end, 0, 0, 0))
+    rows = [replace(row, table=layout.table(row.topic, uri)) for row in rows]
+    return sorted(rows, key=lambda row: (row.topic, row.partition, row.start))
+
+
+def share_files(record: RunRecord) -> Iterator[tuple[RecordPart, int, int]]:
+    """Each part with its share of the files' bytes, by rows, and its number of files. They add up to all bytes."""
+    sizes: dict[tuple[str, Slice], int] = {}
+    for file in record.files:
+        rows = given = 0
+        for one in file.ranges:
+            rows += one.rows
+            upto = file.bytes * rows // max(1, file.rows)
+            sizes[file.name, one] = upto - given
+            given = upto
+    for part, ranges in zip(record.partitions, ranges_by_part(record.partitions, record.files), strict=True):
+        yield part, sum(sizes[key] for key in ranges), len({name for name, _ in ranges})

@@ -19,25 +19,26 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.destination.topic_owners import read_owners, refuse_owned, replace_owner
-from zkgroup.export.model.export_command import status_command
 from zkgroup.export.model.layout import Layout, parse_compression
 from zkgroup.export.model.plan_types import ExportPlan
 from zkgroup.export.model.run_record import Pointer, RunRecord
-from zkgroup.export.planning.bounds import refuse_backwards
-from zkgroup.export.planning.export_request import ExportRequest
+from zkgroup.export.planning.export_request import ExportRequest, refuse_backwards, status_command
 from zkgroup.export.planning.group_state import GroupState, read_committed
 from zkgroup.export.planning.mismatch import NoOffsetError
 from zkgroup.export.planning.notices import part_notices, plan_notices, rewrite_notices
 from zkgroup.export.run.claim import ExportClaim, read_pointer
 from zkgroup.export.run.export_run import DecidedRun, PlannedRun
-from zkgroup.export.run.export_summary import PartitionSummary, summarize
-from zkgroup.export.run.leftover_runs import leftover_notices, remove_leftovers
 from zkgroup.export.run.planner import Planner
-from zkgroup.export.run.publication import changed_tables, is_in_no_table, publish_existing
-from zkgroup.export.run.run_context import Progress, RunContext, Runner
-from zkgroup.export.spark.spark_master import choose_master, refuse_if_silent, refuse_log_elsewhere
-from zkgroup.export.stores.optional_packages import require
-from zkgroup.export.stores.store import open_store
+from zkgroup.export.run.publication import (
+    changed_tables,
+    is_in_no_table,
+    leftover_notices,
+    publish_existing,
+    remove_leftovers,
+)
+from zkgroup.export.run.run_context import PartitionSummary, Progress, RunContext, Runner, summarize
+from zkgroup.export.spark.spark_properties import choose_master, refuse_if_silent, refuse_log_elsewhere
+from zkgroup.export.stores.store import open_store, require
 from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic

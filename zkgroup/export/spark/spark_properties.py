@@ -1,10 +1,100 @@
-"""Spark's properties, as an export sets them."""
+"""Spark's properties: those that an export sets, those of a file, and the master.
+
+No pyspark here: a wrong address is refused before anything begins.
+"""
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+from zkgroup.config.java_properties import read_properties
+from zkgroup.errors import UnreachableError, UsageError
+
+#: All cores of this machine.
+DEFAULT_MASTER: Final = "local[*]"
+#: The variable in which spark-submit passes the port of the JVM that it has started.
+PORT: Final = "PYSPARK_GATEWAY_PORT"
+
+_KNOWN = re.compile(r"local(\[.*\]|-cluster\[.*\])?|spark://.+|yarn|k8s://.+", re.DOTALL)
+_LOCAL = re.compile(r"local(?:\[([0-9]+|\*)\])?")
+_TRIES: Final = 4
+_CONNECT_TIMEOUT: Final = 5.0
+
+
+def choose_master(named: str | None, conf: Mapping[str, str]) -> str:
+    """The master: the one that was named, that of the properties, or all cores of this machine.
+
+    A local one retries failed tasks, which ``local[*]`` alone never does. Raises ``UsageError`` for what
+    is no master.
+    """
+    master = named or conf.get("spark.master") or DEFAULT_MASTER
+    if not _KNOWN.fullmatch(master):
+        raise UsageError(
+            f"{master[:80]!r} is no Spark master",
+            "local[*], local[N], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
+        )
+    if match := _LOCAL.fullmatch(master):
+        return f"local[{match[1] or 1},{_TRIES}]"
+    return master
+
+
+def is_cluster(master: str) -> bool:
+    """Whether executors are processes apart from the driver's, on other machines for all we know."""
+    return re.match(r"local(\[|$)", master) is None
+
+
+def refuse_log_elsewhere(log: Path | None, environment: Mapping[str, str]) -> None:
+    """Raise ``UsageError`` for a log that is asked for of a JVM that spark-submit has started."""
+    if log is not None and PORT in environment:
+        raise UsageError(
+            "--log: spark-submit has started Spark, and its own settings say where that writes its log",
+            "leave it out; spark-submit's --driver-java-options name a log4j2 configuration",
+        )
+
+
+def refuse_if_silent(master: str) -> None:
+    """Raise ``UnreachableError`` where no server listens at a standalone master's address; all others are for Spark."""
+    if not master.startswith("spark://"):
+        return
+    whys: list[str] = []
+    for address in master.removeprefix("spark://").split(","):
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise UsageError(f"{master[:80]!r} names no HOST:PORT", "write it like spark://HOST:7077")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
+        except OSError as error:
+            whys.append(error.strerror or str(error))
+        else:
+            return
+    raise UnreachableError(f"no Spark master answers at {master}: {whys[-1]}", "check --master, and that it runs")
+
+
+def read_spark_properties(path: Path) -> dict[str, str]:
+    """A file of Spark's properties, ``KEY VALUE`` or ``KEY=VALUE``; those that do not begin with ``spark.`` are
+    left out, as by ``spark-submit``. Raises ``UsageError`` where it cannot be read."""
+    return {item.key: item.value for item in read_properties(path) if item.key.startswith("spark.")}
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """Java's ``.properties`` format."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def _escaped(text: str) -> str:
+    names = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    done = "".join(names.get(char) or (f"\\{char}" if char in "\\=:#! " else char) for char in text)
+    return "".join(char if " " <= char < "\x7f" else "".join(_unicode(char)) for char in done)
+
+
+def _unicode(char: str) -> list[str]:
+    data = char.encode("utf-16-be", "surrogatepass")
+    return [f"\\u{data[i]:02x}{data[i + 1]:02x}" for i in range(0, len(data), 2)]
+
 
 _OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOG4J: Final = """\

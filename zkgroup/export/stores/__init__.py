@@ -1,5 +1,1 @@
-"""Places for files: a folder, and object stores through pyarrow's filesystems.
-
-``store`` (the interface, and a folder), ``object_store`` with ``filesystems`` (opens them, and translates their
-errors), ``parallel`` (many requests at a time), ``optional_packages`` (what must be installed).
-"""
+"""Places for files: ``store`` (the interface, and a folder) and ``object_store`` (through pyarrow's filesystems)."""

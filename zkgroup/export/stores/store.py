@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import os
 import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from zkgroup.errors import RefusedError, UsageError, ZkgroupError
+from zkgroup.errors import MissingExtraError, RefusedError, UsageError, ZkgroupError
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.plan_types import StoredFile
 
@@ -81,7 +83,6 @@ def open_store(destination: Address) -> Store:
     """The store for ``destination``. Does no I/O; pyarrow is imported for what is no folder."""
     if isinstance(destination, Path):
         return FolderStore(destination)
-    from zkgroup.export.stores.optional_packages import require
 
     require("pyarrow")
     from zkgroup.export.stores.object_store import ObjectStore
@@ -347,3 +348,26 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+_REQUESTS, _ANSWERS = 16, 64  # at a time
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def map_parallel(ask: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
+    """The answer for each item, in their order. Raises what ``ask`` raises. At most ``_ANSWERS`` answers are in memory
+    that the caller has not taken."""
+    if not items:
+        return
+    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="zkgroup-store") as pool:
+        for first in range(0, len(items), _ANSWERS):
+            yield from pool.map(ask, items[first : first + _ANSWERS])
+
+
+def require(*packages: str, what: str = "export", extra: str = "export") -> None:
+    """Raise ``MissingExtraError``, with the line that installs ``extra``, where any of ``packages`` is missing."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(what, " and ".join(missing), extra)

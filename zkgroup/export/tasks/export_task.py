@@ -12,8 +12,7 @@ from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.native_source import NativeSource
 from zkgroup.clients.kafka.range_reader import RangeReader, bounds, range_consumer, range_source
 from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
-from zkgroup.export.model.accounting import GapCollector, count_gaps
-from zkgroup.export.model.intervals import Interval
+from zkgroup.export.model.accounting import GapCollector, Interval, count_gaps
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.tasks.parquet_files import TaskFiles
 from zkgroup.export.tasks.staging import Staging

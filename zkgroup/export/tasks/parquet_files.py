@@ -30,9 +30,8 @@ from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.clients.kafka.range_reader import SizedBatch, bounds, memory_size
 from zkgroup.export.model.layout import Layout, Period
 from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, Slice
-from zkgroup.export.tasks.late_messages import LateCounter
 from zkgroup.export.tasks.staging import Staging, WorkFile
-from zkgroup.export.tasks.task_data import FileAnswer, FileOptions
+from zkgroup.export.tasks.task_data import FileAnswer, FileOptions, LateCounter
 from zkgroup.schemas.field_schema import FieldSchemas
 
 _GROUP_ROWS: Final = 128 << 10

@@ -2,11 +2,15 @@
 
 An expected error is an answer, too: the driver then parses no traceback, and Spark does not repeat the task in vain. An
 unexpected one is raised, and Spark repeats the task.
+
+Late messages lie in an earlier day or hour than one before them in their partition. A task sees one range and no
+earlier messages. So it counts how many were late within the range, and of the others how many lay in which period
+(their periods only rise); the others' lateness is known when the newest period before the range is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -14,7 +18,7 @@ from zkgroup import errors
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import Address
-from zkgroup.export.model.layout import Layout
+from zkgroup.export.model.layout import Layout, Period
 from zkgroup.export.model.plan_types import ColumnStatistics, Slice
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas
@@ -106,3 +110,36 @@ def done_or_raise(answer: Answer) -> DoneAnswer:
     if isinstance(answer, FailedAnswer):
         raise getattr(errors, answer.error, ZkgroupError)(answer.message, answer.remedy)
     return answer
+
+
+@dataclass
+class LateCounter:
+    """Of the messages of a range, in their order. ``horizon``: the period of the present; a message from later than
+    that has a wrong clock, and makes nothing late."""
+
+    horizon: Period
+    late: int = 0
+    newest: Period = None
+    fresh: dict[int, int] = field(default_factory=dict)
+
+    def add(self, period: Period, count: int) -> None:
+        """The next ``count`` messages, all of one period."""
+        if period is None:
+            return
+        if self.newest is not None and period < self.newest:
+            self.late += count
+        elif self.horizon is None or period <= self.horizon:
+            self.newest = period
+            self.fresh[period] = self.fresh.get(period, 0) + count
+
+
+def late_of(ranges: Iterable[tuple[int, Mapping[int, int]]], newest: Period) -> tuple[int, Period]:
+    """How many messages of a partition were late. ``ranges``: ``late`` and ``fresh`` of each, in order. ``newest``:
+    before them; the second result is the newest period after them."""
+    total = 0
+    for late, fresh in ranges:
+        total += late
+        if newest is not None:
+            total += sum(count for period, count in fresh.items() if period < newest)
+        newest = max([period for period in (newest, *fresh) if period is not None], default=None)
+    return total, newest

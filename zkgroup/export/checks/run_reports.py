@@ -1,20 +1,23 @@
-"""What is under way or unfinished, and what to do about it."""
+"""What is under way or unfinished, and what to do about it; and the runs that a destination's log keeps."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
-from zkgroup.export.destination.run_log import RECORD, TOPICS, Destination
-from zkgroup.export.model.documents import decode_pointer
+from zkgroup.export.destination.run_log import RECORD, TOPICS, Destination, LogEntry
+from zkgroup.export.model.accounting import total
 from zkgroup.export.model.layout import table_name
-from zkgroup.export.model.run_record import Pointer
+from zkgroup.export.model.run_record import DamagedDocumentError, Pointer, RunRecord, decode_pointer
 from zkgroup.export.planning.group_state import child_names
 from zkgroup.export.run.claim import read_holder
 from zkgroup.export.run.export_run import find_record
+from zkgroup.export.stores.store import map_parallel
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
 
@@ -55,7 +58,7 @@ def status(registry: Registry, group: str | None = None, destination: Destinatio
         known = child_names(registry.read([Children(znodes.consumers())])[0])
         groups = sorted({*known, *(destination.groups() if destination is not None else ())})
     nodes = registry.read([Get(znodes.export_state(name)) for name in groups])
-    rows = (_row(registry, name, node, destination) for name, node in zip(groups, nodes, strict=True))
+    rows = (_status_row(registry, name, node, destination) for name, node in zip(groups, nodes, strict=True))
     return [row for row in rows if row is not None]
 
 
@@ -72,7 +75,7 @@ def renamed_tables(destination: Destination) -> dict[str, str]:
     return {}
 
 
-def _row(registry: Registry, group: str, node: object, destination: Destination | None) -> StatusRow | None:
+def _status_row(registry: Registry, group: str, node: object, destination: Destination | None) -> StatusRow | None:
     """The state that the ``node`` of a group's pointer and its lock have; None where nothing is under way."""
     path = znodes.export_state(group)
     if isinstance(node, Failure) and node.code is Code.NO_NODE:
@@ -140,3 +143,66 @@ def _in_the_way(group: str, pointer: Pointer | None, destination: Destination | 
         return str(error)
     name = f"{destination.work(group, pointer.run)}/{RECORD}"
     return f"{destination}/{name} is missing: restore the destination, or --abandon the run if it is lost"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run. ``state``: ``exported``, or ``damaged``: its record is missing or was changed. ``gaps``: offsets that are
+    no messages, ``skipped``: offsets that were passed over. ``planned`` and ``decided`` are milliseconds since 1970."""
+
+    run: str
+    group: str
+    kind: str | None
+    state: Literal["exported", "damaged"]
+    planned: int | None = None
+    decided: int | None = None
+    partitions: int = 0
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    gaps: int = 0
+    skipped: int = 0
+    undecodable: int = 0
+    late: int = 0
+
+
+def history(
+    destination: Destination, groups: Sequence[str] | None = None, warn: Callable[[str], None] = lambda _: None
+) -> Iterator[RunRow]:
+    """The runs of all groups or of these, the oldest first. ``warn`` receives damaged records."""
+    for group in destination.groups() if groups is None else groups:
+        for entry, found in map_parallel(
+            partial(_read, destination, group), destination.entries(group, is_checked=False)
+        ):
+            if isinstance(found, DamagedDocumentError):
+                warn(str(found))
+                yield RunRow(entry.run, group, None, "damaged")
+            else:
+                yield _run_row(found)
+
+
+def _read(destination: Destination, group: str, entry: LogEntry) -> tuple[LogEntry, RunRecord | DamagedDocumentError]:
+    try:
+        return entry, destination.record(group, entry)
+    except DamagedDocumentError as error:
+        return entry, error
+
+
+def _run_row(record: RunRecord) -> RunRow:
+    parts = record.partitions
+    return RunRow(
+        record.run,
+        record.group,
+        record.kind,
+        "exported",
+        record.planned,
+        record.decided,
+        len({part.partition for part in parts}),
+        sum(part.rows for part in parts),
+        sum(file.bytes for file in record.files),
+        len(record.files),
+        sum(total(part.gaps for part in parts).values()),
+        sum(gap.end - gap.start for part in parts for gap in part.skipped),
+        sum(part.undecodable for part in parts),
+        sum(part.late for part in parts),
+    )
