@@ -9,7 +9,7 @@ from benchmarks.consume import Bench
 from benchmarks.describe import make_offsets, wide_topic, write_all
 from benchmarks.measure import ZKGROUP, Row, in_turn, run
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import SetData

@@ -129,7 +129,7 @@ def _partitions(ctx: typer.Context, offered: list[str], topic: str) -> None:
 def _groups(ctx: typer.Context, offered: list[str]) -> None:
     """Those in ZooKeeper, as soon as they are known, and those at the brokers."""
     from zkgroup.clients.kafka.group_coordinator import Coordinators
-    from zkgroup.clients.zookeeper.registered_brokers import Brokers
+    from zkgroup.clients.kafka.registered_brokers import Brokers
     from zkgroup.protocol import znodes
     from zkgroup.protocol.operations import Children
 

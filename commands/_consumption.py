@@ -99,7 +99,7 @@ class Consumption:
     def registered_brokers(self, registry: Registry, *, silent: int) -> KafkaSettings:
         """The brokers that are registered in ZooKeeper. ``silent``: the level at which those are logged that do not
         answer."""
-        from zkgroup.clients.zookeeper.registered_brokers import Brokers
+        from zkgroup.clients.kafka.registered_brokers import Brokers
 
         kafka, listener, timeout = self.config.kafka, self.config.listener, self.settings.timeout
         return Brokers(registry.read, kafka, timeout=timeout, listener=listener, silent_level=silent).settings()

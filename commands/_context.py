@@ -14,7 +14,7 @@ import typer
 from zkgroup.config import ConnectionSettings, LoadedConfig, load_consumer_config, resolve_connection
 from zkgroup.config.settings_table import SETTINGS
 from zkgroup.errors import UsageError
-from zkgroup.shell_commands import Command
+from zkgroup.text import Command
 
 from ._error_output import say
 from ._global_options import GlobalOptions

@@ -17,7 +17,7 @@ from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import MissingExtraError, NotFoundError, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.snapshot.group_reader import read_group

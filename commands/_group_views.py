@@ -51,7 +51,7 @@ def brokers_of(settings: ConnectionSettings, registry: Registry | None) -> Calla
     """A function that finds the brokers: those of ``--bootstrap-server``, else the registered ones."""
 
     def find() -> KafkaSettings:
-        from zkgroup.clients.zookeeper.registered_brokers import (
+        from zkgroup.clients.kafka.registered_brokers import (
             Brokers,  # confluent-kafka: 60 ms that not every command needs
         )
 

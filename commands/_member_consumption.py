@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from zkgroup.config import ConnectionSettings
 from zkgroup.config.settings_table import STRATEGIES
 from zkgroup.errors import Remedy, UnreachableError, ZkgroupError
-from zkgroup.shell_commands import group_command
-from zkgroup.text import counted, listed
+from zkgroup.text import counted, group_command, listed
 
 from ._consumption import (
     LAST_WRITE,
@@ -237,7 +236,7 @@ def _brokers(asked: Consumption) -> KafkaSettings:
 def _check_kafka(asked: Consumption) -> _Checked:
     """Do the topics exist, can such groups be joined, is there a group of that name in ZooKeeper?"""
     from zkgroup.clients.kafka.client import topics
-    from zkgroup.clients.kafka.group_membership import check_release
+    from zkgroup.clients.kafka.group_consumers import check_release
     from zkgroup.protocol.names import TopicPartition
 
     subscription = asked.subscription

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import orjson
 
-from zkgroup.clients.kafka.message_headers import headers_of
+from zkgroup.clients.kafka.message_contents import headers_of
 from zkgroup.errors import UsageError
 
 from ._terminal_text import escape, json_escape

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from zkgroup.errors import Notice, Remedy, ZkgroupError
-from zkgroup.shell_commands import Command, command_line
+from zkgroup.text import Command, command_line
 
 from ._global_options import GlobalOptions
 

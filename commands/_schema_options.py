@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from zkgroup.errors import UsageError
 
 if TYPE_CHECKING:
-    from zkgroup.clients.kafka.message_formats import FieldFormat
+    from zkgroup.clients.kafka.message_contents import FieldFormat
     from zkgroup.clients.schema_registry import RegistrySettings
     from zkgroup.config import ConnectionSettings
     from zkgroup.schemas.field_schema import FieldSchema

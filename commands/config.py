@@ -61,7 +61,7 @@ def show(ctx: typer.Context, output: OutputOption = "table") -> None:
     zkgroup config show -c prod
     zkgroup config show --consumer-config consumer.properties --output json
     """
-    from zkgroup.config.effective_settings import shown_settings
+    from zkgroup.config.connection_settings import shown_settings
 
     print_rows(shown_settings(connection(ctx)), SHOWN, output)
 

@@ -234,7 +234,7 @@ def export(
     group = _required(group, "--group")
     # kazoo, librdkafka: not for --help. pyspark and pyarrow wait until there is something to export.
     from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.clients.zookeeper.registered_brokers import Brokers
+    from zkgroup.clients.kafka.registered_brokers import Brokers
     from zkgroup.export.model.address import parse_address
     from zkgroup.export.planning.export_request import parse_bound
     from zkgroup.export.planning.mismatch import MismatchError

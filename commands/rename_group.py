@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError
-from zkgroup.shell_commands import Command
-from zkgroup.text import counted
+from zkgroup.text import Command, counted
 
 from ._execution import ChangeOptions, change_of, with_change
 from ._group_changes import OtherGroupArgument, add_acls, open_applier, show_offsets

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from zkgroup.errors import Remedy, UsageError, VerificationError
-from zkgroup.shell_commands import group_command
-from zkgroup.text import counted
+from zkgroup.text import counted, group_command
 
 from ._completion_values import complete_group
 from ._execution import SCOPE, Change, ChangeOptions, change_of, with_change

@@ -395,8 +395,7 @@ def _check_filter(expression: str) -> None:
 
 def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
     """Run it in the sandbox ``name`` until it ends or a signal comes; returns the exit code."""
-    from zkgroup.child_environment import childs_environment
-    from zkgroup.child_watchdog import Watchdog
+    from zkgroup.child_processes import Watchdog, childs_environment
     from zkgroup.sandbox.lifecycle import running
 
     folder = options.folder(Path(running(name).folder))

@@ -21,7 +21,7 @@ from ._spinner import working
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
-    from zkgroup.clients.kafka.topic_replicas import PartitionReplicas
+    from zkgroup.clients.kafka.topic_metadata import PartitionReplicas
     from zkgroup.groups.group_model import GroupSnapshot
     from zkgroup.groups.snapshot.table_rows import TopicRow
 
@@ -91,8 +91,7 @@ def _read(
 ]:
     """The topic, or all: partitions, logs, configs; and all groups. Raises ``NotFoundError`` where there is none."""
     from zkgroup.clients.kafka.log_offsets import log_offsets
-    from zkgroup.clients.kafka.topic_configs import retention_configs
-    from zkgroup.clients.kafka.topic_replicas import read_topic_replicas
+    from zkgroup.clients.kafka.topic_metadata import read_topic_replicas, retention_configs
     from zkgroup.groups.snapshot.group_reader import read_groups
 
     settings = connection(ctx)

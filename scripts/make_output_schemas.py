@@ -34,7 +34,7 @@ from zkgroup.commands import (
     version,
 )
 from zkgroup.commands._output import Column, behind_columns, iso_utc
-from zkgroup.config.effective_settings import ShownSetting
+from zkgroup.config.connection_settings import ShownSetting
 from zkgroup.export.checks.run_reports import RunRow, StatusRow
 from zkgroup.export.checks.verify import VerifyRow
 from zkgroup.export.run.run_context import PartitionSummary

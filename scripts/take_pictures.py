@@ -29,7 +29,7 @@ from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
 from rich.text import Text
 
 from zkgroup.commands._demo_parts import until
-from zkgroup.config.state_folders import STATE_VARIABLE
+from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.lifecycle import stop

@@ -16,7 +16,7 @@ from zkgroup.clients.kafka.arrow_columns import Columns, make_table
 from zkgroup.clients.kafka.client import KafkaSettings, Message, Producer
 from zkgroup.clients.kafka.fetcher import Fetched, runs_of
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format, time_of
+from zkgroup.clients.kafka.message_contents import END_OF_TIME, Format, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages, open_reader
 from zkgroup.commands._message_format import compile_format, json_lines, values_lines
 from zkgroup.protocol.ledger import Run

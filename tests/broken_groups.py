@@ -11,7 +11,7 @@ from support import numbered
 from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.findings.finding_kinds import Severity
 from zkgroup.groups.group_model import GroupSnapshot

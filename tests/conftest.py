@@ -25,9 +25,9 @@ from support import fresh_name, numbered
 import zkgroup
 import zkgroup.commands
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.state_folders import STATE_VARIABLE
+from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.errors import UnreachableError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

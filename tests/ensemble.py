@@ -11,7 +11,7 @@ from typing import Self
 
 from support import wait_until
 
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox import server_configuration
 from zkgroup.sandbox.kafka_releases import zookeeper_class_path

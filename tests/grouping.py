@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from support import wait_until
 
 from zkgroup.clients.kafka.client import Consumer, KafkaSettings, KafkaTopicPartition
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

@@ -18,7 +18,7 @@ from zkgroup.protocol.znodes import (
     encode_registration,
     registration_defects,
 )
-from zkgroup.shell_commands import command_line
+from zkgroup.text import command_line
 
 SECOND = 1000
 DAY = 86_400 * SECOND

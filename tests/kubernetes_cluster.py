@@ -28,8 +28,8 @@ from urllib.error import HTTPError
 from spark_cluster import HOME
 from support import wait_until
 
-from zkgroup.child_watchdog import Watchdog
-from zkgroup.config.state_folders import cache_dir
+from zkgroup.child_processes import Watchdog
+from zkgroup.config.files import cache_dir
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.owned_processes import Process, spawn
 from zkgroup.sandbox.server_probe import free_port

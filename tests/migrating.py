@@ -8,7 +8,7 @@ from typing import Any
 from cli import run
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 

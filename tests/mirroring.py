@@ -10,10 +10,10 @@ from support import fresh_name
 
 from zkgroup.clients.kafka.client import TIMESTAMP_NOT_AVAILABLE, KafkaSettings
 from zkgroup.clients.kafka.fetcher import offset_of
-from zkgroup.clients.kafka.message_headers import headers_of
+from zkgroup.clients.kafka.message_contents import headers_of
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import log_ranges
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox

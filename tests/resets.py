@@ -10,7 +10,7 @@ from typing import Literal
 from support import wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client, consumer
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
 from zkgroup.groups.changes.applier import Applier

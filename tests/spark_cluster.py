@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 from support import wait_until
 
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.owned_processes import Process, spawn
 

@@ -14,7 +14,7 @@ from broken_groups_by_hand import every_finding
 
 from zkgroup.commands import COMMANDS, app
 from zkgroup.groups.findings.finding_kinds import KINDS
-from zkgroup.shell_commands import command_line
+from zkgroup.text import command_line
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference" / "findings"

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import scaled
 
-from zkgroup.config.java_properties import read_properties
+from zkgroup.config.files import read_properties
 from zkgroup.config.profiles import read_profiles
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import run_record

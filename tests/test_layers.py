@@ -14,11 +14,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Errors, and the commands that they advise.
-ERRORS = {"errors", "shell_commands"}
+#: Errors, and the parts of their messages.
+ERRORS = {"errors", "text"}
 #: What export and sandbox stand on alike.
 BELOW_EXPORT = {
-    *("c_extensions", "child_environment", "child_watchdog", "java_runtime"),
+    *("c_extensions", "child_processes", "java_runtime"),
     *("connector", "groups", "clients", "schemas", "protocol", "config", *ERRORS),
 }
 #: Layer → the layers it may import from, its own included.
@@ -26,17 +26,15 @@ ALLOWED = {
     "errors": ERRORS,
     "config": {"config", "errors"},
     "c_extensions": {"c_extensions"},
-    "child_environment": {"child_environment"},
-    "child_watchdog": {"child_watchdog", "child_environment"},
-    "java_runtime": {"java_runtime", "child_environment", "errors"},
+    "child_processes": {"child_processes"},
+    "java_runtime": {"java_runtime", "child_processes", "errors"},
     "text": {"text"},
-    "shell_commands": {"shell_commands"},
     "protocol": {"protocol", "config", *ERRORS},
     "schemas": {"schemas", "c_extensions", *ERRORS},
     "clients": {"clients", "schemas", "c_extensions", "protocol", "config", *ERRORS},
     "connector": {"connector", "clients", "protocol", "config", *ERRORS},
-    "groups": {"groups", "text", "clients", "protocol", "config", *ERRORS},
-    "export": {"export", "text", *BELOW_EXPORT},
+    "groups": {"groups", "clients", "protocol", "config", *ERRORS},
+    "export": {"export", *BELOW_EXPORT},
     "sandbox": {"sandbox", *BELOW_EXPORT},
 }
 
@@ -69,8 +67,9 @@ AT_HOME = {
     "confluent_kafka": ("zkgroup/clients/kafka/client.py",),
     "pyspark": ("zkgroup/export/spark/", "zkgroup/export/tasks/task_results.py"),
     "pyarrow": (
-        *("zkgroup/export/", "zkgroup/schemas/"),
-        *("zkgroup/clients/kafka/arrow_columns.py", "zkgroup/clients/kafka/native_columns.py"),
+        "zkgroup/export/",
+        "zkgroup/schemas/",
+        "zkgroup/clients/kafka/arrow_columns.py",
     ),
     "fastavro": ("zkgroup/schemas/",),
     "deltalake": ("zkgroup/export/destination/delta_tables.py",),

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from support import wait_until
 
-from zkgroup.child_watchdog import Watchdog
-from zkgroup.config.state_folders import cache_dir
+from zkgroup.child_processes import Watchdog
+from zkgroup.config.files import cache_dir
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path, pyspark_jars, retrieve
 from zkgroup.sandbox.owned_processes import Process, spawn

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from zkgroup.shell_commands import Command, command_line
+from zkgroup.text import Command, command_line
 
 
 def unwrap_system_error(error: BaseException) -> BaseException | None:

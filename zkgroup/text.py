@@ -1,11 +1,12 @@
-"""Parts of messages that all layers share: counts, lists of names, CSV fields."""
+"""Parts of messages that all layers share: counts, lists of names, CSV fields, and command lines. Pure."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
 
 MAX_LISTED: Final = 5  # names in a message
 #: Characters that a message quotes; names in ZooKeeper may have a megabyte.
@@ -82,3 +83,36 @@ def error_text(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001  # it is not the error to report
         return ""
+
+
+#: The words behind ``zkgroup``: ``("reset-offsets", "billing", "--to-earliest")``.
+Command: TypeAlias = tuple[str, ...]
+
+
+def group_command(name: str, group: str, *options: str) -> Command:
+    """A command about a group. A group whose name begins as an option comes last, behind ``--``."""
+    return (name, *options, "--", group) if group.startswith("-") else (name, group, *options)
+
+
+def command_line(command: Command, places: Sequence[str] = ()) -> str:
+    """A command for a shell. ``places``: options before its name."""
+    return " ".join(["zkgroup", *map(quoted, (*places, *command))])
+
+
+def quoted(text: str) -> str:
+    """A word for a shell. A character that a terminal obeys, or does not show, is written as ``$'\\x1b'``, in bytes."""
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = {"\\": "\\\\", "'": "\\'"}
+    # Lone surrogates stand for bytes that were no UTF-8.
+    bytes_of = (
+        plain.get(one) or (one if one.isprintable() else "".join(f"\\x{byte:02x}" for byte in _encoded(one)))
+        for one in text
+    )
+    return f"$'{''.join(bytes_of)}'"
+
+
+def _encoded(character: str) -> bytes:
+    if "\udc80" <= character <= "\udcff":
+        return character.encode("utf-8", "surrogateescape")
+    return character.encode("utf-8", "surrogatepass")

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.clients.kafka import legacy_brokers, wire_protocol
+from zkgroup.clients.kafka import wire_protocol
 from zkgroup.clients.kafka.client import KafkaSettings, topics
-from zkgroup.clients.kafka.legacy_brokers import GRACE, ask
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
+from zkgroup.clients.kafka.registered_brokers import Brokers
+from zkgroup.clients.kafka.wire_protocol import GRACE, ask_legacy
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
@@ -69,13 +69,13 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
             web: "the server there speaks HTTP",
             ending: "the server there is no Kafka broker",
         }
-        failures, others = legacy_brokers.troubles([living, *expected], plain=True)
+        failures, others = wire_protocol.troubles([living, *expected], plain=True)
         assert (failures, others) == (expected, [])
-        failures, _ = legacy_brokers.troubles([living, *expected], plain=False)
+        failures, _ = wire_protocol.troubles([living, *expected], plain=False)
         assert failures == {unknown: expected[unknown], closed: expected[closed]}
-    lines = legacy_brokers.in_words({closed: "x", silent[0]: "y"})
+    lines = wire_protocol.in_words({closed: "x", silent[0]: "y"})
     assert lines == f"{closed}: x; {silent[0]}: y"
-    assert legacy_brokers.in_words({closed: "x"}) == "x"
+    assert wire_protocol.in_words({closed: "x"}) == "x"
 
 
 def test_what_is_no_zookeeper(living: Endpoint, silent: list[Endpoint]) -> None:
@@ -83,7 +83,7 @@ def test_what_is_no_zookeeper(living: Endpoint, silent: list[Endpoint]) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         web = endpoint(server.server_port)
-        assert legacy_brokers.troubles([web], plain=True)[0] == {web: "the server there speaks HTTP"}
+        assert wire_protocol.troubles([web], plain=True)[0] == {web: "the server there speaks HTTP"}
         for place, why in (
             (living, "a Kafka broker answers there"),
             (web, "the server there speaks HTTP"),
@@ -97,7 +97,7 @@ def test_what_is_no_zookeeper(living: Endpoint, silent: list[Endpoint]) -> None:
 def test_a_zookeeper_is_no_broker(cluster: Sandbox) -> None:
     """It ends the connection at the first request, as a broker does that wants a user: the error says that."""
     zookeeper = endpoint(int(cluster.address.rpartition(":")[2]))
-    assert legacy_brokers.troubles([zookeeper], plain=True)[0] == {zookeeper: "the server there is no Kafka broker"}
+    assert wire_protocol.troubles([zookeeper], plain=True)[0] == {zookeeper: "the server there is no Kafka broker"}
     with pytest.raises(UnreachableError, match=r"the server there is no Kafka broker: .*--zookeeper"):
         topics(KafkaSettings(str(zookeeper)), 2.0)
 
@@ -125,10 +125,10 @@ def test_who_answers_is_known_without_waiting_for_who_does_not(
 ) -> None:
     """The silent ones cost a grace, those known to be silent nothing; no thread stays behind."""
     began = time.monotonic()
-    asked = ask([silent[0], living, closed, silent[1]], 20.0)
+    asked = ask_legacy([silent[0], living, closed, silent[1]], 20.0)
     assert (asked.answering, asked.silent) == ((living,), (silent[0], closed, silent[1]))
     assert time.monotonic() - began < GRACE + 2.0
-    again = ask([silent[0], living], 20.0, hopeless={silent[0]})
+    again = ask_legacy([silent[0], living], 20.0, hopeless={silent[0]})
     assert (again.answering, again.silent) == ((living,), (silent[0],))
     assert not [t.name for t in threading.enumerate() if t.name.startswith("zkgroup-asking")]
 
@@ -136,7 +136,7 @@ def test_who_answers_is_known_without_waiting_for_who_does_not(
 def test_where_nobody_answers_the_time_out_ends_it(silent: list[Endpoint]) -> None:
     """All are waited for as long as was allowed, together."""
     began = time.monotonic()
-    assert ask(silent, 0.5).answering == ()
+    assert ask_legacy(silent, 0.5).answering == ()
     assert 0.5 <= time.monotonic() - began < 3.0
 
 
@@ -147,7 +147,7 @@ def test_what_is_no_broker_does_not_count(closed: Endpoint) -> None:
         thread.start()
         began = time.monotonic()
         rude = endpoint(server.getsockname()[1])
-        assert ask([rude, closed, endpoint(9092, "no-such-host.invalid")], 30.0).answering == ()
+        assert ask_legacy([rude, closed, endpoint(9092, "no-such-host.invalid")], 30.0).answering == ()
         assert time.monotonic() - began < 20.0
         thread.join(10)
 
@@ -231,7 +231,7 @@ def test_a_silent_leader_is_an_error_of_its_partitions(
         {1: living, 2: silent[0]},
         {"t": (0, {0: wire_protocol.PartitionLeader(0, 2), 1: wire_protocol.PartitionLeader(5, -1)})},
     )
-    monkeypatch.setattr(legacy_brokers, "metadata", lambda endpoints, timeout: known)
+    monkeypatch.setattr(wire_protocol, "fetch_metadata", lambda endpoints, timeout: known)
     found = log_offsets(KafkaSettings(str(living), {}, "0.8.2.2"), [TopicPartition("t", n) for n in (0, 1)], 1.0)
     assert f"broker 2 at {silent[0]}, the leader of t-0, gave no answer within 1 s" in str(found["t", 0])
     assert isinstance(found["t", 1], ZkgroupError)

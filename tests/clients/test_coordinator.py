@@ -11,8 +11,8 @@ from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_coordinator import Coordinators
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.responses import UNLISTED, KafkaGroup, KafkaOffset
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
 from zkgroup.groups.snapshot.group_reader import read_group

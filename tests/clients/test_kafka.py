@@ -15,9 +15,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
-from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, consumer, settings_from_brokers
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, consumer
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.log_offsets import LogRange, leaderless, log_offsets, offsets_for_times, partition_error
+from zkgroup.clients.kafka.registered_brokers import settings_from_brokers
 from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint
 from zkgroup.protocol.names import TopicPartition
@@ -88,7 +89,7 @@ def test_more_partitions_than_one_request_takes(
 ) -> None:
     """Logs and committed offsets are asked for in pieces, the last of which may be short: no answer is missing."""
     monkeypatch.setattr("zkgroup.clients.kafka.log_offsets.PIECE", piece)
-    monkeypatch.setattr("zkgroup.clients.kafka.group_offsets.PIECE", piece)
+    monkeypatch.setattr("zkgroup.clients.kafka.group_consumers.PIECE", piece)
     topic = make_topic(5)
     fill(topic, 12, 5)
     partitions = [TopicPartition(topic, number) for number in range(5)]

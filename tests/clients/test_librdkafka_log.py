@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from zkgroup.clients.kafka import librdkafka_log
-from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.clients.kafka import connection_errors
+from zkgroup.clients.kafka.connection_errors import ClientLog
 
 REFUSED = "[thrd:{0}]: {0}: Connect to ipv4#127.0.0.1:9 failed: Connection refused (after {1}ms in state CONNECT)"
 
@@ -25,7 +25,7 @@ def test_a_lost_broker_is_reported_once_and_its_return_is(
     """Tries for minutes, from several of librdkafka's threads, are one line, and no error; when they end that is
     reported, once, and a later failure is news again."""
     now = 1000.0
-    monkeypatch.setattr(librdkafka_log.time, "monotonic", lambda: now)
+    monkeypatch.setattr(connection_errors.time, "monotonic", lambda: now)
     for number in range(300):
         now += 1.0
         client_log.report_recovery()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from zkgroup.clients.kafka.client import KafkaSettings, producer
-from zkgroup.clients.kafka.message_ages import message_ages, message_times
+from zkgroup.clients.kafka.message_times import message_ages, message_times
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce

@@ -6,8 +6,8 @@ import pytest
 
 from zkgroup.clients.kafka import message_filter
 from zkgroup.clients.kafka.client import Message
+from zkgroup.clients.kafka.message_contents import UNREADABLE
 from zkgroup.clients.kafka.message_filter import MessageFilter, parse_pattern
-from zkgroup.clients.kafka.message_headers import UNREADABLE
 from zkgroup.errors import FilterLimitError, UsageError
 
 

@@ -19,7 +19,7 @@ from support import fresh_name, scaled, wait_until
 from topics import delete_topic
 
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings, KafkaTopicPartition, Producer, admin_client
-from zkgroup.clients.kafka.json_check import is_json
+from zkgroup.clients.kafka.message_contents import is_json
 from zkgroup.clients.kafka.native_reader import native_module, open_reader
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition

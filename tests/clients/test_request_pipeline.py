@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import scaled
 
-from zkgroup.clients.zookeeper.request_pipeline import WINDOW, Bell, RequestBatch
+from zkgroup.clients.zookeeper.kazoo_connection import Bell
+from zkgroup.clients.zookeeper.session import WINDOW, RequestBatch
 from zkgroup.protocol.operations import Code, Failure, Get, Result
 
 REFUSED = Failure(Code.CONNECTION_LOSS, "not connected")

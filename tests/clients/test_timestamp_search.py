@@ -14,12 +14,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 from support import wait_until
 
-from zkgroup.clients.kafka import timestamp_search
+from zkgroup.clients.kafka import message_times
 from zkgroup.clients.kafka.client import KafkaError, KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
+from zkgroup.clients.kafka.message_times import TIMELESS, UNREAD, first_since
 from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created, resolve_start
-from zkgroup.clients.kafka.timestamp_search import TIMELESS, UNREAD, first_since
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, ZkgroupError
 from zkgroup.export.planning.export_request import Bound
@@ -129,7 +129,7 @@ def test_what_may_not_be_read_to_the_end_is_an_earlier_offset(
     """Where too much would have to be read, everything before the answer is older, and a doubt is reported."""
     kafka, key = KafkaSettings(emptied.bootstrap), TopicPartition("rising", 0)
     messages = kept(kafka, key)
-    monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", 12)
+    monkeypatch.setattr(message_times, "MAX_MESSAGES", 12)
     millis = messages[-1][1]
     found = first_since(kafka, {key: bounds(kafka, key)}, millis, 10)
     offset = found.offsets[key]
@@ -153,11 +153,11 @@ def test_the_end_of_an_idle_log_costs_no_reading(
     ]
     for key, shape in zip(keys, shapes, strict=True):
         produce(kafka, key.topic, [ProducerRecord(b"v", None, 0, at) for at in shape])
-    monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", 7000)
+    monkeypatch.setattr(message_times, "MAX_MESSAGES", 7000)
     logs = {key: bounds(kafka, key) for key in keys}
     found = first_since(kafka, logs, THEN + 9 * DAY, 10)
     assert (found.offsets, found.doubts) == (dict.fromkeys(keys), {})
-    monkeypatch.setattr(timestamp_search, "MAX_MESSAGES", timestamp_search.NEAR + 10)
+    monkeypatch.setattr(message_times, "MAX_MESSAGES", message_times.NEAR + 10)
     found = first_since(kafka, {key: logs[key] for key in keys[:2]}, THEN + 9 * DAY, 10)
     assert (found.offsets, found.doubts) == (dict.fromkeys(keys[:2]), {})
 
@@ -197,8 +197,6 @@ def test_messages_without_a_time_are_not_skipped(
 def test_missing_permission_to_read_is_reported() -> None:
     """Describing a topic is enough to ask brokers for a time, not to look into it that they find none: no guess."""
     key, settings = TopicPartition("t", 0), KafkaSettings("h:1")
-    refused = timestamp_search._unread(key, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), settings)
+    refused = message_times._unread(key, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), settings)
     assert "brokers find no message since then in t-0; whether there is one, this user may not read" in str(refused)
-    assert isinstance(
-        timestamp_search._unread(key, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings), NotFoundError
-    )
+    assert isinstance(message_times._unread(key, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), settings), NotFoundError)

@@ -17,8 +17,8 @@ from grouping import Groups, static
 from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import Consumer, KafkaSettings
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -20,7 +20,7 @@ from screen import Screen
 from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.native_reader import reader_in_use
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes

@@ -14,7 +14,7 @@ from grouping import joined
 from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
 from zkgroup.protocol import znodes

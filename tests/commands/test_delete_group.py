@@ -17,8 +17,8 @@ from support import wait_until
 from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
 from zkgroup.groups.changes.group_tree import read_tree

@@ -12,7 +12,7 @@ from mirroring import Cluster, mirror
 from support import fresh_name
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.topic_configs import has_no_zookeeper
+from zkgroup.clients.kafka.topic_metadata import has_no_zookeeper
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic_at_brokers
 

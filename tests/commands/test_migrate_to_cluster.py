@@ -21,7 +21,7 @@ from mirroring import Cluster, mirror
 from support import fresh_name, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import app
 from zkgroup.commands._context import cluster_connection

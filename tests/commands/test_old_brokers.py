@@ -8,9 +8,9 @@ import pytest
 from cli import run
 from writing import P, values
 
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox

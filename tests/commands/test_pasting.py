@@ -23,7 +23,7 @@ from zkgroup.errors import Notice, Remedy, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure, Exists, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.shell_commands import Command, group_command, quoted
+from zkgroup.text import Command, group_command, quoted
 
 
 def test_only_what_says_where_the_servers_are_is_taken_along() -> None:

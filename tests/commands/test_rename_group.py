@@ -13,8 +13,8 @@ from pathlib import Path
 from cli import environment, run
 from writing import Build, P, register, values
 
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
 from zkgroup.protocol import znodes
@@ -114,7 +114,7 @@ import sys
 from zkgroup.__main__ import main
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 
 group, topic = sys.argv[2], sys.argv.pop()
 verify = Applier.verify

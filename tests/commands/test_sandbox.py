@@ -17,11 +17,11 @@ import pytest
 from cli import ZKGROUP, environment, run
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.child_watchdog.watchdog_script import start_token
+from zkgroup.child_processes import start_token
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.state_folders import STATE_VARIABLE
+from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.sandbox.lifecycle import stop as stop_recorded
 from zkgroup.sandbox.sandbox_state import find, sandbox_folder
 from zkgroup.sandbox.server_probe import HOST, port_is_free

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from cli import run
 from writing import Build, P, register, values
 
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure, Exists

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.message_times import has_no_time_index
 from zkgroup.clients.kafka.start_position import parse_start
-from zkgroup.clients.kafka.timestamp_search import has_no_time_index
 from zkgroup.config.time_arguments import parse_duration, parse_time
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.groups.partition_scope import Scope, parse_scope, whole

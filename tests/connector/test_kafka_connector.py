@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import KafkaConnector, Rebalance, StartAt
 from zkgroup.errors import SessionLostError, UsageError

@@ -11,7 +11,7 @@ import pytest
 from members import ReadMember, committed, connector, wait_for_rest
 from support import wait_until
 
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import Connector
 from zkgroup.errors import UsageError

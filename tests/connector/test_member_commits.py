@@ -9,9 +9,9 @@ import pytest
 from members import ReadMember, committed, owners
 from support import wait_until
 
-from zkgroup.clients.kafka import group_offsets
+from zkgroup.clients.kafka import group_consumers
 from zkgroup.clients.kafka.client import Consumer, KafkaSettings, consumer
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.connector import StartAt
 from zkgroup.errors import MalformedZnodeError, OffsetOutOfRangeError
@@ -225,7 +225,7 @@ def test_the_client_for_offsets_has_properties_of_its_own(
         made.append(dict(options, raw=dict(settings.properties)))
         return consumer(settings, **options)
 
-    monkeypatch.setattr(group_offsets, "consumer", recorded)
+    monkeypatch.setattr(group_consumers, "consumer", recorded)
     topic = make_topic(1)
     fill(topic, 5)
     options = {

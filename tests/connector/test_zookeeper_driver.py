@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from support import wait_until
 
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
 from zkgroup.connector.member_setup import member_settings

@@ -13,7 +13,7 @@ from kubernetes_cluster import GO, Kubernetes, Node, kubernetes
 from spark_cluster import python_without
 from support import fresh_name, numbered, wait_until
 
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox

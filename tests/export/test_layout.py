@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkgroup.clients.kafka.json_check import is_json, is_walked_json
+from zkgroup.clients.kafka.message_contents import is_json, is_walked_json
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.layout import (
     NO_DATE,

@@ -10,8 +10,8 @@ from grouping import joined
 from writing import Build, Meddler, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, VerificationError
 from zkgroup.groups.changes.change_reports import WriteRefusedError

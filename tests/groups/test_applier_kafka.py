@@ -9,8 +9,8 @@ from group_changes import Manager
 from writing import Build, P, register, values
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, VerificationError
 from zkgroup.groups.changes.change_reports import WriteRefusedError

@@ -13,7 +13,7 @@ from judged import judged
 from support import numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError

@@ -15,8 +15,8 @@ from grouping import commit_in_kafka, joined
 from support import numbered, wait_until
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import extend_hash

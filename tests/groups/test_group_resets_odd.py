@@ -10,7 +10,7 @@ import pytest
 from resets import STORES, Kept, Resetter, carry_out, selection
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.groups.changes.reset_plan import Target, describe_unrestored

@@ -11,7 +11,7 @@ from resets import TIMEOUT, Kept
 from writing import commit
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, Remedy, UnreachableError, notices_of
 from zkgroup.groups.changes import kafka_offset_writer

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from grouping import Groups
 
-from zkgroup.clients.kafka import message_ages
+from zkgroup.clients.kafka import message_times
 from zkgroup.clients.kafka.client import KafkaSettings, KafkaTopicPartition, admin_client
 from zkgroup.clients.kafka.responses import MessageAge
 from zkgroup.clients.zookeeper.registry import Registry
@@ -67,7 +67,7 @@ def test_many_are_read_when_that_is_asked_for(
     def no_fetch(*args: object) -> None:
         raise AssertionError("a message is fetched")
 
-    monkeypatch.setattr(message_ages, "message_ages", no_fetch)
+    monkeypatch.setattr(message_times, "message_ages", no_fetch)
     assert minutes(read_group(registry, done, kafka=kafka, ages=True))[0] == 0
     assert minutes(read_group(registry, group, kafka=kafka)) == [None, None]
 

@@ -18,7 +18,7 @@ from exports import InProcess, messages_in
 from support import fresh_name, numbered
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.run.run_export import ExportRequest, run_export
 from zkgroup.sandbox.kafka_releases import RELEASES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zkgroup.config.state_folders import CACHE_VARIABLE
+from zkgroup.config.files import CACHE_VARIABLE
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox.class_data_sharing import archive_of, jvm, record
 from zkgroup.sandbox.kafka_releases import pyspark_class_path

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from support import wait_until
 
-from zkgroup.child_watchdog import Watchdog
-from zkgroup.child_watchdog.watchdog_script import is_paused, start_token
+from zkgroup.child_processes import Watchdog, is_paused, start_token
 from zkgroup.sandbox.owned_processes import ProcessId, current_process, spawn
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog
 from zkgroup.sandbox.owned_processes import spawn
 folder = Path(sys.argv[1])
 guard = Watchdog()

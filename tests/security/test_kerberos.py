@@ -23,7 +23,7 @@ from support import fresh_name, wait_until
 from tcp_proxy import TcpProxy
 
 from zkgroup.clients.kafka.client import has_gssapi
-from zkgroup.clients.zookeeper import Session, ZooKeeperSettings, gssapi_context
+from zkgroup.clients.zookeeper import Session, ZooKeeperSettings, sasl_login
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import resolve_connection
 from zkgroup.config.connection_settings import KerberosSettings
@@ -191,13 +191,13 @@ def test_logins_that_zookeeper_refuses(sandbox: Sandbox, realm: KerberosRealm, k
 
 def test_a_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is named before anything is connected, with its packages."""
-    monkeypatch.setattr(gssapi_context, "LIBRARY", "libgssapi_missing.so.2")
-    gssapi_context.load_library.cache_clear()
+    monkeypatch.setattr(sasl_login, "LIBRARY", "libgssapi_missing.so.2")
+    sasl_login.load_library.cache_clear()
     with pytest.raises(
         UsageError, match=r"needs libgssapi_missing\.so\.2: install it: apt-get install libgssapi-krb5-2"
     ):
         Session(ZooKeeperSettings("localhost:1", sasl=KerberosSettings()), lambda event: None)
-    gssapi_context.load_library.cache_clear()
+    sasl_login.load_library.cache_clear()
 
 
 def test_a_connection_that_is_lost(sandbox: Sandbox, realm: KerberosRealm, keytab: str) -> None:

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.clients.kafka.client import KafkaSettings, settings_from_brokers
-from zkgroup.clients.kafka.listeners import choose
+from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.registered_brokers import choose_listener, settings_from_brokers
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConnectionSettings, ConsumerConfig, TlsSettings, load_consumer_config, resolve_connection
-from zkgroup.config.connection_settings import KerberosSettings
-from zkgroup.config.effective_settings import shown_settings
+from zkgroup.config.connection_settings import KerberosSettings, shown_settings
 from zkgroup.config.settings_table import PROTOCOLS, SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.export.tasks.task_data import TaskSettings
@@ -377,7 +376,7 @@ def test_which_listener(
     brokers: list[BrokerRegistration], protocol: str | None, listener: str | None, expected: list[str]
 ) -> None:
     """By name, by protocol, and the same one of all brokers."""
-    assert [str(endpoint) for endpoint in choose(brokers, protocol, listener)] == expected
+    assert [str(endpoint) for endpoint in choose_listener(brokers, protocol, listener)] == expected
 
 
 @pytest.mark.parametrize(
@@ -391,7 +390,7 @@ def test_which_listener(
 def test_no_such_listener(protocol: str | None, listener: str | None, why: str) -> None:
     """What there is instead is named."""
     with pytest.raises(UsageError, match=why):
-        choose([broker(1, PLAIN, INSIDE)], protocol, listener)
+        choose_listener([broker(1, PLAIN, INSIDE)], protocol, listener)
 
 
 @pytest.mark.parametrize("protocol", [None, "SASL_SSL", "CLIENTS"])
@@ -400,10 +399,10 @@ def test_a_listener_without_a_protocol(protocol: str | None) -> None:
     data = b'{"version":4,"endpoints":["CLIENTS://h:9092"],"listener_security_protocol_map":{"X":"SSL"}}'
     found = decode_broker("/brokers/ids/1", data)
     with pytest.raises(UsageError, match=r"the protocol of listener CLIENTS is unknown: .*another") as refused:
-        choose([found], protocol, "CLIENTS")
+        choose_listener([found], protocol, "CLIENTS")
     assert "--security-protocol" not in str(refused.value)
     with pytest.raises(UsageError, match=r"has a SSL listener \(they offer CLIENTS: not known\)"):
-        choose([found], "SSL", None)
+        choose_listener([found], "SSL", None)
 
 
 _PAIRS = list(itertools.product(["A", "B", "SSL", "PLAINTEXT"], ["SSL", "PLAINTEXT", "SASL_SSL"]))
@@ -417,7 +416,7 @@ def test_whatever_is_registered(listeners: list[list[tuple[str, str]]], protocol
     """What is chosen is one name, one protocol, the one asked for; or it is refused and none speaks it."""
     brokers = [broker(number, *pairs) for number, pairs in enumerate(listeners)]
     try:
-        found = choose(brokers, protocol, None)
+        found = choose_listener(brokers, protocol, None)
     except UsageError:
         assert not any((protocol or "PLAINTEXT") == spoken for pairs in listeners for _, spoken in pairs)
         return

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from zkgroup.clients.tls import ssl_context
+from zkgroup.clients.connection_security import ssl_context
 from zkgroup.config.connection_settings import ConnectionSettings, TlsSettings
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.schemas.field_schema import FieldSchema, RegisteredSchema, SchemaFormat

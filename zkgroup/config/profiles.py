@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from zkgroup.config.java_properties import Property
-from zkgroup.config.settings_file import read_settings
+from zkgroup.config.files import Property, read_settings
 from zkgroup.config.settings_table import KAFKA_PREFIX, SETTINGS
 from zkgroup.errors import UsageError, did_you_mean
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.group_membership import GroupMembership, OutdatedError
+from zkgroup.clients.kafka.group_consumers import GroupMembership, OutdatedError
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector.member_driver import MemberDriver, Statistics

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from zkgroup.clients.kafka.client import KafkaSettings, Message
 from zkgroup.clients.kafka.fetcher import Fetched, offset_of, partition_of, topic_of
-from zkgroup.clients.kafka.message_headers import Headers, mended
+from zkgroup.clients.kafka.message_contents import Headers, mended
 from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.connector.records import Batch, Cursor, DecodingError, Record, trimmed
 from zkgroup.connector.stream_reader import StreamReader

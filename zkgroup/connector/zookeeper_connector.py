@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.config import ConsumerConfig, librdkafka_properties
 from zkgroup.connector.consumer_connector import ConsumerConnector, StreamsOf, Topics
 from zkgroup.connector.member_driver import Statistics

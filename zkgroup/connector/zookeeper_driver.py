@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created
 from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
 from zkgroup.connector.blocking_calls import Worker
 from zkgroup.connector.member_driver import MemberDriver, Statistics
 from zkgroup.connector.rebalance_listener import RebalanceListener

@@ -29,7 +29,7 @@ from zkgroup.protocol.operations import (
     Sync,
     Transaction,
 )
-from zkgroup.shell_commands import group_command
+from zkgroup.text import group_command
 
 T = TypeVar("T")
 #: A generator that yields operations, is sent their results, and returns its outcome. Pure.

@@ -33,7 +33,7 @@ from zkgroup.protocol.operations import (
 )
 from zkgroup.protocol.registry_cache import RegistryCache
 from zkgroup.protocol.znodes import Registration
-from zkgroup.shell_commands import group_command
+from zkgroup.text import group_command
 
 T = TypeVar("T")
 

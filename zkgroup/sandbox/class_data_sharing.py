@@ -14,9 +14,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from zkgroup.config.class_archives import tidy, use
-from zkgroup.config.state_folders import cache_dir
-from zkgroup.java_runtime import QUICK, UNDER_LOAD
+from zkgroup.config.files import cache_dir
+from zkgroup.java_runtime import QUICK, UNDER_LOAD, tidy, use
 
 # Archives that are kept even if they are not used: those of one Java for every release of Kafka, and more.
 _KEPT = 20

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zkgroup.child_environment import run_child
-from zkgroup.config.state_folders import CACHE_VARIABLE, cache_dir
+from zkgroup.child_processes import run_child
+from zkgroup.config.files import CACHE_VARIABLE, cache_dir
 from zkgroup.errors import MissingExtraError, UsageError, ZkgroupError
 from zkgroup.java_runtime import QUICK, find_java
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from zkgroup.child_environment import run_child
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog, run_child
 from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.sandbox.certificates import write_private

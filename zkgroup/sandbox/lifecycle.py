@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zkgroup.child_watchdog.watchdog_script import is_paused
+from zkgroup.child_processes import is_paused
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.protocol import znodes

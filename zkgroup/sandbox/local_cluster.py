@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from zkgroup.child_environment import run_child
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog, run_child
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config import parse_chroot
-from zkgroup.config.state_folders import STATE_VARIABLE
+from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zkgroup.child_environment import childs_environment
-from zkgroup.child_watchdog import REPORT, Watchdog
-from zkgroup.child_watchdog.watchdog_script import is_paused, start_token
+from zkgroup.child_processes import REPORT, Watchdog, childs_environment, is_paused, start_token
 from zkgroup.errors import ZkgroupError
 
 POLL = 0.02  # seconds between two checks of a condition

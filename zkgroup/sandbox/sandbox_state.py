@@ -16,10 +16,10 @@ from typing import TextIO
 
 import msgspec
 
-from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
+from zkgroup.config.files import STATE_VARIABLE, state_dir
 from zkgroup.errors import Remedy, UnreachableError, UsageError, ZkgroupError, near
 from zkgroup.sandbox.owned_processes import ProcessId
-from zkgroup.shell_commands import quoted
+from zkgroup.text import quoted
 
 STATE_FILE = "state.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog
 from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java

@@ -9,7 +9,7 @@ import re
 import socket
 from pathlib import Path
 
-from zkgroup.clients.kafka.legacy_brokers import metadata
+from zkgroup.clients.kafka.wire_protocol import fetch_metadata
 from zkgroup.protocol.broker_znodes import Endpoint
 
 HOST = "127.0.0.1"
@@ -61,13 +61,13 @@ def metadata_brokers(port: int, timeout: float = 1.0) -> frozenset[int] | None:
 
     None where it does not answer. 0.8 knows no brokers while there are no topics.
     """
-    found = metadata([_endpoint(HOST, port)], timeout)
+    found = fetch_metadata([_endpoint(HOST, port)], timeout)
     return None if found is None else frozenset(found.brokers)
 
 
 def led_partitions(host: str, port: int, topic: str, timeout: float = 1.0) -> frozenset[int]:
     """The partitions of ``topic`` that have a leader, as far as the broker at ``port`` knows; empty without answer."""
-    found = metadata([_endpoint(host, port)], timeout, topic)
+    found = fetch_metadata([_endpoint(host, port)], timeout, topic)
     _, partitions = found.topics.get(topic, (0, {})) if found is not None else (0, {})
     return frozenset(number for number, one in partitions.items() if one.leader >= 0)
 

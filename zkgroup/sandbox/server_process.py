@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zkgroup.child_watchdog import Watchdog
+from zkgroup.child_processes import Watchdog
 from zkgroup.errors import ZkgroupError
 from zkgroup.sandbox.owned_processes import POLL, ProcessId, Restartable, spawn
 from zkgroup.sandbox.server_probe import free_port, port_is_free

@@ -18,7 +18,7 @@ from zkgroup.clients.kafka.client import (
     topics,
 )
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.clients.zookeeper.registered_brokers import Brokers
+from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes

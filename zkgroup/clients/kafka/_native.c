@@ -426,7 +426,7 @@ static const unsigned char *skip_scalar(const unsigned char *at, const unsigned 
     return at;
 }
 
-/* Whether the bytes are one JSON value, as json_check.is_json says: UTF-8, at most MAX_LEVELS levels, no lone surrogate
+/* Whether the bytes are one JSON value, as message_contents.is_json says: UTF-8, at most MAX_LEVELS levels, no lone surrogate
  * as an escape. */
 static int is_json(const unsigned char *bytes, size_t length) {
     const unsigned char *at = bytes, *end = bytes + length;

@@ -1,4 +1,4 @@
-"""Messages → Arrow columns. Every step over messages is a C call under ``map``: 0.4 µs a message, no Python in between.
+"""Messages → Arrow columns. Of the native reader's messages no Python object is made.
 
 The columns: ``partition`` int32 (unless it is a folder), ``offset`` int64, ``timestamp`` timestamp[ms, UTC] or null,
 ``timestamp_type`` string (``CreateTime``, ``LogAppendTime``, as Kafka names them) or null, ``timestamp_raw`` int64
@@ -15,20 +15,24 @@ Spark and Python; it is null there, and the number is in ``timestamp_raw``, whic
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from operator import itemgetter
-from struct import pack
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from zkgroup.clients.kafka.client import Message
-from zkgroup.clients.kafka.json_check import is_json, is_text
-from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format
-from zkgroup.clients.kafka.message_headers import UNREADABLE, headers_of
-from zkgroup.clients.kafka.native_columns import native_columns
+from zkgroup.clients.kafka.fetcher import offset_of
+from zkgroup.clients.kafka.message_contents import (
+    END_OF_TIME,
+    UNREADABLE,
+    Format,
+    Headers,
+    headers_of,
+    is_json,
+    is_text,
+)
 from zkgroup.clients.kafka.native_reader import NativeMessages
 from zkgroup.protocol.ledger import Run
 from zkgroup.schemas.field_decoder import FieldDecoder, make_decoder
@@ -37,50 +41,35 @@ from zkgroup.schemas.field_schema import FieldSchema
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _TIMESTAMP: Final = pa.timestamp("ms", "UTC")
-_FIRST: Final = itemgetter(0)
-_SECOND: Final = itemgetter(1)
+_CODES: Final[dict[Format, Any]] = {"bytes": "b", "text": "t", "json": "j"}
 
 
 # Columns are put together from their buffers: pyarrow.array() is no faster, and, like pyarrow.scalar(), imports pandas,
 # where that is installed, which takes each worker a quarter of a second.
 
 
-def _numbers(kind: Any, code: str, numbers: Sequence[int | None]) -> Any:
-    """A column of numbers, none of which is None."""
-    # struct takes half as long as array, which reads each number by a format of its own
-    data = numbers if isinstance(numbers, array) else pack(f"{len(numbers)}{code}", *numbers)
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(data)])
+def _column(kind: Any, count: int, nulls: int, *buffers: Any) -> Any:
+    """A column of its buffers, the first of which has the bits of nulls, or is None."""
+    return pa.Array.from_buffers(kind, count, [None if one is None else pa.py_buffer(one) for one in buffers], nulls)
+
+
+def _numbers(kind: Any, code: str, numbers: Sequence[int]) -> Any:
+    """A column of numbers, by their code in ``array``."""
+    return _column(kind, len(numbers), 0, None, array(code, numbers))
 
 
 def _binary(values: Sequence[bytes | None]) -> Any:
     """A column of bytes and nulls."""
-    valid, missing = None, 0
-    try:
-        ends = _ends(values)
-    except TypeError:  # of a null
-        missing = values.count(None)
-        if missing == len(values):
-            return pa.nulls(missing, pa.binary())
-        valid = _bits([value is not None for value in values])
-        values = [value or b"" for value in values]
-        ends = _ends(values)
-    data = b"".join(cast("Any", values))
-    return pa.Array.from_buffers(pa.binary(), len(values), [valid, ends, pa.py_buffer(data)], missing)
-
-
-def _ends(values: Sequence[bytes | None]) -> Any:
-    """A buffer of where values end, one behind the other. Raises ``TypeError`` where one is None."""
-    lengths = _numbers(pa.int32(), "i", [0, *map(len, cast("Any", values))])
-    return pc.cumulative_sum_checked(lengths).buffers()[1]
+    missing = values.count(None)
+    valid = _bits([value is not None for value in values]) if missing else None
+    ends = array("i", accumulate((len(value or b"") for value in values), initial=0))
+    return _column(pa.binary(), len(values), missing, valid, ends, b"".join(filter(None, values)))
 
 
 def _bits(truths: list[bool]) -> Any:
     """A buffer of bits."""
     return _numbers(pa.int8(), "b", truths).cast(pa.bool_()).buffers()[1]
 
-
-# What struct calls n has 64 bits wherever pyarrow runs, as q; large numbers take it a third of the time.
-_COUNT: Final = _numbers(pa.int64(), "n", range(8192))
 
 # librdkafka's timestamp types are 0 (none), 1 (set by the producer) and 2 (set by the broker).
 _TYPE_NAMES: Final = _binary([b"", b"CreateTime", b"LogAppendTime"]).cast(pa.string())
@@ -153,32 +142,55 @@ class Columns:
             ]
         )
 
-    def batch(
-        self, messages: Sequence[Message], partition: int, *, keys: bool = True, headers: bool = True
-    ) -> tuple[Any, int]:
+    def batch(self, messages: Sequence[Message], partition: int) -> tuple[Any, int]:
         """``messages`` of a partition, which hold no error events, as one ``RecordBatch`` of ``schema``; and how many
-        of them cannot be decoded. ``keys``, ``headers``: whether any may have some."""
-        key, value = self._key.wire, self._value.wire
-        if isinstance(messages, NativeMessages):
-            batch, bad = native_columns(messages, partition, key, value, self._wire_schema, _TYPE_NAMES)
-            return self._decode(batch, bad) if self._is_decoded else (batch, bad)
-        count = len(messages)
-        heads = headers_of(messages) if headers else []
-        bad_heads = {place for place, one in enumerate(heads) if one is UNREADABLE} if UNREADABLE in heads else set()
-        key_columns, bad_keys = _decoded(list(map(Message.key, messages)) if keys else [None] * count, key)
-        value_columns, bad_values = _decoded(list(map(Message.value, messages)), value)
-        columns = [
-            _offsets(messages),
-            *_times(list(map(Message.timestamp, messages))),
-            *key_columns,
-            *value_columns,
-            _headers(heads) if any(heads) else pa.nulls(count, HEADERS),
-        ]
+        of them cannot be decoded."""
+        columns, bad = self._native(messages) if isinstance(messages, NativeMessages) else self._made(messages)
         if self._has_partition:
-            columns.insert(0, _numbers(pa.int32(), "i", array("i", [partition]) * count))
-        bad = len(bad_keys | bad_values | bad_heads) if bad_keys or bad_values or bad_heads else 0
-        batch = pa.RecordBatch.from_arrays(columns, schema=self._wire_schema)
+            columns["partition"] = _numbers(pa.int32(), "i", array("i", [partition]) * len(messages))
+        batch = _record_batch(columns, self._wire_schema)
         return self._decode(batch, bad) if self._is_decoded else (batch, bad)
+
+    def _native(self, messages: NativeMessages) -> tuple[dict[str, Any], int]:
+        """The columns in wire format, by their names, and how many messages cannot be decoded."""
+        count = len(messages)
+        codes = _CODES[self._key.wire], _CODES[self._value.wire]
+        offsets, times, kinds, raw_times, keys, raw_keys, values, raw_values, headers, bad = messages.batch.columns(
+            messages.start, messages.stop, *codes, END_OF_TIME
+        )
+        columns = {
+            "offset": _column(pa.int64(), count, *offsets),
+            "timestamp": _column(_TIMESTAMP, count, *times),
+            "timestamp_type": pa.DictionaryArray.from_arrays(_column(pa.int8(), count, *kinds), _TYPE_NAMES),
+            "timestamp_raw": _column(pa.int64(), count, *raw_times),
+            "headers": pa.nulls(count, HEADERS),
+        }
+        for field, right, wrong in ((self._key, keys, raw_keys), (self._value, values, raw_values)):
+            for one, found in zip(field.wire_fields, (right, wrong), strict=False):
+                columns[one.name] = _column(one.type, count, *found)
+        if headers is not None:
+            nulls, valid, ends, pairs, names, contents = headers
+            both = [_column(pa.string(), pairs, *names), _column(pa.binary(), pairs, *contents)]
+            columns["headers"] = _header_lists(count, nulls, valid, ends, both)
+        return columns, bad
+
+    def _made(self, messages: Sequence[Message]) -> tuple[dict[str, Any], int]:
+        """As ``_native``, of the Python reader's messages."""
+        heads = headers_of(messages)
+        bad = {place for place, one in enumerate(heads) if one is UNREADABLE}
+        timestamps, types, raw = _times(list(map(Message.timestamp, messages)))
+        columns = {
+            "offset": _numbers(pa.int64(), "q", list(map(offset_of, messages))),
+            "timestamp": timestamps,
+            "timestamp_type": types,
+            "timestamp_raw": raw,
+            "headers": _headers(heads),
+        }
+        for field, content_of in ((self._key, Message.key), (self._value, Message.value)):
+            made, wrong = _decoded(cast("list[bytes | None]", list(map(content_of, messages))), field.wire)
+            columns |= zip([one.name for one in field.wire_fields], made, strict=True)
+            bad |= wrong
+        return columns, len(bad)
 
     def _decode(self, batch: Any, bad: int) -> tuple[Any, int]:
         """The batch of ``schema`` for one in wire format, ``bad`` of whose messages are counted already."""
@@ -190,8 +202,11 @@ class Columns:
             undecodable |= places
         if undecodable and bad:
             undecodable -= _known_as_bad(batch)
-        made = [columns[name] for name in self.schema.names]
-        return pa.RecordBatch.from_arrays(made, schema=self.schema), bad + len(undecodable)
+        return _record_batch(columns, self.schema), bad + len(undecodable)
+
+
+def _record_batch(columns: Mapping[str, Any], schema: Any) -> Any:
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _known_as_bad(batch: Any) -> set[int]:
@@ -212,14 +227,6 @@ def make_table(messages: Sequence[Message], runs: Sequence[Run]) -> Any:
         topics.append(_binary([run.partition.topic.encode()] * (run.stop - run.start)).cast(pa.string()))
     table = pa.Table.from_batches(batches, columns.schema)
     return table.add_column(0, pa.field("topic", pa.string(), nullable=False), pa.chunked_array(topics, pa.string()))
-
-
-def _offsets(messages: Sequence[Message]) -> Any:
-    """The column of offsets, which rise: where none is left out, they are counted instead of asked for."""
-    count, first, last = len(messages), cast("int", messages[0].offset()), cast("int", messages[-1].offset())
-    if last - first + 1 == count <= len(_COUNT):
-        return pc.add(_numbers(pa.int64(), "q", array("q", [first]) * count), _COUNT.slice(0, count))
-    return _numbers(pa.int64(), "n", cast("list[int]", list(map(Message.offset, messages))))
 
 
 def _decoded(values: list[bytes | None], kind: Format) -> tuple[list[Any], set[int]]:
@@ -246,14 +253,20 @@ def _places(values: list[bytes | None], is_right: Callable[[bytes], bool]) -> se
     return {place for place, value in enumerate(values) if value is not None and not is_right(value)}
 
 
-def _headers(headers: Sequence[Any]) -> Any:
+def _headers(headers: Sequence[Headers | None]) -> Any:
     """The column of headers: lists of names and values; null where a message has none."""
-    ends = list(accumulate((len(one) if one else 0 for one in headers), initial=0))
-    pairs = [pair for one in headers if one for pair in one]
-    names = _binary([name.encode() for name, _ in pairs]).cast(pa.string())
-    both = pa.StructArray.from_arrays([names, _binary([value for _, value in pairs])], fields=list(HEADERS.value_type))
-    buffers = [_bits(list(map(bool, headers))), pa.py_buffer(array("i", ends))]
-    return pa.Array.from_buffers(HEADERS, len(headers), buffers, children=[both])
+    count, pairs = len(headers), [pair for one in headers if one for pair in one]
+    ends = array("i", accumulate((len(one or ()) for one in headers), initial=0))
+    both = [_binary([name.encode() for name, _ in pairs]).cast(pa.string()), _binary([value for _, value in pairs])]
+    valid = list(map(bool, headers))
+    return _header_lists(count, count - sum(valid), _bits(valid), ends, both)
+
+
+def _header_lists(count: int, nulls: int, valid: Any, ends: Any, both: list[Any]) -> Any:
+    """``both``: the columns of all names and of all values."""
+    pairs = pa.StructArray.from_arrays(both, fields=list(HEADERS.value_type))
+    buffers = [None if one is None else pa.py_buffer(one) for one in (valid, ends)]
+    return pa.Array.from_buffers(HEADERS, count, buffers, nulls, children=[pairs])
 
 
 def _times(pairs: Sequence[tuple[int, int]]) -> tuple[Any, Any, Any]:
@@ -262,15 +275,10 @@ def _times(pairs: Sequence[tuple[int, int]]) -> tuple[Any, Any, Any]:
 
     Messages of the oldest format have type 0, and a producer without a clock writes −1.
     """
-    kinds, millis = list(map(_FIRST, pairs)), list(map(_SECOND, pairs))  # in a third of what zip(*pairs) takes
-    count, kind = len(kinds), kinds[0]
-    timestamps = _numbers(_TIMESTAMP, "n", millis)
-    alike = kinds.count(kind) == count
-    types = _numbers(pa.int8(), "b", array("b", [kind]) * count if alike else kinds)
-    raw = pa.nulls(count, pa.int64())
-    numbers = timestamps.view(pa.int64())
-    span = pc.min_max(numbers).as_py()
-    if (kind if alike else min(kinds)) <= 0 or span["min"] < 0 or span["max"] >= END_OF_TIME:
+    kinds, millis = [kind for kind, _ in pairs], [at for _, at in pairs]
+    types, numbers = _numbers(pa.int8(), "b", kinds), _numbers(pa.int64(), "q", millis)
+    timestamps, raw = numbers.view(_TIMESTAMP), pa.nulls(len(pairs), pa.int64())
+    if min(kinds) <= 0 or min(millis) < 0 or max(millis) >= END_OF_TIME:
         known = pc.and_(pc.greater(types, 0), pc.not_equal(numbers, -1))
         usable = pc.and_(known, pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, END_OF_TIME)))
         raw = pc.if_else(pc.and_not(known, usable), numbers, None)

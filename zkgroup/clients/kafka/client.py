@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -40,13 +40,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicMetadata,
 )
 
-from zkgroup.clients import tls
-from zkgroup.clients.kafka import connection_errors, legacy_brokers, listeners
-from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.clients import connection_security
+from zkgroup.clients.kafka import connection_errors, wire_protocol
+from zkgroup.clients.kafka.connection_errors import ClientLog
 from zkgroup.clients.kafka.wire_protocol import HTTP, NOT_KAFKA
-from zkgroup.config.settings_table import KERBEROS, PASSWORD_MECHANISMS, PROTOCOLS
+from zkgroup.config.settings_table import KERBEROS, PASSWORD_MECHANISMS
 from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
-from zkgroup.protocol.broker_znodes import BrokerRegistration, parse_endpoints
+from zkgroup.protocol.broker_znodes import parse_endpoints
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -164,7 +164,7 @@ class KafkaSettings:
             # A broker that has just started may know no topic yet: librdkafka then reads nothing until it asks again.
             "topic.metadata.refresh.interval.ms": 5_000,
         }
-        if _mechanism(self.properties).upper() == KERBEROS:
+        if mechanism_of(self.properties).upper() == KERBEROS:
             # Without a keytab the ticket cache is as the user keeps it.
             conf["sasl.kerberos.kinit.cmd"] = _KINIT if "sasl.kerberos.keytab" in self.properties else "true"
         if self.legacy_release is not None:
@@ -172,44 +172,8 @@ class KafkaSettings:
         return conf
 
 
-def settings_from_brokers(
-    brokers: Sequence[BrokerRegistration], properties: Mapping[str, str] | None = None, listener: str | None = None
-) -> KafkaSettings:
-    """How to reach the brokers that are registered in ZooKeeper.
-
-    ``listener`` names the listener, and with it the protocol. Without it ``listeners.choose`` chooses one by
-    ``security.protocol`` (PLAINTEXT by default). A registration of version 1 is a 0.8 broker's, of version 2 a 0.9
-    one's (or a newer one's with an old ``inter.broker.protocol.version``); neither is asked for its versions.
-
-    Raises ``UnreachableError`` when no broker is registered, ``UsageError`` when none has such a listener, or settings
-    are missing for its protocol.
-    """
-    properties = dict(properties or {})
-    if properties.get("security.protocol", "PLAINTEXT").upper() not in PROTOCOLS:
-        # The value is not shown: it may be a secret that belongs to another property.
-        raise UsageError("kafka.security.protocol is none that Kafka has", f"use {', '.join(PROTOCOLS)}")
-    if not brokers:
-        raise UnreachableError(
-            "no broker is registered in ZooKeeper", "check that the brokers are up and the chroot is right"
-        )
-    found = listeners.choose(brokers, properties.get("security.protocol"), listener)
-    if found[0].protocol != "PLAINTEXT" or "security.protocol" in properties:
-        properties["security.protocol"] = found[0].protocol
-    if not found[0].protocol.startswith("SASL"):  # or librdkafka warns of what is for other listeners
-        properties = {name: value for name, value in properties.items() if not name.startswith("sasl.")}
-    check_properties(properties)
-    oldest = min(broker.version for broker in brokers)
-    legacy = {1: "0.8.2.2", 2: "0.9.0.1"}.get(oldest)
-    if legacy is not None and found[0].protocol.startswith("SASL") and _mechanism(properties).upper() != "GSSAPI":
-        # No broker of 0.9 knows these: it must be a newer one that is held back, and can be asked for its versions.
-        legacy = None
-    # Endpoints of brokers that registered later do not replace earlier ones.
-    same = [e for broker in reversed(brokers) for e in broker.endpoints if e.protocol == found[0].protocol]
-    others = {e.listener: str(e) for e in same if e.listener != found[0].listener}
-    return KafkaSettings(",".join(map(str, found)), properties, legacy, tuple(others.items()))
-
-
-def _mechanism(properties: Mapping[str, str]) -> str:
+def mechanism_of(properties: Mapping[str, str]) -> str:
+    """The SASL mechanism of librdkafka's properties; "" if none is named."""
     return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or ""
 
 
@@ -218,7 +182,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if not protocol.startswith("SASL"):
         return
-    mechanism = _mechanism(properties)
+    mechanism = mechanism_of(properties)
     if not mechanism:
         raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
     if mechanism.upper() == "OAUTHBEARER" and not (
@@ -321,7 +285,7 @@ def bad_properties(error: Exception, settings: KafkaSettings) -> UsageError:
     """The error for properties that librdkafka refuses, which does not show their values."""
     if settings.protocol.endswith("SSL"):
         try:
-            tls.ssl_context(connection_errors.tls_of(settings.properties), "TLS with brokers")
+            connection_security.ssl_context(connection_errors.tls_of(settings.properties), "TLS with brokers")
         except UsageError as better:
             return better
     detail = error.args[0] if error.args else error
@@ -400,7 +364,7 @@ def admin_and_metadata(settings: KafkaSettings, timeout: float) -> tuple[AdminCl
 
 def old_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
     """All topics with their leaders, from brokers that are ``old_and_plain``. Raises ``UnreachableError``."""
-    answer = legacy_brokers.metadata(parse_endpoints(settings.bootstrap), timeout)
+    answer = wire_protocol.fetch_metadata(parse_endpoints(settings.bootstrap), timeout)
     if answer is None:
         raise no_answer(settings, timeout)
     found = ClusterMetadata()
@@ -458,20 +422,20 @@ def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     """The error for brokers that do not answer. Probes them for the reason, and their other listeners, for a second at
     most."""
     plain = settings.protocol == "PLAINTEXT"
-    failures, others = legacy_brokers.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
-    why = legacy_brokers.in_words(failures) or ("" if plain else "connections are accepted, and no request is answered")
+    failures, others = wire_protocol.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
+    why = wire_protocol.in_words(failures) or ("" if plain else "connections are accepted, and no request is answered")
     remedy = "check that they run and that this host may reach them"
     if failures and set(failures.values()) <= {NOT_KAFKA, HTTP}:
         remedy = "give the address of a broker; that of ZooKeeper goes with --zookeeper"
     if others:
-        elsewhere, _ = legacy_brokers.troubles(others[:_ASKED], plain=plain)
+        elsewhere, _ = wire_protocol.troubles(others[:_ASKED], plain=plain)
         if elsewhere:
             why, remedy = (
-                f"they send clients to {legacy_brokers.in_words(elsewhere, named=True)}",
+                f"they send clients to {wire_protocol.in_words(elsewhere, named=True)}",
                 "check what they advertise",
             )
     for name, place in settings.others:
-        if not legacy_brokers.troubles(parse_endpoints(place), plain=plain)[0]:
+        if not wire_protocol.troubles(parse_endpoints(place), plain=plain)[0]:
             remedy = f"their listener {name} at {place} answers: choose it with --listener"
             break
     silent, why = f"brokers at {settings.bootstrap} gave no answer", why and f": {why}"

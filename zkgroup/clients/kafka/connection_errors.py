@@ -1,4 +1,4 @@
-"""Why a connection to a broker failed, and what to do, from librdkafka's text.
+"""librdkafka's log: each failure once, without noise; and why a connection to a broker failed, by its text.
 
 librdkafka (2.16) says "certificate could not be verified" for an unknown authority, an expired certificate and a wrong
 host name alike, and "disconnected" for a listener with another protocol. Where TLS may be the cause, a hand-shake of
@@ -7,16 +7,91 @@ our own finds out.
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
+import time
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from zkgroup.clients import tls
-from zkgroup.clients.kerberos_errors import CLOCKS_DIFFER, NO_KDC, no_ticket, unknown_service
+from zkgroup.clients.connection_security import (
+    CLOCKS_DIFFER,
+    NO_KDC,
+    alert,
+    certificate_names,
+    certificate_refused,
+    handshake_error,
+    has_expired,
+    is_no_tls,
+    no_ticket,
+    speaks_tls,
+    ssl_context,
+    unknown_service,
+)
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.settings_table import KERBEROS
 from zkgroup.errors import UnreachableError, UsageError
+
+if TYPE_CHECKING:
+    from zkgroup.clients.kafka.client import KafkaError
+
+#: Seconds without a failure after which connections count as recovered: librdkafka retries every second.
+MENDED: Final = 5.0
+# Warnings that are left out: of settings for brokers before 0.10, and of settings for another kind of client.
+_INTENDED: Final = ("broker.version.fallback", "will be ignored by this")
+# Brokers drop idle connections: that is no failure, unless it happens before the first answer.
+_IDLE: Final = re.compile(r"/[^ ]*: Disconnected")
+_DECORATION: Final = re.compile(r"^\[thrd:[^\]]*\]: | \(after [0-9]+ms in state .*\)$")
+
+
+class ClientLog:
+    """The log of one librdkafka client, in a logger of the client's owner.
+
+    librdkafka retries a failed connection for ever. Each failure is logged once, as a warning, until
+    ``report_recovery`` finds that connections fail no more. Warnings of intended settings are left out.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._reported: set[str] = set()  # failures
+        self._failed_at = 0.0
+        #: librdkafka's text on the last connection that failed.
+        self.failure = ""
+        #: librdkafka's text on why there is no token for OAUTHBEARER.
+        self.no_token = ""
+        #: Failures are not logged: the caller reports ``failure`` itself.
+        self.quiet = False
+
+    def log(self, level: int, _form: str, facility: str, _client: str, text: str) -> None:
+        """Called by confluent-kafka (2.16). ``text`` begins with the thread and may end with a duration."""
+        if facility == "AUTOCREATE" or (facility == "CONFWARN" and any(part in text for part in _INTENDED)):
+            return
+        if facility == "FAIL":
+            self.failure = text
+        text = _DECORATION.sub("", text)
+        if self.quiet or (facility == "FAIL" and _IDLE.search(text)):
+            self._log.debug("Kafka client: %s", text)
+            return
+        if facility == "FAIL":
+            self._failed_at = time.monotonic()
+            failure = text[max(0, text.find("Connect to ")) :]
+            if failure in self._reported:
+                return
+            self._reported.add(failure)
+        self._log.log(min(level, logging.WARNING), "Kafka client: %s", text)
+
+    def on_error(self, error: KafkaError) -> None:
+        """Called for error events: librdkafka does not log missing tokens, it sends an event."""
+        if "OAUTHBEARER token" in error.str():
+            self.no_token = error.str()
+
+    def report_recovery(self) -> None:
+        """Log, once, that connections fail no more. Owners of lasting clients call it now and then."""
+        if self._reported and time.monotonic() - self._failed_at >= MENDED:
+            self._reported.clear()
+            self._log.warning("Kafka client: connections to brokers fail no more")
+
 
 _PLACE = re.compile(r"(?:[a-z_]+://)?(\[[^\]]+\]|[^\s/:]+):([0-9]+)/[^\s:]*: ")
 
@@ -41,7 +116,7 @@ def explain(failure: str, properties: Mapping[str, str]) -> UnreachableError | N
     bare = "SSL routines" in text and "unexpected eof" not in text and "state SSL_HANDSHAKE" in failure
     if encrypted and ("handshake failed" in text or bare):
         return _of_handshake(what, host, port, text, properties)
-    if not encrypted and "Disconnected" in text and tls.speaks_tls((host, port)):
+    if not encrypted and "Disconnected" in text and speaks_tls((host, port)):
         return UnreachableError(f"{what} speaks TLS at this port, not {protocol}", "choose another --security-protocol")
     if protocol == "PLAINTEXT" and "Disconnected" in text and "state UP" in failure:
         return UnreachableError(
@@ -91,18 +166,16 @@ def _of_kerberos(text: str, properties: Mapping[str, str]) -> tuple[str, str] | 
 def _of_handshake(what: str, host: str, port: int, text: str, properties: Mapping[str, str]) -> UnreachableError:
     settings = tls_of(properties)
     try:
-        found = tls.handshake_error(tls.ssl_context(settings, "TLS with brokers"), (host, port), host)
+        found = handshake_error(ssl_context(settings, "TLS with brokers"), (host, port), host)
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):
-        names = partial(tls.certificate_names, settings, "TLS with brokers", (host, port), host)
-        return UnreachableError(
-            *tls.certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname", names)
-        )
+        names = partial(certificate_names, settings, "TLS with brokers", (host, port), host)
+        return UnreachableError(*certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname", names))
     reason = getattr(found, "reason", None) or ""
     shown = settings.certificate_file
     unasked = "authentication might be required" in text or "unexpected message" in text  # the latter is why
-    if "PLAINTEXT broker" in text or tls.is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
+    if "PLAINTEXT broker" in text or is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
         return UnreachableError(f"{what} does not speak TLS at this port", "choose another --security-protocol")
     if shown is None:
         if "certificate" in reason.lower() or unasked:
@@ -110,11 +183,11 @@ def _of_handshake(what: str, host: str, port: int, text: str, properties: Mappin
                 f"{what} wants a client certificate",
                 "name yours with --ssl-certificate-file and --ssl-key-file",
             )
-    elif tls.has_expired(shown):
+    elif has_expired(shown):
         return UnreachableError(f"{what}: the client certificate {shown} has expired", "renew it")
     elif "ALERT" in reason or "alert" in text or unasked:
         return UnreachableError(
-            f"{what} refuses the client certificate {shown} ({tls.alert(reason)})",
+            f"{what} refuses the client certificate {shown} ({alert(reason)})",
             "check its authority, which the broker may not know",
         )
     if "certificate verify failed" in text:

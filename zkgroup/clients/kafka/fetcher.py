@@ -21,8 +21,8 @@ from zkgroup.clients.kafka.client import (
     Message,
     consumer,
 )
-from zkgroup.clients.kafka.librdkafka_log import ClientLog
-from zkgroup.clients.kafka.message_headers import headers_of
+from zkgroup.clients.kafka.connection_errors import ClientLog
+from zkgroup.clients.kafka.message_contents import headers_of
 from zkgroup.protocol.ledger import Run
 from zkgroup.protocol.names import TopicPartition
 

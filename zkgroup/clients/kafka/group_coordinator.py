@@ -32,7 +32,7 @@ from zkgroup.clients.kafka.client import (
     admin_client,
     no_answer,
 )
-from zkgroup.clients.kafka.librdkafka_log import ClientLog
+from zkgroup.clients.kafka.connection_errors import ClientLog
 from zkgroup.clients.kafka.log_offsets import Log, log_offsets
 from zkgroup.clients.kafka.responses import (
     CoordinatorGroup,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from zkgroup.clients.kafka import legacy_brokers
+from zkgroup.clients.kafka import wire_protocol
 from zkgroup.clients.kafka.client import (
     PIECE,
     UNREACHABLE,
@@ -157,7 +157,7 @@ def _list_old_offsets(
     asked = {parse_endpoints(_place(metadata, leader))[0]: its for leader, its in led.items()}
     results: list[dict[TopicPartition, int | ZkgroupError]] = []
     same = [at if isinstance(at, int) else next(iter(at.values())) for at in times]  # one time for all, see below
-    for answers in legacy_brokers.offsets(asked, same, max(1.0, deadline - time.monotonic())):
+    for answers in wire_protocol.fetch_offsets(asked, same, max(1.0, deadline - time.monotonic())):
         found: dict[TopicPartition, int | ZkgroupError] = dict(errors)
         for partition, leader in leaders.items():
             code, offset = answers.get(partition, (None, -1))
@@ -206,7 +206,7 @@ class _Silent:
         """The error for a partition."""
         if self._why is None:
             endpoints = parse_endpoints(",".join(self._places.values()))
-            failures, _ = legacy_brokers.troubles(endpoints, plain=self._plain)
+            failures, _ = wire_protocol.troubles(endpoints, plain=self._plain)
             self._why = {str(endpoint): why for endpoint, why in failures.items()}
         place = self._places[leader]
         why = f": {self._why[place]}" if place in self._why else ""
@@ -259,7 +259,7 @@ def offsets_for_times(
     request: the first offset whose message is not older. ``rounds``: several times for the same partitions, asked for
     at once; before 0.10 one time for all.
 
-    None where they find none, which proves nothing (see ``timestamp_search``). 0.8 and 0.9 have no time index: they
+    None where they find none, which proves nothing (see ``message_times``). 0.8 and 0.9 have no time index: they
     return the start of a segment, and None means before the first one (so: the log's start).
 
     Raises ``ZkgroupError`` where a partition cannot be asked.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import regex
 
 from zkgroup.clients.kafka.fetcher import offset_of, partition_of, topic_of
-from zkgroup.clients.kafka.message_headers import Headers, headers_of
+from zkgroup.clients.kafka.message_contents import Headers, headers_of
 from zkgroup.errors import FilterLimitError, UsageError
 from zkgroup.protocol.names import TopicPartition
 

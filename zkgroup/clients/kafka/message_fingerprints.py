@@ -9,7 +9,7 @@ from typing import Final
 
 from zkgroup.clients.kafka.client import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Consumer, Message
 from zkgroup.clients.kafka.fetcher import offset_of
-from zkgroup.clients.kafka.message_headers import Headers, headers_of
+from zkgroup.clients.kafka.message_contents import Headers, headers_of
 from zkgroup.clients.kafka.range_reader import RangeReader
 from zkgroup.clients.kafka.responses import Fingerprint, ReadMessage
 from zkgroup.protocol.names import TopicPartition

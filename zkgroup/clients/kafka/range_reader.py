@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 from zkgroup.clients.kafka.client import (
     ClusterMetadata,
@@ -32,9 +32,8 @@ from zkgroup.clients.kafka.client import (
     Message,
     consumer,
 )
-from zkgroup.clients.kafka.message_headers import headers_of
-from zkgroup.clients.kafka.native_reader import NativeMessages, native_module
-from zkgroup.clients.kafka.native_source import NativeSource
+from zkgroup.clients.kafka.message_contents import headers_of
+from zkgroup.clients.kafka.native_reader import NativeMessages, NativeSource, native_module
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 
@@ -106,28 +105,8 @@ class Hole:
     end: int
 
 
-class MemorySize(NamedTuple):
-    """The memory of messages: ``size`` in bytes of values, keys and headers, these as Python objects; and whether any
-    of them may have a key, or headers: most topics have none of the latter, and to ask each message again takes time.
-    """
-
-    size: int
-    keys: bool
-    headers: bool
-
-
-class SizedBatch(list[Message]):
-    """Messages, and the memory that they take."""
-
-    __slots__ = ("memory",)
-
-    def __init__(self, messages: Iterable[Message], memory: MemorySize) -> None:
-        super().__init__(messages)
-        self.memory = memory
-
-
 #: The batches of ``RangeReader``.
-Messages: TypeAlias = SizedBatch | NativeMessages
+Messages: TypeAlias = list[Message] | NativeMessages
 
 
 def range_consumer(settings: KafkaSettings, *, large: bool = False) -> Consumer:
@@ -256,18 +235,16 @@ class RangeReader:
                 batch.batch.release_first(batch.start + place)
                 start, size = place, 0
 
-    def _adapt(self, batch: list[Message]) -> MemorySize:
-        """Ask for as many messages as fit; returns their memory, too."""
+    def _adapt(self, batch: list[Message]) -> int:
+        """Ask for as many messages as fit; returns the memory of these."""
         others = _keys_and_headers(batch)
-        size = sum(map(len, batch)) + others.size
-        # Those to come are rather like the last ones.
-        last = batch[-_LAST:]
-        others_last = _keys_and_headers(last).size // len(last) if others.size else 0
+        size = sum(map(len, batch)) + others
+        last = batch[-_LAST:]  # those to come are rather like the last ones
+        others_last = _keys_and_headers(last) // len(last)
         likely = max(size // len(batch), sum(map(len, last)) // len(last) + others_last)
-        self.is_large |= max(others.size // len(batch), others_last) >= _LARGE
-        wanted = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)))
-        self._size = min(wanted, self._size * 4)
-        return others._replace(size=size)
+        self.is_large |= max(others // len(batch), others_last) >= _LARGE
+        self._size = min(_BATCH_MESSAGES, max(1, _BATCH_BYTES // (likely + 100)), self._size * 4)
+        return size
 
     def _handle_event(
         self, partition: TopicPartition, position: int, end: int, event: Message, silence: _Silence
@@ -370,37 +347,33 @@ class _Silence:
         return self._waits <= 0
 
 
-def memory_size(messages: Sequence[Message]) -> MemorySize:
-    """The memory of all of these."""
-    others = _keys_and_headers(messages)
-    return others._replace(size=sum(map(len, messages)) + others.size)  # a message's len is its value's
+def memory_size(messages: Sequence[Message]) -> int:
+    """The memory of messages: the bytes of values, keys and headers, these as Python objects."""
+    return sum(map(len, messages)) + _keys_and_headers(messages)  # a message's len is its value's
 
 
-def _keys_and_headers(messages: Sequence[Message]) -> MemorySize:
-    """The memory of keys and headers. Each message is counted, as any may be the large one."""
-    keys = list(map(Message.key, messages))
-    are_there = keys.count(None) < len(keys)  # an empty key is one, too
-    some = cast("list[bytes]", list(filter(None, keys))) if are_there else []
-    headers = list(filter(None, headers_of(messages)))
-    memory = sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for one in headers for name, value in one)
-    return MemorySize(sum(map(len, some)) + memory, are_there, bool(headers))
+def _keys_and_headers(messages: Sequence[Message]) -> int:
+    """Each message is counted, as any may be the large one."""
+    keys = sum(len(key) for message in messages if (key := message.key()))
+    headers = (pair for one in headers_of(messages) for pair in one or ())
+    return keys + sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for name, value in headers)
 
 
-def _split(batch: list[Message], memory: MemorySize) -> Iterator[SizedBatch]:
+def _split(batch: list[Message], size: int) -> Iterator[list[Message]]:
     """All of the batch, which is left empty: in pieces if it is larger than was asked for, as when large messages
     follow small ones."""
-    if memory.size <= 2 * _BATCH_BYTES:
-        whole = SizedBatch(batch, memory)
+    if size <= 2 * _BATCH_BYTES:
+        whole = batch[:]
         batch.clear()
         yield whole
         return
     batch.reverse()
     while batch:
-        piece, size = SizedBatch((), memory), 0
+        piece: list[Message] = []
+        size = 0
         while batch and size < _BATCH_BYTES:
             piece.append(batch.pop())
-            size += memory_size(piece[-1:]).size
-        piece.memory = memory._replace(size=size)
+            size += memory_size(piece[-1:])
         yield piece
 
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, out_of_range
-from zkgroup.clients.kafka.timestamp_search import offsets_since
+from zkgroup.clients.kafka.message_times import offsets_since
 from zkgroup.config.time_arguments import parse_time
 from zkgroup.errors import OffsetOutOfRangeError, UsageError
 from zkgroup.protocol.names import TopicPartition

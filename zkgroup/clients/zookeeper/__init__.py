@@ -4,8 +4,7 @@
 ``zkgroup.protocol.operations``. ``Registry`` is its synchronous form, for commands.
 """
 
+from zkgroup.clients.zookeeper.kazoo_connection import ConnectionFailure, ZooKeeperSettings
 from zkgroup.clients.zookeeper.session import CLOSE_TIMEOUT, Session
-from zkgroup.clients.zookeeper.session_errors import ConnectionFailure
-from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 
 __all__ = ["CLOSE_TIMEOUT", "ConnectionFailure", "Session", "ZooKeeperSettings"]

@@ -1,13 +1,16 @@
-"""kazoo's connection, with fewer system calls and threads."""
+"""A connection to ZooKeeper: its settings, kazoo's connection with fewer system calls, and why one failed."""
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import ssl
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,12 +19,165 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 
-from zkgroup.clients import tls
-from zkgroup.clients.zookeeper import session_errors
-from zkgroup.clients.zookeeper.request_pipeline import Bell
-from zkgroup.clients.zookeeper.sasl_login import LoginError, log_in, next_token
-from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
+from zkgroup.clients.connection_security import (
+    LoginError,
+    alert,
+    certificate_names,
+    certificate_refused,
+    connect_tls,
+    has_expired,
+    is_no_tls,
+    speaks_tls,
+)
+from zkgroup.config.connection_settings import KerberosSettings, TlsSettings
+from zkgroup.config.settings_table import DEFAULTS
+from zkgroup.errors import UnreachableError
 from zkgroup.protocol.broker_znodes import address
+from zkgroup.protocol.operations import OPEN, Acl
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """How to reach a ZooKeeper. ``hosts`` is a connect string with its chroot; times are seconds.
+
+    ``auth``: schemes and credentials, as ``addauth`` takes them. ``tls``: used if given. ``sasl``: user and password
+    for DIGEST-MD5, or Kerberos. ``acl``: the access list of created nodes. By default a member's nodes are open to
+    everyone, as the Scala consumer's, and commands copy the list of the parent, or of the copied node.
+    """
+
+    hosts: str
+    session_timeout: float = DEFAULTS["zookeeper_session_timeout_ms"] / 1000
+    connect_timeout: float = 5.0
+    auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    tls: TlsSettings | None = None
+    sasl: tuple[str, str] | KerberosSettings | None = field(default=None, repr=False)
+    acl: tuple[Acl, ...] | None = None
+
+    @property
+    def chroot(self) -> str:
+        """The chroot, ``/`` if there is none."""
+        return "/" + self.hosts.partition("/")[2].strip("/")
+
+    @property
+    def servers(self) -> int:
+        """The number of servers in the connect string."""
+        return self.hosts.partition("/")[0].count(",") + 1
+
+    @property
+    def default_acl(self) -> tuple[Acl, ...]:
+        """The access list of a node that is created without one."""
+        return self.acl or OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFailure:
+    """A failed connection, and its remedy. ``hopeless``: trying again will not help."""
+
+    message: str
+    remedy: str
+    hopeless: bool = True
+
+    def error(self) -> UnreachableError:
+        """The error that commands raise."""
+        return UnreachableError(self.message, self.remedy)
+
+
+def of_login(server: str, settings: ZooKeeperSettings, cause: BaseException | None = None) -> ConnectionFailure:
+    """A server that refuses user and password, other credentials, or a client without any. ``cause``: a ``LoginError``
+    where the login fails before."""
+    if isinstance(cause, LoginError):
+        remedy = cause.remedy.text if cause.remedy else ""
+        return ConnectionFailure(f"cannot log in to ZooKeeper at {server}: {cause.message}", remedy, cause.is_final)
+    if isinstance(settings.sasl, KerberosSettings):
+        return ConnectionFailure(
+            f"ZooKeeper at {server} refuses the login with Kerberos",
+            "see the server's log: its keytab, its clock, and the section Server of its JAAS file",
+        )
+    if settings.sasl is not None:
+        return ConnectionFailure(
+            f"ZooKeeper at {server} refuses the user {settings.sasl[0]}",
+            "check name and password (--zookeeper-sasl-user, --zookeeper-sasl-password-file)",
+        )
+    if settings.auth:
+        return ConnectionFailure(
+            f"ZooKeeper at {server} refuses the credentials",
+            "check --zookeeper-auth-file; the server may want a user (--zookeeper-sasl-user) instead",
+        )
+    return ConnectionFailure(
+        f"ZooKeeper at {server} refuses clients without a user",
+        "name one with --zookeeper-sasl-user and --zookeeper-sasl-password-file",
+    )
+
+
+def of_connection(
+    error: OSError | None, server: tuple[str, str, int], settings: ZooKeeperSettings
+) -> ConnectionFailure | None:
+    """The failure of a connection to ``server`` (name, address, port), as far as certificates and protocols explain it;
+    None otherwise. ``error``: the socket's, None where the server ended the connection."""
+    host, ip, port = server
+    what = f"ZooKeeper at {address(host, port)}"
+    if settings.tls is None:
+        if isinstance(error, ConnectionRefusedError | TimeoutError):
+            return None
+        if not speaks_tls((ip, port)):
+            return None
+        return ConnectionFailure(
+            f"{what} speaks TLS at this port", "give --zookeeper-tls and --zookeeper-ca-file, or another port"
+        )
+    if error is None:
+        # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client.
+        return refusal(what, "", settings)
+    return of_handshake(error, what, server, settings)
+
+
+def of_handshake(
+    error: OSError, what: str, server: tuple[str, str, int], settings: ZooKeeperSettings
+) -> ConnectionFailure | None:
+    """As ``of_connection``, where TLS is spoken."""
+    tls = settings.tls
+    if isinstance(error, ssl.SSLCertVerificationError) and tls is not None:
+        host, ip, port = server
+        names = partial(certificate_names, tls, "TLS with ZooKeeper", (ip, port), host)
+        return ConnectionFailure(
+            *certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname", names)
+        )
+    reason = getattr(error, "reason", None) or ""
+    if isinstance(error, ssl.SSLEOFError) or (tls is not None and error.errno == errno.ECONNRESET):
+        return ConnectionFailure(
+            f"{what} ends the connection at the TLS hand-shake",
+            "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
+        )
+    if is_no_tls(reason):
+        return ConnectionFailure(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
+    if "ALERT" in reason:
+        return refusal(what, reason, settings)
+    if isinstance(error, ssl.SSLError):
+        return ConnectionFailure(
+            f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})", "check its TLS settings"
+        )
+    if isinstance(error, socket.gaierror):
+        return ConnectionFailure(f"{what}: the name is not known", "check the address", hopeless=False)
+    return None
+
+
+def refusal(what: str, reason: str, settings: ZooKeeperSettings) -> ConnectionFailure:
+    """A server that refuses this client, by a TLS alert or without one: then it may just be stopping."""
+    hopeless = reason != ""
+    shown = settings.tls.certificate_file if settings.tls else None
+    if shown is None:
+        return ConnectionFailure(
+            f"{what} wants a client certificate ({alert(reason)})",
+            "name yours with --zookeeper-certificate-file and --zookeeper-key-file",
+            hopeless,
+        )
+    if has_expired(shown):
+        return ConnectionFailure(f"{what}: the client certificate {shown} has expired", "renew it")
+    return ConnectionFailure(
+        f"{what} refuses the client certificate {shown} ({alert(reason)})",
+        "it may be of an authority that the server does not know",
+        hopeless,
+    )
+
 
 # Bytes that are written, or read, at once.
 _CHUNK = 64 << 10
@@ -29,6 +185,24 @@ _FRAME = struct.Struct("!iii")  # of a request: length, xid, type
 _LENGTH = struct.Struct("!i")
 _REFUSALS = 3
 _PROBES = 5
+
+
+class Bell:
+    """The end of a socket pair that wakes kazoo's connection. A full socket means that it is awake: ``send``
+    does not wait for room, since the connection's thread might need a lock of the caller."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._end = end
+
+    def send(self, data: bytes) -> int:
+        try:
+            return self._end.send(data)
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        self._end.close()
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -46,7 +220,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, address: tuple[str, int], *, timeout: float, hostname: str, **options: Any) -> Any:
         timeout /= self._hosts
         if self._context is not None:
-            return tls.connect(self._context, address, hostname, timeout)
+            return connect_tls(self._context, address, hostname, timeout)
         return super().create_connection(address=address, hostname=hostname, timeout=timeout, **options)
 
     def select(self, reading: Any, writing: Any, others: Any, *timeout: float) -> Any:
@@ -85,7 +259,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         settings: ZooKeeperSettings,
         granted: Callable[[float], None],
         established: Callable[[], None],
-        failed: Callable[[session_errors.ConnectionFailure], None],
+        failed: Callable[[ConnectionFailure], None],
     ) -> None:
         """``granted`` gets the session's time-out in seconds. ``established`` follows when the connection can be used:
         kazoo itself reports that before it has logged in. ``failed`` gets the failure of a connection."""
@@ -118,13 +292,13 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         try:
             timeouts = super()._connect(host, hostip, port)
         except AuthFailedError as error:
-            self._failed(session_errors.of_login(address(host, port), self._settings, error.__cause__))
+            self._failed(of_login(address(host, port), self._settings, error.__cause__))
             raise
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None
             if not (self.client.connected or self._refusals or self._probes == _PROBES):
                 self._probes += 1  # a server is not probed at each attempt
-                found = session_errors.of_connection(cause, (host, hostip, port), self._settings)
+                found = of_connection(cause, (host, hostip, port), self._settings)
                 if found is not None:
                     self._failed(found)
             raise
@@ -136,6 +310,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
         ZooKeeper refuses by ending the connection. A server that restarts ends it, too: only the third in a row
         counts."""
+        from zkgroup.clients.zookeeper.sasl_login import log_in, next_token  # only where it is needed
+
         login = log_in(self._settings.sasl or ("", ""), host)
         try:
             answer = None
@@ -145,7 +321,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self._refusals = 0
         except LoginError as error:
             if not error.is_final:
-                self._failed(session_errors.of_login(self.server, self._settings, error))
+                self._failed(of_login(self.server, self._settings, error))
                 raise ConnectionDropped(error.message) from None
             raise AuthFailedError(error.message) from error
         except ConnectionDropped as error:

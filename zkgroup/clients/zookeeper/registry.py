@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
-from zkgroup.clients.kafka.legacy_brokers import in_words, troubles
-from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA, SILENT
+from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA, SILENT, in_words, troubles
 from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
 from zkgroup.config.connection_settings import parse_connect_string
 from zkgroup.errors import UnreachableError, ZkgroupError

@@ -1,4 +1,4 @@
-"""One ZooKeeper session.
+"""One ZooKeeper session, with its pipelined requests.
 
 kazoo (2.11) reconnects under a *new* session after an expiry and sends what was queued meanwhile. A ``Session``
 therefore accepts nothing once its session is lost: what was queued before is failed by kazoo itself, and the client is
@@ -19,12 +19,15 @@ from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
-from zkgroup.clients import tls
-from zkgroup.clients.zookeeper.kazoo_connection import Connection, Handler
+from zkgroup.clients.connection_security import ssl_context
+from zkgroup.clients.zookeeper.kazoo_connection import (
+    Connection,
+    ConnectionFailure,
+    Handler,
+    ZooKeeperSettings,
+    of_login,
+)
 from zkgroup.clients.zookeeper.kazoo_operations import convert, failure_of, kazoo_acl, request_of
-from zkgroup.clients.zookeeper.request_pipeline import WINDOW, RequestBatch
-from zkgroup.clients.zookeeper.session_errors import ConnectionFailure, of_login
-from zkgroup.clients.zookeeper.zookeeper_settings import ZooKeeperSettings
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.protocol.operations import (
     Changed,
@@ -129,9 +132,9 @@ class Session:
         self.settings = settings
         self._on_event = on_event
         self._on_failure = on_failure
-        self._context = tls.ssl_context(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
+        self._context = ssl_context(settings.tls, "TLS with ZooKeeper") if settings.tls is not None else None
         if isinstance(settings.sasl, KerberosSettings):
-            from zkgroup.clients.zookeeper.gssapi_context import load_library  # ctypes takes its time
+            from zkgroup.clients.zookeeper.sasl_login import load_library  # only where it is needed
 
             load_library()
         self._client: Any = None
@@ -263,3 +266,42 @@ class Session:
         self.begin_close()
         if self._closer is not None:
             self._closed.wait(timeout)
+
+
+#: Requests on the wire at once: enough to hide the round trip. The server throttles beyond (globalOutstandingLimit).
+WINDOW: Final = 1000
+
+
+class RequestBatch:
+    """Operations of one session: at most ``WINDOW`` on the wire, answered in order."""
+
+    def __init__(self, ops: Sequence[Op], done: Callable[[list[Result]], None]) -> None:
+        self.ops = ops
+        self._results: list[Result] = [None] * len(ops)
+        self._sent = 0
+        self._answered = 0
+        self._done = done
+        self._lock = threading.Lock()
+
+    def window(self, limit: int) -> range:
+        """The operations to send next; from now on they count as sent."""
+        with self._lock:
+            first = self._sent
+            self._sent = min(len(self.ops), max(first, self._answered + limit))
+            return range(first, self._sent)
+
+    def answer(self, index: int, result: Result) -> bool:
+        """Take one answer. True once enough have come for more to be sent."""
+        with self._lock:
+            self._results[index] = result
+            self._answered += 1
+            finished = self._answered == len(self.ops)
+            more = self._sent < len(self.ops) and self._sent - self._answered <= WINDOW // 2
+        if finished:
+            self._done(self._results)
+        return more
+
+    def refuse(self, why: Failure) -> None:
+        """Answer all operations that were not sent: they never will be."""
+        for index in self.window(len(self.ops)):
+            self.answer(index, why)

@@ -35,8 +35,7 @@ from zkgroup.export.planning.export_request import PARTITIONS, backfill_options,
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.stores.store import map_parallel
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.shell_commands import Command
-from zkgroup.text import counted
+from zkgroup.text import Command, counted
 
 #: What mends a problem: a backfill of its offsets, an answer to ``--on-mismatch``, an export that finishes its run, or
 #: a person: in a file that can be written again, in others, or in a table.

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 from zoneinfo import ZoneInfo
 
-from zkgroup.clients.kafka.message_formats import END_OF_TIME, FieldFormat
+from zkgroup.clients.kafka.message_contents import END_OF_TIME, FieldFormat
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.address import Address
 from zkgroup.export.model.plan_types import Slice

@@ -24,8 +24,7 @@ from zkgroup.groups.offset_files.offset_file import STDIO, read_offsets
 from zkgroup.protocol.names import TopicPartition, validate_topic
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.schemas.field_schema import FieldSchemas
-from zkgroup.shell_commands import Command
-from zkgroup.text import are, counted, listed
+from zkgroup.text import Command, are, counted, listed
 
 if TYPE_CHECKING:
     from zkgroup.config import ConsumerConfig

@@ -9,8 +9,8 @@ import orjson
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import Log, LogRange, log_offsets
-from zkgroup.clients.kafka.timestamp_search import offsets_since
-from zkgroup.clients.kafka.topic_configs import cleanup_policies
+from zkgroup.clients.kafka.message_times import offsets_since
+from zkgroup.clients.kafka.topic_metadata import cleanup_policies
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, ZkgroupError, did_you_mean
 from zkgroup.export.model.plan_types import PartitionFacts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.timestamp_search import has_no_time_index
+from zkgroup.clients.kafka.message_times import has_no_time_index
 from zkgroup.clients.schema_registry import read_schema
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError

@@ -35,12 +35,10 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.version import __version__ as spark_version
 
-from zkgroup.child_environment import childs_environment
-from zkgroup.child_watchdog import Watchdog
-from zkgroup.config.class_archives import tidy, use
-from zkgroup.config.state_folders import cache_dir
+from zkgroup.child_processes import Watchdog, childs_environment
+from zkgroup.config.files import cache_dir
 from zkgroup.export.spark.spark_properties import PORT, encode_properties
-from zkgroup.java_runtime import find_java
+from zkgroup.java_runtime import find_java, tidy, use
 
 log = logging.getLogger(__name__)
 

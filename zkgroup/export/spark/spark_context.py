@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException
 import zkgroup
 from zkgroup.c_extensions import avro_module, file_name
 from zkgroup.clients.kafka.native_reader import native_module
-from zkgroup.config.state_folders import cache_dir
+from zkgroup.config.files import cache_dir
 from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.spark import python_daemon, spark_failures

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from zkgroup.clients.kafka.client import Consumer, KafkaException, KafkaSettings, KafkaTopicPartition, Message
-from zkgroup.clients.kafka.native_reader import NativeMessages
-from zkgroup.clients.kafka.native_source import NativeSource
+from zkgroup.clients.kafka.native_reader import NativeMessages, NativeSource
 from zkgroup.clients.kafka.range_reader import RangeReader, bounds, range_consumer, range_source
 from zkgroup.errors import OffsetOutOfRangeError, OffsetsDeletedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.export.model.accounting import GapCollector, Interval, count_gaps

@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 
 from zkgroup.clients.kafka.arrow_columns import Columns
 from zkgroup.clients.kafka.client import Message
-from zkgroup.clients.kafka.message_formats import END_OF_TIME, Format, time_of
+from zkgroup.clients.kafka.message_contents import END_OF_TIME, Format, time_of
 from zkgroup.clients.kafka.native_reader import NativeMessages
-from zkgroup.clients.kafka.range_reader import SizedBatch, bounds, memory_size
+from zkgroup.clients.kafka.range_reader import bounds, memory_size
 from zkgroup.export.model.layout import Layout, Period
 from zkgroup.export.model.plan_types import ColumnStatistics, OffsetRange, Slice
 from zkgroup.export.tasks.staging import Staging, WorkFile
@@ -269,7 +269,6 @@ class _OpenFile:
         self._stretch = 0  # of the last slice
         self._raw: list[Message] = []  # messages that are no columns yet
         self._raw_bytes = 0
-        self._raw_keys = self._raw_headers = False  # whether any of them may have some
         self._batches: list[Any] = []
         self._rows = self._bytes = 0  # in self._batches
         self._written = 0  # rows
@@ -308,11 +307,8 @@ class _OpenFile:
             self.convert()
             self._add_rows(messages, messages.size)
             return
-        content = messages.memory if isinstance(messages, SizedBatch) else memory_size(messages)
-        size = content.size + len(messages) * _MESSAGE_BYTES
+        size = memory_size(messages) + len(messages) * _MESSAGE_BYTES
         self._raw += messages
-        self._raw_keys |= content.keys
-        self._raw_headers |= content.headers
         self._raw_bytes += size
         self._load.raw += size
         self._load.pending += size
@@ -335,16 +331,15 @@ class _OpenFile:
             self._load.raw -= self._raw_bytes
             self._load.pending -= self._raw_bytes
             likely = self._raw_bytes - len(messages) * _MESSAGE_BYTES
-            keys, headers = self._raw_keys, self._raw_headers
-            self._raw_bytes, self._raw_keys, self._raw_headers = 0, False, False
-            self._add_rows(messages, likely, keys=keys, headers=headers)
+            self._raw_bytes = 0
+            self._add_rows(messages, likely)
 
-    def _add_rows(self, messages: _Messages, likely: int, *, keys: bool = True, headers: bool = True) -> None:
+    def _add_rows(self, messages: _Messages, likely: int) -> None:
         # A full group is written before the next is made, or large messages would be in memory twice.
         if self._rows + len(messages) > _GROUP_ROWS or self._bytes + likely > self._group_bytes:
             self._write()
         partition = self._slices[-1].partition
-        batch, undecodable = self._columns.batch(messages, partition, keys=keys, headers=headers)
+        batch, undecodable = self._columns.batch(messages, partition)
         self._load.undecodable += undecodable
         if self._bytes + batch.nbytes > self._group_bytes:
             self._write()

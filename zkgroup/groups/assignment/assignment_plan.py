@@ -40,7 +40,7 @@ from zkgroup.protocol.assignors import Assignment, Strategy, compat_of, strategi
 from zkgroup.protocol.broker_znodes import decode_topic
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, internal_topics, spans
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
-from zkgroup.shell_commands import group_command
+from zkgroup.text import group_command
 
 
 @dataclass(frozen=True, slots=True)

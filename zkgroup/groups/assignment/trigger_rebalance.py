@@ -30,8 +30,7 @@ from zkgroup.protocol.assignors import Assignment
 from zkgroup.protocol.names import TopicPartition, identify_owner, spans
 from zkgroup.protocol.operations import Children, Code, Create, Delete, Failure, Get, Node, Op
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.shell_commands import group_command
-from zkgroup.text import listed, short
+from zkgroup.text import group_command, listed, short
 
 log = logging.getLogger(__name__)
 

@@ -36,8 +36,7 @@ from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Get, Node
-from zkgroup.shell_commands import group_command
-from zkgroup.text import are, counted, listed
+from zkgroup.text import are, counted, group_command, listed
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
@@ -71,7 +70,7 @@ class Applier:
         """Whether ZooKeeper was not named, and the cluster may have one: brokers in KRaft mode have none."""
         if self.registry is not None:
             return False
-        from zkgroup.clients.kafka.topic_configs import has_no_zookeeper
+        from zkgroup.clients.kafka.topic_metadata import has_no_zookeeper
 
         return not has_no_zookeeper(self.brokers(), self.timeout)
 
@@ -294,7 +293,7 @@ class Applier:
         origin = plan.source if plan.source and plan.source.in_kafka and not plan.source.is_deleted else None
         if not rows and origin is None:
             return
-        from zkgroup.clients.kafka.group_offsets import GroupOffsets
+        from zkgroup.clients.kafka.group_consumers import GroupOffsets
         from zkgroup.groups.changes.kafka_deletion import check_unmoved
         from zkgroup.groups.changes.kafka_offset_writer import verification_moments
 
@@ -338,7 +337,7 @@ class Applier:
         if not keys:
             return {}
         if store == "kafka":
-            from zkgroup.clients.kafka.group_offsets import GroupOffsets
+            from zkgroup.clients.kafka.group_consumers import GroupOffsets
 
             with closing(GroupOffsets(self.brokers(), group)) as offsets:
                 return {key: (offset, None) for key, offset in offsets.fetch(keys, self.timeout).items()}

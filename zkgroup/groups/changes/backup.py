@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.config.state_folders import STATE_VARIABLE, state_dir
+from zkgroup.config.files import STATE_VARIABLE, state_dir
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.changes.backup_json import Backup, decode, encode
 from zkgroup.groups.group_model import Cluster
@@ -23,7 +23,7 @@ from zkgroup.groups.offset_files.atomic_file import write_new
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import CLUSTER_ID, decode_cluster_id
 from zkgroup.protocol.operations import Exists, Get, Node, Stat
-from zkgroup.shell_commands import Command, group_command
+from zkgroup.text import Command, group_command
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs

@@ -25,8 +25,7 @@ from zkgroup.errors import (
 )
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.protocol.names import TopicPartition, span_list
-from zkgroup.shell_commands import group_command
-from zkgroup.text import are, counted, listed
+from zkgroup.text import are, counted, group_command, listed
 
 
 def check_complete(group: str, kafka_group: KafkaGroup) -> None:

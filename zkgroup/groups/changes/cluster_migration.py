@@ -23,8 +23,7 @@ from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.shell_commands import group_command
-from zkgroup.text import counted, listed
+from zkgroup.text import counted, group_command, listed
 
 _REASONS: Final[Mapping[Reason, str]] = {
     "outside": "the offset is outside its log at the source",

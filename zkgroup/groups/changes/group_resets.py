@@ -30,8 +30,7 @@ from zkgroup.groups.snapshot.broker_queries import answer_timeout
 from zkgroup.groups.snapshot.group_reader import MAX_AGES
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.shell_commands import group_command
-from zkgroup.text import counted, listed
+from zkgroup.text import counted, group_command, listed
 
 
 def plan_group_reset(
@@ -53,7 +52,7 @@ def plan_group_reset(
             for key, partition in current.partitions.items()
             if partition.exists and partition.log_start is not None and partition.log_end is not None
         }
-        from zkgroup.clients.kafka.timestamp_search import first_since  # librdkafka: 60 ms
+        from zkgroup.clients.kafka.message_times import first_since  # librdkafka: 60 ms
 
         times = first_since(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
     rows = plan_reset(target, current.partitions.values(), current.store, times, current.stores)
@@ -126,7 +125,7 @@ def _with_times(
             positions.setdefault(key, []).append(position)
     if not positions or len(positions) > MAX_AGES:
         return rows
-    from zkgroup.clients.kafka.message_ages import message_times  # librdkafka: 60 ms
+    from zkgroup.clients.kafka.message_times import message_times  # librdkafka: 60 ms
 
     try:
         times = message_times(applier.brokers(), positions, applier.timeout)

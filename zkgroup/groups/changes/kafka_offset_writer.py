@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.group_offsets import GroupOffsets
 from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.change_reports import Reporter, WriteReport, check_complete, reported

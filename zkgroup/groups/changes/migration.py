@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
-from zkgroup.clients.kafka.topic_configs import offsets_retention
+from zkgroup.clients.kafka.topic_metadata import offsets_retention
 from zkgroup.errors import NotFoundError, RefusedError, VerificationError, ZkgroupError
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader

@@ -18,11 +18,11 @@ from zkgroup.clients.kafka.client import Consumer, KafkaSettings
 from zkgroup.clients.kafka.client import topics as read_topics
 from zkgroup.clients.kafka.log_offsets import LogRange, offsets_for_times
 from zkgroup.clients.kafka.message_fingerprints import read_fingerprints
+from zkgroup.clients.kafka.message_times import first_since, has_no_time_index
 from zkgroup.clients.kafka.range_reader import range_consumer
 from zkgroup.clients.kafka.responses import ReadMessage
 from zkgroup.clients.kafka.start_position import log_ranges
-from zkgroup.clients.kafka.timestamp_search import first_since, has_no_time_index
-from zkgroup.clients.kafka.topic_configs import cleanup_policies
+from zkgroup.clients.kafka.topic_metadata import cleanup_policies
 from zkgroup.errors import OffsetOutOfRangeError
 from zkgroup.groups.changes.log_alignment import (
     Compared,

@@ -20,8 +20,7 @@ from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, identify_owner, session_text
 from zkgroup.protocol.operations import Children, Create, Delete
-from zkgroup.shell_commands import group_command
-from zkgroup.text import listed
+from zkgroup.text import group_command, listed
 
 _PARTITION: Final = re.compile(r"(?:[0-9]+-)?([0-9]{1,9})", re.ASCII)
 

@@ -41,8 +41,7 @@ from zkgroup.protocol.operations import (
     Stat,
     Sync,
 )
-from zkgroup.shell_commands import group_command
-from zkgroup.text import listed
+from zkgroup.text import group_command, listed
 
 
 class GroupActiveError(RefusedError):

@@ -20,8 +20,7 @@ from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import ranges
 from zkgroup.groups.snapshot.group_znodes import java_long
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.shell_commands import Command, group_command
-from zkgroup.text import are, counted
+from zkgroup.text import Command, are, counted, group_command
 
 #: How to go on with a shift, which would move once more what is written.
 NOT_AGAIN: Final = "do not just run it again, which would shift the written offsets once more: --undo the backup first"

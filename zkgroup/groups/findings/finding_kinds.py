@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import Remedy, UsageError, did_you_mean
-from zkgroup.shell_commands import Command
+from zkgroup.text import Command
 
 Severity = Literal["critical", "warning", "info"]
 

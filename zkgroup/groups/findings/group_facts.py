@@ -22,8 +22,7 @@ from zkgroup.groups.snapshot.snapshot_defects import (
 from zkgroup.groups.snapshot.table_rows import kafka_members
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, span_list
-from zkgroup.shell_commands import Command, group_command
-from zkgroup.text import listed, short
+from zkgroup.text import Command, group_command, listed, short
 
 if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference

@@ -136,7 +136,7 @@ class BrokerQueries:
 
     def ages(self, positions: Mapping[TopicPartition, Collection[int]], now: int) -> MessageAges:
         """The age, at ``now``, of the next message at each position. Raises ``ZkgroupError``."""
-        from zkgroup.clients.kafka.message_ages import message_ages  # as above
+        from zkgroup.clients.kafka.message_times import message_ages  # as above
 
         return message_ages(self.settings(), positions, now, self._left())
 

@@ -17,7 +17,7 @@ from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log
-    from zkgroup.clients.kafka.topic_replicas import PartitionReplicas
+    from zkgroup.clients.kafka.topic_metadata import PartitionReplicas
 
 
 class _InTime:

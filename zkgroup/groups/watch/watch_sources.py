@@ -305,7 +305,7 @@ class BrokerPoller:
         if not positions or self._settings is None:
             self._ages = {}
         elif time.monotonic() >= self._ages_due:
-            from zkgroup.clients.kafka.message_ages import message_ages  # as above
+            from zkgroup.clients.kafka.message_times import message_ages  # as above
 
             wanted = {key: (position,) for key, position in positions.items()}
             with suppress(ZkgroupError):

@@ -1,4 +1,4 @@
-"""TLS: contexts from PEM files, connections, and the reasons of failed hand-shakes."""
+"""TLS and Kerberos: contexts from PEM files, connections, and why a hand-shake or a login failed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from zkgroup.config.connection_settings import TlsSettings
-from zkgroup.config.settings_file import is_encrypted
-from zkgroup.errors import UsageError
+from zkgroup.config.files import is_encrypted
+from zkgroup.errors import UsageError, ZkgroupError
 
 _PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate
 _AFTERWARDS = 0.3  # seconds for a server to refuse a certificate after the hand-shake
@@ -69,7 +70,7 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or type(error).__name__
 
 
-def connect(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> ssl.SSLSocket:
+def connect_tls(context: ssl.SSLContext, address: tuple[str, int], hostname: str, timeout: float) -> ssl.SSLSocket:
     """A connection after its hand-shake, all within ``timeout`` seconds. Raises OSError, ``ssl.SSLError`` included."""
     deadline = time.monotonic() + timeout
     plain = socket.create_connection(address, timeout)
@@ -85,7 +86,7 @@ def connect(context: ssl.SSLContext, address: tuple[str, int], hostname: str, ti
 def handshake_error(context: ssl.SSLContext, address: tuple[str, int], hostname: str) -> OSError | None:
     """The error of a hand-shake, else None. In TLS 1.3 the server checks the client's certificate after it."""
     try:
-        with connect(context, address, hostname, _PROBE) as connection:
+        with connect_tls(context, address, hostname, _PROBE) as connection:
             connection.settimeout(_AFTERWARDS)
             connection.recv(1)
     except TimeoutError:
@@ -101,7 +102,7 @@ def speaks_tls(address: tuple[str, int]) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        connect(context, address, address[0], _PROBE).close()
+        connect_tls(context, address, address[0], _PROBE).close()
     except ssl.SSLError as error:
         return not (isinstance(error, ssl.SSLEOFError) or is_no_tls(error.reason or ""))
     except OSError:
@@ -118,7 +119,7 @@ def certificate_names(tls: TlsSettings, what: str, address: tuple[str, int], hos
     """The hosts of a server's certificate, if it is trusted otherwise; none if it cannot be read."""
     try:
         context = ssl_context(dataclasses.replace(tls, check_hostname=False), what)
-        with connect(context, address, hostname, _PROBE) as connection:
+        with connect_tls(context, address, hostname, _PROBE) as connection:
             shown = connection.getpeercert() or {}
     except (OSError, UsageError):
         return []
@@ -193,3 +194,35 @@ def _element(der: bytes, at: int) -> tuple[int, int, int]:
         size = length & 0x7F
         length, begin = int.from_bytes(der[begin : begin + size], "big"), begin + size
     return der[at], begin, begin + length
+
+
+CLOCKS_DIFFER: Final = ("the clocks of this machine and of the KDC differ too much", "set them (NTP)")
+NO_KDC: Final = ("no KDC answers", "check krb5.conf (KRB5_CONFIG), and that the KDC runs")
+
+
+def unknown_service(service: str, option: str) -> tuple[str, str]:
+    """The KDC has no such principal. ``option`` names another service."""
+    return (
+        f"the KDC knows no service {service}",
+        f"name the servers as their principals do, not by addresses, or give {option}",
+    )
+
+
+def no_ticket(keytab: str | None, principal: str | None, option: str) -> tuple[str, str]:
+    """No ticket is there, or none was got by a keytab. ``option`` names a keytab."""
+    whose = f" of {principal}" if principal else ""
+    if keytab:
+        return f"the keytab {keytab} has no valid key{whose}", f"check it with 'klist -k {keytab}'"
+    return (
+        f"there is no valid Kerberos ticket{whose}",
+        f"get one with 'kinit {principal or 'USER'}', or name a keytab with {option}",
+    )
+
+
+class LoginError(ZkgroupError):
+    """A login that fails before a server refuses it: here, at the KDC, or as the server does not prove itself.
+    ``is_final``: trying again will not help."""
+
+    def __init__(self, message: str, remedy: str, *, is_final: bool = True) -> None:
+        super().__init__(message, remedy)
+        self.is_final = is_final
