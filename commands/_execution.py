@@ -40,7 +40,7 @@ from ._terminal_text import one_line
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.backup_json import Backup
+    from zkgroup.groups.changes.backup import Backup
     from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.changes.unregistered_committers import UnregisteredCommits
 

@@ -21,8 +21,8 @@ from ._output import SPARE, Column, Output, is_table, print_rows, time_column
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.changes.applier import Applier
+    from zkgroup.groups.changes.group_plans import WholeGroup
     from zkgroup.groups.changes.plan import OffsetChange, Plan
-    from zkgroup.groups.changes.whole_group import WholeGroup
 
 OtherGroupArgument: TypeAlias = Annotated[
     str,
@@ -73,9 +73,8 @@ def remove_topics(
 ) -> None:
     """Remove the group's nodes of these topics in ZooKeeper; ``unsubscribe`` does so while members read other topics.
     ``store``: where the group has to be."""
-    from zkgroup.groups.changes.topic_znodes import plan_topic_removal
-    from zkgroup.groups.changes.unsubscription import unsubscribe_guard
-    from zkgroup.groups.changes.whole_group import find_group
+    from zkgroup.groups.changes.group_plans import find_group
+    from zkgroup.groups.changes.topic_removal import plan_topic_removal, unsubscribe_guard
     from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topics)
@@ -94,8 +93,7 @@ def remove_topics(
 def add_acls(change: Change, registry: Registry | None, source: WholeGroup, target: WholeGroup, plan: Plan) -> Plan:
     """The plan of a copy with the access lists of the nodes that it creates, of which the command warns; refused where
     they are hidden, or would be in the way."""
-    from zkgroup.groups.changes.access_lists import read_acls
-    from zkgroup.groups.changes.copied_acls import copied_lists
+    from zkgroup.groups.changes.access_lists import copied_lists, read_acls
 
     if registry is None or source.tree is None:
         return plan

@@ -16,7 +16,6 @@ from ._output import SPARE, Output, print_rows
 from ._spinner import working
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.cluster_migration import ClusterMigration
     from zkgroup.groups.changes.migration import Migration
 
 COLUMNS = ("group", "state", "partitions", "changes", "repeated", "not_found", "note")
@@ -29,7 +28,7 @@ class PlannedMigration:
     """A group, and why it is not moved. ``is_verified``: its offsets are in place, or beyond."""
 
     group: str
-    migration: Migration | ClusterMigration | None = None
+    migration: Migration | None = None
     error: ZkgroupError | None = None
     is_verified: bool = False
 

@@ -135,7 +135,7 @@ def _check_zookeeper(asked: Consumption) -> _Checked:
     config, subscription, until_end = asked.config, asked.subscription, asked.limits.until_end
     asked.settings.require_zookeeper()
     from zkgroup.clients.kafka.client import topics
-    from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
+    from zkgroup.groups.changes.access_lists import describe_acl_conflicts
     from zkgroup.protocol import znodes
     from zkgroup.protocol.broker_znodes import decode_topic, partitions_to_read
     from zkgroup.protocol.names import TopicPartition

@@ -21,7 +21,6 @@ from ._output import SPARE, Output, is_table, print_rows
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.applier import Applier
-    from zkgroup.groups.changes.cluster_migration import ClusterMigration
     from zkgroup.groups.changes.migration import Migration, Take
     from zkgroup.groups.changes.plan import Plan
     from zkgroup.groups.group_model import GroupSnapshot, OffsetStore
@@ -58,7 +57,7 @@ class Migrations(ABC):
         self.options = options
 
     @abstractmethod
-    def plan(self, group: str) -> Migration | ClusterMigration:
+    def plan(self, group: str) -> Migration:
         """The migration of a group. Raises ``ZkgroupError``."""
 
     @abstractmethod
@@ -179,8 +178,8 @@ class ClusterMigrations(Migrations):
     def place(self) -> str:
         return f"cluster {self.change.settings.cluster}"
 
-    def plan(self, group: str) -> ClusterMigration:
-        from zkgroup.groups.changes.cluster_migration import (
+    def plan(self, group: str) -> Migration:
+        from zkgroup.groups.changes.migration import (
             check_source,
             plan_cluster_migration,
             read_source_offsets,
@@ -209,7 +208,7 @@ class ClusterMigrations(Migrations):
                 to_earliest=self.options.to_earliest,
             )
 
-    def show(self, migration: ClusterMigration, output: Output) -> None:
+    def show(self, migration: Migration, output: Output) -> None:
         """A table has the repeated messages in the column of the match."""
         rows: list[dict[str, Any]] = migration.rows
         if not is_table(output):
@@ -253,7 +252,7 @@ def open_migrations(
         with open_applier(change.settings, groups, "zookeeper") as (applier, _):
             yield StoreMigrations(change, applier, change, applier, options)
         return
-    from zkgroup.groups.changes.cluster_migration import parse_topic_map
+    from zkgroup.groups.changes.migration import parse_topic_map
 
     mapped = parse_topic_map(topics)
     settings = cluster_connection(change.ctx, profile)

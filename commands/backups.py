@@ -29,7 +29,7 @@ from ._rendering import render_command
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.backup_json import Backup
+    from zkgroup.groups.changes.backup import Backup
 
 COLUMNS: Final = (time_column("time"), "command", "group", "offsets", "nodes", "zookeeper", "file")
 OFFSETS: Final = ("store", "topic", "partition", "before", "written")

@@ -15,7 +15,7 @@ from ._group_views import PartitionsOption, StoreOption
 from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.whole_group import WholeGroup
+    from zkgroup.groups.changes.group_plans import WholeGroup
 
 
 @with_change()
@@ -48,8 +48,7 @@ def copy_group(
     if group == to:
         raise UsageError(f"group {group} cannot be copied to itself", "name another group")
     change = change_of(ctx, to, options)
-    from zkgroup.groups.changes.group_plans import plan_group_copy
-    from zkgroup.groups.changes.whole_group import find_group, read_whole_group
+    from zkgroup.groups.changes.group_plans import find_group, plan_group_copy, read_whole_group
     from zkgroup.groups.partition_scope import parse_scope
     from zkgroup.groups.snapshot.snapshot_defects import foreign_note
     from zkgroup.protocol.names import validate_group_id
@@ -69,7 +68,7 @@ def copy_group(
 
 
 def _of_life(source: WholeGroup) -> list[str]:
-    from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
+    from zkgroup.groups.changes.preconditions import describe_unfinished_export
 
     alive = source.tree is not None and bool(source.tree.members or source.tree.live_owners)
     alive = alive or (

@@ -21,7 +21,7 @@ from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OptionalGroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.whole_group import WholeGroup
+    from zkgroup.groups.changes.group_plans import WholeGroup
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -118,8 +118,7 @@ def delete_group(
 
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
-    from zkgroup.groups.changes.group_plans import plan_group_deletion
-    from zkgroup.groups.changes.whole_group import find_group
+    from zkgroup.groups.changes.group_plans import find_group, plan_group_deletion
 
     with open_applier(change.settings, [group], store) as (applier, store):
         found = find_group(applier, group, store)
@@ -179,11 +178,11 @@ def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, out
     from zkgroup.groups.changes import backup as backups
     from zkgroup.groups.changes.applier import Applier
     from zkgroup.groups.changes.change_reports import after
-    from zkgroup.groups.changes.group_resets import plan_group_undo
-    from zkgroup.groups.changes.znode_restoration import (
+    from zkgroup.groups.changes.undo import (
         add_kafka_offsets,
         deleted_groups,
         describe_omitted,
+        plan_group_undo,
         plan_restore,
         restore,
     )

@@ -135,11 +135,9 @@ def _save(
     Raises ``ZkgroupError`` where an offset, or the group in a store, cannot be read: then nothing is written.
     """
     from zkgroup.groups.changes.backup import cluster_of
-    from zkgroup.groups.changes.current_offsets import OffsetReader
-    from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
+    from zkgroup.groups.changes.current_offsets import OffsetReader, checkpoint_of
     from zkgroup.groups.offset_files.atomic_file import write_atomically
-    from zkgroup.groups.offset_files.checkpoint_series import Series
-    from zkgroup.groups.offset_files.offset_file import STDIO, format_for, format_offsets
+    from zkgroup.groups.offset_files.offset_file import STDIO, Series, format_for, format_offsets
     from zkgroup.groups.partition_scope import Selection
 
     series = Series.of(path, group, form)

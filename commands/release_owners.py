@@ -54,8 +54,8 @@ def release_owners(
     if not topic and not member:
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
     change = change_of(ctx, group, options)
+    from zkgroup.groups.changes.group_plans import find_group
     from zkgroup.groups.changes.persistent_nodes import plan_release
-    from zkgroup.groups.changes.whole_group import find_group
     from zkgroup.groups.partition_scope import parse_scope
 
     scope, members = parse_scope(topic or ()), frozenset(member or ())

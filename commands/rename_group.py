@@ -52,9 +52,8 @@ def rename_group(
         raise UsageError(f"group {group} has that name already", "name another")
     change = change_of(ctx, group, options)
     from zkgroup.groups.changes.change_reports import after
-    from zkgroup.groups.changes.group_plans import plan_group_copy, plan_group_deletion
+    from zkgroup.groups.changes.group_plans import find_group, plan_group_copy, plan_group_deletion, read_whole_group
     from zkgroup.groups.changes.plan import GO_ON
-    from zkgroup.groups.changes.whole_group import find_group, read_whole_group
     from zkgroup.protocol.names import validate_group_id
 
     with open_applier(change.settings, [group, to], store) as (applier, store):

@@ -183,8 +183,8 @@ def reset_offsets(
             file = read_offsets(from_file, file_format)
             value = file.offsets_of(from_group or group)
     wanted = None if undo is not None else _read_target(kind, value)
-    from zkgroup.groups.changes.group_resets import check_origin
-    from zkgroup.groups.changes.reset_plan import describe_unrestored
+    from zkgroup.groups.changes.reset_plan import check_origin
+    from zkgroup.groups.changes.undo import describe_unrestored
 
     with open_applier(change.settings, [group], store) as (applier, store):
         if file is not None and not same_logs:
@@ -243,7 +243,8 @@ def _read_target(kind: str, value: Any) -> Target:
 def _plan(
     applier: Applier, group: str, target: Target | None, scope: Scope | None, store: StoreChoice, undo: Path | None
 ) -> Plan:
-    from zkgroup.groups.changes.group_resets import plan_group_reset, plan_group_undo
+    from zkgroup.groups.changes.reset_plan import plan_group_reset
+    from zkgroup.groups.changes.undo import plan_group_undo
     from zkgroup.groups.partition_scope import Selection
 
     if target is None:

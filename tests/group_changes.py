@@ -8,9 +8,14 @@ from dataclasses import replace
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.group_plans import plan_group_copy, plan_group_deletion
+from zkgroup.groups.changes.group_plans import (
+    WholeGroup,
+    find_group,
+    plan_group_copy,
+    plan_group_deletion,
+    read_whole_group,
+)
 from zkgroup.groups.changes.plan import Plan
-from zkgroup.groups.changes.whole_group import WholeGroup, find_group, read_whole_group
 from zkgroup.groups.group_model import Store
 from zkgroup.protocol.operations import Acl
 

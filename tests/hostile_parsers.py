@@ -29,11 +29,10 @@ from zkgroup.export.model.plan_types import LostRange, SkippedRange, Slice
 from zkgroup.export.model.run_record import Pointer, RecordFile, RecordPart, RunRecord, TopicCoverage, TopicIdentity
 from zkgroup.export.run.run_context import share_files
 from zkgroup.export.stores.store import FolderStore
+from zkgroup.groups.changes.backup import Backup, SavedNode, SavedOffset
+from zkgroup.groups.changes.backup import encode as encode_backup
 from zkgroup.groups.changes.backup import read as read_backup
-from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset
-from zkgroup.groups.changes.backup_json import encode as encode_backup
-from zkgroup.groups.changes.preconditions import decode_exporter
-from zkgroup.groups.changes.unfinished_exports import UnfinishedExportError, describe_unfinished_export
+from zkgroup.groups.changes.preconditions import UnfinishedExportError, decode_exporter, describe_unfinished_export
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
 from zkgroup.groups.offset_files.file_entries import FileFormat

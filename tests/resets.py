@@ -14,9 +14,9 @@ from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.group_resets import plan_group_reset, plan_group_undo
 from zkgroup.groups.changes.plan import Plan
-from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.changes.reset_plan import Target, plan_group_reset
+from zkgroup.groups.changes.undo import plan_group_undo
 from zkgroup.groups.group_model import Store
 from zkgroup.groups.partition_scope import Scope, Selection, parse_scope
 from zkgroup.protocol import znodes

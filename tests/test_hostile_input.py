@@ -25,7 +25,7 @@ from zkgroup.config.files import read_properties
 from zkgroup.config.profiles import read_profiles
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model import run_record
-from zkgroup.groups.changes.backup_json import encode as encode_backup
+from zkgroup.groups.changes.backup import encode as encode_backup
 
 
 def tame(name: str, data: bytes) -> None:

@@ -240,9 +240,9 @@ def _become(connection: socket.socket) -> None:
         if IN_PROCESS in os.environ:
             _export_in_process()
         if COMMIT_WAIT not in os.environ:
-            from zkgroup.groups.changes import kafka_offset_writer
+            from zkgroup.groups.changes import kafka_writer
 
-            kafka_offset_writer.COMMIT_WAIT = 0.0  # type: ignore[misc]
+            kafka_writer.COMMIT_WAIT = 0.0  # type: ignore[misc]
         code = _call()
     except BaseException:  # noqa: BLE001  # nothing may get back into the loop of the zygote
         traceback.print_exc()

@@ -17,7 +17,7 @@ from writing import REGISTRATION, Build, P, values
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.backup_json import Backup
+from zkgroup.groups.changes.backup import Backup
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, SetData
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -14,10 +14,8 @@ from writing import P, change, values
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.access_lists import identities
-from zkgroup.groups.changes.copied_acls import copied_lists
+from zkgroup.groups.changes.access_lists import copied_lists, identities, refuse_removal
 from zkgroup.groups.changes.group_tree import read_tree
-from zkgroup.groups.changes.missing_permissions import refuse_removal
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
 from zkgroup.protocol.acls import format_acl

@@ -11,14 +11,14 @@ from resets import STORES, Kept, OneStore
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.groups.changes import kafka_offset_writer
+from zkgroup.groups.changes import kafka_writer
 from zkgroup.sandbox.local_cluster import Sandbox
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change in Kafka no commits are waited for: ``tests/commands/test_unregistered_commits.py`` does."""
-    monkeypatch.setattr(kafka_offset_writer, "COMMIT_WAIT", 0.0)
+    monkeypatch.setattr(kafka_writer, "COMMIT_WAIT", 0.0)
 
 
 @pytest.fixture(scope="module")

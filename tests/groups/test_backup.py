@@ -20,7 +20,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.backup_json import Backup, SavedNode, SavedOffset
+from zkgroup.groups.changes.backup import Backup, SavedNode, SavedOffset
 from zkgroup.groups.group_model import Cluster
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import OPEN, Acl

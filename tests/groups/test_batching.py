@@ -8,7 +8,7 @@ from kazoo.protocol.serialization import Create, Transaction
 from kazoo.security import ACL, Id
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.groups.changes.batching import cost
+from zkgroup.groups.changes.znode_transactions import cost
 from zkgroup.protocol.operations import Acl
 
 NAMES = st.from_regex(r"[a-zA-Zäß0-9._-]{1,80}", fullmatch=True)

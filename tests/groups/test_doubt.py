@@ -15,13 +15,13 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, Remedy, UnreachableError, notices_of
-from zkgroup.groups.changes.backup_json import SavedNode
+from zkgroup.groups.changes.backup import SavedNode
 from zkgroup.groups.changes.change_reports import GO_ON, WriteFailedError
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.changes.undo import DeletedGroup, restore
 from zkgroup.groups.changes.znode_deletion import remove_groups, remove_nodes
-from zkgroup.groups.changes.znode_restoration import DeletedGroup, restore
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.groups.partition_scope import Selection, parse_scope
 from zkgroup.protocol import znodes

@@ -13,7 +13,8 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
-from zkgroup.groups.changes.reset_plan import Target, describe_unrestored
+from zkgroup.groups.changes.reset_plan import Target
+from zkgroup.groups.changes.undo import describe_unrestored
 from zkgroup.groups.group_model import STORE_NAMES
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.protocol import znodes

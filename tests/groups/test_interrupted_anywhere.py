@@ -16,10 +16,10 @@ from writing import Build, P, commit, plan, values
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import notices_of
-from zkgroup.groups.changes import kafka_offset_writer, znode_deletion, znode_transactions, zookeeper_offset_writer
+from zkgroup.groups.changes import kafka_writer, znode_deletion, znode_transactions, zookeeper_offset_writer
 from zkgroup.groups.changes.change_reports import WriteReport
 from zkgroup.groups.changes.group_tree import read_tree
-from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
+from zkgroup.groups.changes.kafka_writer import write_kafka_offsets
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
@@ -104,7 +104,7 @@ def test_offsets_in_kafka(
         write_kafka_offsets(kafka, kept.group, [commit(partition, 7, 5) for partition in two], TIMEOUT)
 
     met = set()
-    for line, message in enumerate(at_every_line(change, [kafka_offset_writer], ("_put", "_done"))):
+    for line, message in enumerate(at_every_line(change, [kafka_writer], ("_put", "_done"))):
         met.add(written := kept.get(*two).count(7))
         doubt = f"whether 2 offsets ({topic}-0..1) are written to Kafka is not known"
         said = WriteReport(tuple(two)).describe(" to Kafka") if written else doubt

@@ -14,9 +14,9 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, Remedy, UnreachableError, notices_of
-from zkgroup.groups.changes import kafka_offset_writer
+from zkgroup.groups.changes import kafka_writer
 from zkgroup.groups.changes.change_reports import WriteFailedError, WriteRefusedError, WriteReport
-from zkgroup.groups.changes.kafka_offset_writer import write_kafka_offsets
+from zkgroup.groups.changes.kafka_writer import write_kafka_offsets
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord
@@ -53,7 +53,7 @@ def test_a_member_that_joins_in_kafka_after_the_last_read_wins(
     kept.put({P(topic, 0): 10})
     with ExitStack() as members:
         monkeypatch.setattr(Commits, "before", staticmethod(lambda: members.enter_context(kept.alive(topic))))
-        monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
+        monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
         with pytest.raises(
             WriteRefusedError, match=f"group {kept.group} is active in Kafka: member somebody-"
         ) as caught:
@@ -71,7 +71,7 @@ def test_kafka_is_written_in_pieces(
     kept.put(dict.fromkeys(keys, 10))
     writes = [commit(key, 50, 10) for key in keys]
     monkeypatch.setattr(Commits, "after", staticmethod(lambda: kept.put({keys[2]: 11})))
-    monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
+    monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(
         WriteRefusedError, match=rf"{keys[2]} \(was 10, is 11\); 2 offsets are written to Kafka"
     ) as caught:
@@ -103,7 +103,7 @@ def test_a_commit_whose_answer_is_lost(
         raise UnreachableError("no answer")
 
     monkeypatch.setattr(Commits, "after", staticmethod(lose))
-    monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
+    monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(WriteFailedError) as caught:
         write_kafka_offsets(kafka, kept.group, [commit(P(topic, 0), 50, 10)], 1.0)
     written, doubtful = ((P(topic, 0),), ()) if heard else ((), (P(topic, 0),))
@@ -128,7 +128,7 @@ def test_a_commit_that_is_interrupted(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Commits, "after", staticmethod(interrupt))
-    monkeypatch.setattr(kafka_offset_writer, "GroupOffsets", Commits)
+    monkeypatch.setattr(kafka_writer, "GroupOffsets", Commits)
     with pytest.raises(KeyboardInterrupt) as caught:
         write_kafka_offsets(kafka, kept.group, [commit(key, 50, 10) for key in keys], TIMEOUT, piece=2)
     message = f"2 offsets are written to Kafka ({topic}-0..1), 1 is not ({topic}-2)"

@@ -11,21 +11,17 @@ from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import KafkaOffset, TimeOffsets
 from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.changes.backup_json import SavedOffset
+from zkgroup.groups.changes.backup import SavedOffset
+from zkgroup.groups.changes.current_offsets import stores_with_offset
 from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.changes.reset_plan import (
     Kind,
     Target,
     check_bounds,
-    commands_into_range,
-    describe_unrestored,
-    find_moved,
-    find_out_of_range,
     plan_reset,
-    plan_undo,
-    stores_with_offset,
     warn_of_new_in_kafka,
 )
+from zkgroup.groups.changes.undo import describe_unrestored, find_moved, plan_undo
 from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store, StoredOffset, stores_of
 from zkgroup.groups.partition_scope import parse_scope, ranges
 from zkgroup.protocol.names import TopicPartition
@@ -280,21 +276,6 @@ def test_where_an_offset_is_kept(one: GroupPartition, otherwise: OffsetStore, ex
     assert tuple(row.store for row in rows) == stores_of(expected)
     gained = expected == "kafka" and one.kafka is None
     assert bool(warn_of_new_in_kafka(rows)) == gained
-
-
-def test_logs_that_moved_on() -> None:
-    """Targets that retention has passed, or that a log no longer reaches, are named once, whatever the stores."""
-    rows = plan_reset(Target("earliest"), [partition(50, kafka=60)], "both")
-    assert find_out_of_range(rows, {KEY: partition(50)}) == []
-    for log, text, end in (
-        (partition(50, 11), "t-0: the log now starts at 11, behind 10", "earliest"),
-        (partition(50, 0, 5), "t-0: the log now ends at 5, before 10", "latest"),
-    ):
-        passed = find_out_of_range(rows, {KEY: log})
-        assert [(one.row.store, one.text) for one in passed] == [("zookeeper", text), ("kafka", text)]
-        moving = ("reset-offsets", "g", "--topic", "t:0", f"--to-{end}", "--store")
-        assert commands_into_range("g", passed) == [(*moving, "both", "--execute")]
-        assert commands_into_range("g", passed[1:]) == [(*moving, "kafka", "--execute")]
 
 
 @given(st.sets(st.integers(0, 30), min_size=1))

@@ -13,14 +13,13 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, UsageError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.backup_json import Backup, SavedNode
-from zkgroup.groups.changes.group_plans import plan_group_deletion
+from zkgroup.groups.changes.backup import Backup, SavedNode
+from zkgroup.groups.changes.group_plans import WholeGroup, plan_group_deletion
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
 from zkgroup.groups.changes.plan import ZnodeRemoval
-from zkgroup.groups.changes.topic_znodes import read_scope
-from zkgroup.groups.changes.whole_group import WholeGroup
+from zkgroup.groups.changes.topic_removal import read_scope
+from zkgroup.groups.changes.undo import deleted_groups, describe_omitted, plan_restore, restore
 from zkgroup.groups.changes.znode_deletion import remove_nodes
-from zkgroup.groups.changes.znode_restoration import deleted_groups, describe_omitted, plan_restore, restore
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes

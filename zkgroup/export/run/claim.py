@@ -24,8 +24,8 @@ from zkgroup.export.model.plan_types import PartitionPlan
 from zkgroup.export.model.run_record import Pointer, RecordPart, decode_pointer, encode_pointer, now_ms
 from zkgroup.export.planning.export_request import status_command
 from zkgroup.export.planning.group_state import read_committed
-from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.groups.changes.preconditions import Exporter, decode_exporter
+from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (

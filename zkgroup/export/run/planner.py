@@ -25,9 +25,9 @@ from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.planning.notices import first_run_notices, notes_on, open_transaction_notices
 from zkgroup.export.run.publication import schema_of
 from zkgroup.export.run.run_context import warn_of
+from zkgroup.groups.changes.access_lists import refuse_unwritable
 from zkgroup.groups.changes.backup import read_cluster
-from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
-from zkgroup.groups.changes.missing_permissions import refuse_unwritable
+from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.schemas.field_schema import FieldSchemas

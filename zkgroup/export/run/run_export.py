@@ -39,7 +39,7 @@ from zkgroup.export.run.publication import (
 from zkgroup.export.run.run_context import PartitionSummary, Progress, RunContext, Runner, summarize
 from zkgroup.export.spark.spark_properties import choose_master, refuse_if_silent, refuse_log_elsewhere
 from zkgroup.export.stores.store import open_store, require
-from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
+from zkgroup.groups.changes.access_lists import describe_acl_conflicts
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
 from zkgroup.text import listed

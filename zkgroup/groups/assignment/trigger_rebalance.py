@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.assignment.assignment_plan import owned_now
-from zkgroup.groups.changes.acl_conflicts import describe_acl_conflicts
+from zkgroup.groups.changes.access_lists import describe_acl_conflicts
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.snapshot_defects import damaged_topics, stops_rebalances, unreadable_ownership

@@ -1,18 +1,50 @@
-"""Access lists of znodes: reading them whole, and what they allow a session."""
+"""Access lists of znodes: reading them whole, those of a copied group, and what they allow a session.
+
+A copy of a protected group must not be open: each of its nodes gets the list of the node that it is made of.
+``--zookeeper-acl``, or a profile, sets another list; nodes that exist keep theirs. Members create each other's parents
+and write the same offset nodes. The Scala consumer gives its nodes (but ``ids``) to its own credentials, where it has
+some (0.9 to 1.1.1), else to everyone: the access lists of a member's owner nodes show its identity. Whether ZooKeeper
+will permit a change is asked where it comes second, after another one; any other change is refused as a whole.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Final
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.connection_settings import KerberosSettings
-from zkgroup.errors import RefusedError
-from zkgroup.protocol.operations import OPEN, Acl, Acls, Code, Failure, GetAcl, Result
+from zkgroup.errors import RefusedError, UnreachableError
+from zkgroup.groups.changes.group_tree import GroupTree
+from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost
+from zkgroup.protocol import znodes
+from zkgroup.protocol.acls import EVERYTHING, format_acl
+from zkgroup.protocol.names import TopicPartition, parse_partition
+from zkgroup.protocol.operations import (
+    OPEN,
+    Acl,
+    Acls,
+    Check,
+    Children,
+    Code,
+    Create,
+    Delete,
+    Exists,
+    Failure,
+    Get,
+    GetAcl,
+    Node,
+    Result,
+    SetData,
+    Transaction,
+)
+from zkgroup.text import listed
 
 READ: Final = 1
 WRITE: Final = 2
@@ -86,3 +118,246 @@ def unknown_schemes(settings: ZooKeeperSettings) -> set[str]:
 def admits_anyone(acl: Iterable[Acl], permission: int) -> bool:
     """Whether an entry of the list gives this permission to anyone."""
     return any(entry.permissions & permission and (entry.scheme, entry.id) == ANYONE for entry in acl)
+
+
+#: Owner nodes that are read: enough to have some of each member.
+_MAX_OWNERS: Final = 500
+
+
+def find_acl_conflicts(registry: Registry, group: str) -> list[str]:
+    """The owners (as their nodes hold them) of partitions of ``group`` whose identities the access list of
+    ``registry``'s settings does not let write. Empty where that list is open, or they are not known."""
+    acl = registry.settings.acl
+    if acl is None or admits_anyone(acl, WRITE):
+        return []
+    listing = registry.read([Children(znodes.owners(group))])[0]
+    topics = sorted(listing) if isinstance(listing, tuple) else []
+    children = registry.read([Children(znodes.owner_topic(group, topic)) for topic in topics])
+    partitions = [
+        TopicPartition(topic, number)
+        for topic, numbers in zip(topics, children, strict=True)
+        if isinstance(numbers, tuple)
+        for number in map(parse_partition, numbers)
+        if number is not None
+    ][:_MAX_OWNERS]
+    paths = [znodes.owner(group, partition) for partition in partitions]
+    found = registry.read([op for path in paths for op in (Get(path), GetAcl(path))])
+    return sorted(
+        {
+            node.data.decode("utf-8", "replace")[:200]
+            for node, theirs in zip(found[::2], found[1::2], strict=True)
+            if isinstance(node, Node) and isinstance(theirs, Acls) and _is_other(theirs.acl, registry.settings)
+        }
+    )
+
+
+def describe_acl_conflicts(registry: Registry, group: str) -> str | None:
+    """The conflicts as text, before a member joins the group, or a registration is made for it; None where there is
+    none.
+
+    Raises ``RefusedError`` where they could not even read the registration: each of them would fail to rebalance, and
+    own nothing until it goes.
+    """
+    found = find_acl_conflicts(registry, group)
+    if not found:
+        return None
+    conflict = f"owners that come to ZooKeeper with other credentials, or none: {listed(found)}"
+    if not admits_anyone(registry.settings.acl or (), READ):
+        raise RefusedError(
+            f"group {group} has {conflict}: a registration that they may not read stops the whole group",
+            "give --zookeeper-acl creator-read-world or open, or all members the same credentials",
+        )
+    return (
+        f"group {group} has {conflict}: they cannot commit to offset nodes that this member makes: give all members "
+        "the same, or --zookeeper-acl open"
+    )
+
+
+def _is_other(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:
+    if theirs == OPEN:
+        return True
+    full = {(entry.scheme, entry.id) for entry in theirs if entry.permissions == EVERYTHING}
+    ours = {(entry.scheme, entry.id) for entry in settings.acl or () if entry.permissions & WRITE}
+    if ("auth", "") in ours:
+        ours |= identities(settings)
+        if unknown_schemes(settings) & {scheme for scheme, _ in full}:
+            return False
+    return not full & {*ours, *((scheme, _shown(name)) for scheme, name in ours if scheme == "digest")}
+
+
+def _shown(name: str) -> str:
+    """A digest as servers show it to all but administrators of the node."""
+    return f"{name.partition(':')[0]}:x"
+
+
+Lists = Mapping[str, tuple[Acl, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedLists:
+    """``lists``: of nodes that are to be made, by their paths; other nodes get the list that was asked for, or that
+    of the node above. ``warnings``: of the plan."""
+
+    lists: Lists = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def copied_lists(
+    registry: Registry,
+    source: GroupTree,
+    target: GroupTree | None,
+    to: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    renaming: bool,
+) -> CopiedLists:
+    """The lists for offsets of ``partitions`` that are copied from ``source`` to the group ``to``, whose nodes are
+    ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where they are not open.
+
+    Raises ``RefusedError`` where a list is hidden.
+    """
+    there = frozenset(node.path for node in target.nodes) if target is not None else frozenset[str]()
+    pairs = {new: old for new, old in _pairs(source.group, to, partitions, renaming=renaming) if new not in there}
+    empty = (znodes.ids(to), znodes.owners(to))
+    if set(pairs) <= set(empty):
+        return CopiedLists()
+    theirs = _lists_of(registry, pairs, renaming=renaming)
+    found = {new: acl for new, acl in (theirs or {}).items() if new not in empty or acl != OPEN}
+    closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
+    if registry.settings.acl is not None:
+        has = "lists that are not shown to these credentials" if theirs is None else _describe(closed)
+        warning = f"group {to} gets the access list of zookeeper-acl; group {source.group} has {has}"
+        return CopiedLists(warnings=(warning,) if closed or theirs is None else ())
+    warnings = []
+    if closed:
+        subject = f"group {to} gets" if target is None else f"new nodes of group {to} get"
+        those = "lists" if len(closed) > 1 else "list"
+        warnings.append(f"{subject} the access {those} of group {source.group}: {_describe(closed)}")
+    if opened := _opened(registry, found, there):
+        warnings.append(
+            f"{listed(opened)} will be open to all clients, as in group {source.group}, unlike the nodes above"
+        )
+    return CopiedLists(found, tuple(warnings))
+
+
+def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -> Lists | None:
+    """New path → the list of the node it is made of, where that is there. None where they are hidden, and others were
+    asked for; else that is a ``RefusedError``."""
+    answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
+    gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
+    try:
+        return {new: readable_acl(old, answers[new]) for new, old in pairs.items() if new not in gone}
+    except RefusedError as refused:
+        if registry.settings.acl is not None:
+            return None
+        if not renaming:  # where the source is deleted, its backup needs the list in any case
+            refused.add_remedy("or give --zookeeper-acl")
+        raise
+
+
+def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
+    """The topmost of the nodes that are to be open, and come below a node that is there and is not."""
+    above = {new: new.rpartition("/")[0] for new, acl in lists.items() if acl == OPEN}
+    parents = list(dict.fromkeys(parent for parent in above.values() if parent in there))
+    answers = registry.read([GetAcl(parent) for parent in parents])
+    closed = {
+        parent for parent, one in zip(parents, answers, strict=True) if not isinstance(one, Acls) or one.acl != OPEN
+    }
+    return [new for new, parent in above.items() if parent in closed]
+
+
+def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renaming: bool) -> Iterable[tuple[str, str]]:
+    """Each node that may have to be made, from the top, and the one whose list it gets."""
+    keys = list(partitions)
+    yield znodes.group(to), znodes.group(group)
+    if renaming:
+        yield znodes.ids(to), znodes.ids(group)
+        yield znodes.owners(to), znodes.owners(group)
+    yield znodes.offsets(to), znodes.offsets(group)
+    for topic in dict.fromkeys(key.topic for key in keys):
+        yield znodes.offset_topic(to, topic), znodes.offset_topic(group, topic)
+    old, new = znodes.offset_paths(group, keys), znodes.offset_paths(to, keys)
+    for key in keys:
+        yield new[key], old[key]
+
+
+def _describe(acls: Sequence[tuple[Acl, ...]]) -> str:
+    return listed([format_acl(acl) for acl in acls], "; ")
+
+
+_WORDS: Final = {
+    WRITE: "its data may not be changed",
+    CREATE: "children may not be created there",
+    DELETE: "its children may not be deleted",
+}
+
+
+def refuse_removal(registry: Registry, tree: GroupTree, *, is_split: bool) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let these nodes be removed (``is_split``: in more than one
+    transaction): for a change that does something else first. Changes nothing.
+
+    The server itself is asked, whatever it is set to: it checks permissions before versions (3.4.6,
+    3.5.9, 3.8.4), and no node has the version -2. Raises ``UnreachableError`` where the answer is lost.
+    """
+    one_below = {node.path.rpartition("/")[0]: node.path for node in tree.nodes}
+    probes: list[Delete | Transaction] = [Delete(path, _NO_VERSION) for path in one_below.values()]
+    above = znodes.group(tree.group)
+    words = [_describe_need(path, DELETE) for path in one_below]
+    if is_split:  # their guard makes and deletes nodes below the group's
+        probe = f"{above}/{_PROBE}"
+        probes.append(Transaction((Create(probe), Delete(probe))))
+        words.append(f"{above} ({_WORDS[CREATE]}, and deleted again)")
+    answers = zip(words, registry.read(probes), strict=True)
+    failed = [(message, one.code) for message, one in answers if isinstance(one, Failure)]
+    if any(code is Code.CONNECTION_LOSS for _, code in failed):
+        raise UnreachableError("ZooKeeper went away before anything was changed", "run it again once it is back")
+    if denied := [message for message, code in failed if code is Code.NO_AUTH]:
+        raise _refused(tree.group, denied)
+
+
+def refuse_unwritable(
+    registry: Registry, group: str, stored: Iterable[TopicPartition], unstored: Iterable[TopicPartition]
+) -> None:
+    """Raise ``RefusedError`` where ZooKeeper will not let offsets be written, to nodes that are there (``stored``) or
+    are to be made: for a change that does something else first. Changes nothing; the server is asked as
+    ``refuse_removal`` asks it, by transactions that fail at their end: its log has a line for each request that it
+    refuses."""
+    settings = registry.settings
+    tops = sorted({znodes.offset_topic(group, one.topic) for one in unstored})
+    ways = [[top, top.rpartition("/")[0], znodes.group(group)] for top in tops]
+    found = registry.read([Exists(path) for way in ways for path in way])
+    # From 3.8 on a server keeps it to itself whether a node is there that may not be read: then it is.
+    there = {path for path, one in zip(chain.from_iterable(ways), found, strict=True) if not _is_missing(one)}
+    above = sorted({next(path for path in way if path in there) for way in ways if not there.isdisjoint(way)})
+    written = znodes.offset_paths(group, stored).values()
+    needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
+    while needs:
+        ends = accumulate(cost(f"{path}/{_PROBE}", settings, settings.acl or ()) for path, _ in needs)
+        some = needs[: max(1, sum(end <= MAX_TRANSACTION_BYTES for end in ends))]
+        ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
+        (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
+        if isinstance(answer, Failure) and answer.code is Code.CONNECTION_LOSS:
+            raise UnreachableError("ZooKeeper went away before anything was read", "run it again once it is back")
+        place = answer.index if isinstance(answer, Failure) and answer.code is Code.NO_AUTH else None
+        if place is not None and place < len(some):
+            raise _refused(group, [_describe_need(*some[place])])
+        needs = needs[len(some) :]
+
+
+def _is_missing(found: Result) -> bool:
+    return found is None or (isinstance(found, Failure) and found.code is Code.NO_NODE)
+
+
+_NO_VERSION: Final = -2
+_PROBE: Final = "zkgroup-probe"
+
+
+def _describe_need(path: str, permission: int) -> str:
+    return f"{path} ({_WORDS[permission]})"
+
+
+def _refused(group: str, missing: Sequence[str]) -> RefusedError:
+    return RefusedError(
+        f"nodes of group {group} may not be changed: {listed(missing)}",
+        "connect with credentials that may change the group's nodes",
+    )

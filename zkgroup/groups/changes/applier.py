@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING, Final
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
-from zkgroup.groups.changes.access_lists import require_acls
-from zkgroup.groups.changes.backup_json import Backup, SavedNode
+from zkgroup.groups.changes.access_lists import refuse_removal, require_acls
+from zkgroup.groups.changes.backup import Backup, SavedNode
 from zkgroup.groups.changes.change_reports import after, describe_zookeeper_done
-from zkgroup.groups.changes.missing_permissions import refuse_removal
-from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
+from zkgroup.groups.changes.plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, OffsetChange, Plan, Source
 from zkgroup.groups.changes.preconditions import read_inactive_group
-from zkgroup.groups.changes.reset_plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, commands_into_range, find_out_of_range
 from zkgroup.groups.changes.znode_deletion import is_split, remove_nodes
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
-from zkgroup.groups.group_model import Cluster, OffsetStore, stores_of
+from zkgroup.groups.group_model import Cluster, GroupPartition, OffsetStore, stores_of
 from zkgroup.groups.snapshot.broker_queries import FindBrokers, answer_timeout
 from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
@@ -100,7 +98,7 @@ class Applier:
         # Members that keep their offsets in Kafka are registered in ZooKeeper, too.
         self._refuse_members([plan.group])
         if plan.store != "zookeeper":
-            from zkgroup.groups.changes.kafka_offset_writer import refuse_if_active
+            from zkgroup.groups.changes.kafka_writer import refuse_if_active
 
             refuse_if_active(plan.group, self.coordinators().read_group(plan.group))
         if plan.source is not None and not plan.source.is_deleted:  # else the plan of its deletion is checked
@@ -172,7 +170,7 @@ class Applier:
     def _write_offsets(self, plan: Plan) -> None:
         zookeeper, kafka = plan.moving("zookeeper"), plan.moving("kafka")
         if kafka:
-            from zkgroup.groups.changes.kafka_offset_writer import check_before, write_kafka_offsets
+            from zkgroup.groups.changes.kafka_writer import check_before, write_kafka_offsets
 
             if zookeeper:
                 check_before(self.brokers(), plan.group, kafka, self.timeout)
@@ -197,7 +195,7 @@ class Applier:
                 self._refuse_moved(Source(plan.group, plan.in_kafka.offsets, is_deleted=True))
             remove_nodes(self.registry, removal)
         if plan.in_kafka is not None:
-            from zkgroup.groups.changes.kafka_deletion import remove_from_kafka
+            from zkgroup.groups.changes.kafka_writer import remove_from_kafka
 
             with after("in ZooKeeper it is deleted") if removal is not None else nullcontext():
                 check = partial(self._refuse_members, [plan.group])
@@ -217,7 +215,7 @@ class Applier:
             return
         self._refuse_members([source.group])
         if source.in_kafka is not None:
-            from zkgroup.groups.changes.kafka_deletion import check_unmoved
+            from zkgroup.groups.changes.kafka_writer import check_unmoved
 
             check_unmoved(self.coordinators(), source)
 
@@ -245,16 +243,16 @@ class Applier:
         warnings: list[str | Notice] = []
         logs = self._verify_offsets(plan, warnings)
         # A target that was out of range in the plan was noted there.
-        before = {(one.row.key, one.end) for one in find_out_of_range(plan.rows, plan.partitions)}
-        moving = [row for row in plan.rows if row.moves]
+        before = _out_of_range(plan.rows, plan.partitions)
         now = {key: one.with_log(logs.get(key)) for key, one in plan.partitions.items()}
-        if passed := [one for one in find_out_of_range(moving, now) if (one.row.key, one.end) not in before]:
-            message = listed(list(dict.fromkeys(one.text for one in passed)))
+        passed = _out_of_range([row for row in plan.rows if row.moves], now)
+        if moved := [text for key, text in passed.items() if key not in before]:
             raise VerificationError(
-                f"the offsets are written, but logs have moved on meanwhile: {message}",
+                f"the offsets are written, but logs have moved on meanwhile: {listed(moved)}",
                 Remedy(
-                    "members would start there where auto.offset.reset says; before they do, move those offsets",
-                    *commands_into_range(plan.group, passed),
+                    "members would start there where auto.offset.reset says; before they do, reset these partitions"
+                    " alone with --to-earliest or --to-latest",
+                    group_command("offsets", plan.group),
                 ),
             )
         children = Children(znodes.offsets(plan.group))
@@ -294,8 +292,7 @@ class Applier:
         if not rows and origin is None:
             return
         from zkgroup.clients.kafka.group_consumers import GroupOffsets
-        from zkgroup.groups.changes.kafka_deletion import check_unmoved
-        from zkgroup.groups.changes.kafka_offset_writer import verification_moments
+        from zkgroup.groups.changes.kafka_writer import check_unmoved, verification_moments
 
         with closing(GroupOffsets(self.brokers(), plan.group)) as offsets:
             for _ in verification_moments(self.coordinators().read_group(plan.group)):
@@ -348,3 +345,19 @@ class Applier:
             key: (stored_offset(path, node).offset, node.data) if isinstance(node, Node) else (None, None)
             for (key, path), node in zip(paths.items(), nodes, strict=True)
         }
+
+
+def _out_of_range(
+    rows: Iterable[OffsetChange], partitions: Mapping[TopicPartition, GroupPartition]
+) -> dict[TopicPartition, str]:
+    """The partitions whose target lies outside the log: retention passed it, or the log was cut."""
+    found = {}
+    for row in rows:
+        partition = partitions.get(row.key)
+        if row.target is None or partition is None or partition.log_start is None or partition.log_end is None:
+            continue
+        if row.target < partition.log_start:
+            found[row.key] = f"{row.key}: the log now starts at {partition.log_start}, behind {row.target}"
+        elif row.target > partition.log_end:
+            found[row.key] = f"{row.key}: the log now ends at {partition.log_end}, before {row.target}"
+    return found

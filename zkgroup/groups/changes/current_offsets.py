@@ -1,17 +1,24 @@
-"""The offsets of a group that a change is planned with: the selected partitions, in the stores that are meant, and
-their logs."""
+"""The offsets of a group that a change, or a file of offsets, is made of: the selected partitions, in the stores that
+are meant, and their logs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from zkgroup.clients.kafka.responses import words_of
+from zkgroup.clients.kafka.responses import KafkaOffset, words_of
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.change_reports import unknown_in_kafka
-from zkgroup.groups.changes.reset_plan import stores_with_offset
-from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, OffsetStore, Store, in_store
+from zkgroup.groups.group_model import (
+    GroupPartition,
+    GroupSnapshot,
+    OffsetStore,
+    Store,
+    StoredOffset,
+    in_store,
+    stores_of,
+)
 from zkgroup.groups.partition_scope import Selection, check_topics, no_partition
 from zkgroup.groups.snapshot.broker_queries import FindBrokers
 from zkgroup.groups.snapshot.group_reader import GroupReader
@@ -19,6 +26,41 @@ from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.groups.snapshot.znode_reader import group_names
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import listed
+
+
+def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store) -> Mapping[TopicPartition, int]:
+    """The committed offset of every partition that has one; of two stores the larger, where a member that reads both
+    would start.
+
+    Raises ``ZkgroupError`` where one cannot be read, since it would be missing silently, and ``NotFoundError``
+    where nothing is committed.
+    """
+    found: dict[TopicPartition, int] = {}
+    unreadable = []
+    is_unreadable = False
+    for partition in partitions:
+        for one in stores_of(store):
+            seen = offset_in(partition, one)
+            if seen is not None and seen.error is not None:
+                unreadable.append(f"{partition.name} in {one} ({seen.error})")
+                is_unreadable |= one == "zookeeper" and partition.stored is not None and partition.stored.is_unreadable
+        committed = partition.committed(store)
+        if committed is not None:
+            found[partition.key] = committed
+    if unreadable:
+        raise ZkgroupError(
+            f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
+            "connect with credentials that may read them, or leave them out with GROUP --topic …"
+            if is_unreadable
+            else "mend them with reset-offsets, or leave them out with GROUP --topic …",
+        )
+    if not found:
+        raise NotFoundError(
+            f"group {group} has no committed offsets that are meant",
+            f"see its offsets with 'offsets {group}', and check --topic and --store",
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +237,20 @@ def no_group(group: str, registry: Registry | None, *, may_create: bool, where: 
     new = "; for a new group name the topics with --topic" if may_create else ""
     remedy = Remedy(f"check its name{new}; see which groups there are", ("list-groups",))
     return NotFoundError(f"there is no group {group}{where}", did_you_mean(group, group_names(registry), remedy))
+
+
+def stores_with_offset(partition: GroupPartition, otherwise: OffsetStore) -> Store:
+    """Where a partition's offset is kept: in the stores that have one, readable or not; ``otherwise`` where none has.
+    Another one would be more than a move: Kafka forgets it with the whole group only."""
+    in_zookeeper, in_kafka = (
+        (found := offset_in(partition, store)) is not None and (found.offset is not None or found.error is not None)
+        for store in stores_of("both")
+    )
+    if in_zookeeper and in_kafka:
+        return "both"
+    return "zookeeper" if in_zookeeper else "kafka" if in_kafka else otherwise
+
+
+def offset_in(partition: GroupPartition, store: OffsetStore) -> StoredOffset | KafkaOffset | None:
+    """The committed offset in one store."""
+    return partition.stored if store == "zookeeper" else partition.kafka

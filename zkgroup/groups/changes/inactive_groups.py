@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UnreachableError, ZkgroupError, did_you_mean
 from zkgroup.groups.changes.access_lists import read_acls
-from zkgroup.groups.changes.backup import group_of, read_cluster
-from zkgroup.groups.changes.backup_json import Backup, SavedNode
+from zkgroup.groups.changes.backup import Backup, SavedNode, group_of, read_cluster
+from zkgroup.groups.changes.group_plans import CREDENTIALS
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
-from zkgroup.groups.changes.preconditions import decode_exporter
-from zkgroup.groups.changes.unfinished_exports import describe_unfinished_export
-from zkgroup.groups.changes.whole_group import CREDENTIALS
+from zkgroup.groups.changes.preconditions import decode_exporter, describe_unfinished_export
 from zkgroup.groups.changes.znode_deletion import BATCH
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_reader import read_groups

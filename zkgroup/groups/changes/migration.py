@@ -1,84 +1,150 @@
-"""The plan of a migration: a group's offsets from one store to the other, compared, as a reset of the other one."""
+"""The plan of a migration: a group's offsets from one store to the other, or, translated, to another cluster, as a
+reset of the group there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.client import topics as read_topics
 from zkgroup.clients.kafka.topic_metadata import offsets_retention
-from zkgroup.errors import NotFoundError, RefusedError, VerificationError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, VerificationError, ZkgroupError
 from zkgroup.groups.changes.applier import Applier
-from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader
-from zkgroup.groups.changes.group_resets import plan_group_reset
-from zkgroup.groups.changes.offset_checkpoint import checkpoint_of
-from zkgroup.groups.changes.plan import Plan, Source
-from zkgroup.groups.changes.reset_plan import Target
-from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store
+from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, checkpoint_of
+from zkgroup.groups.changes.kafka_writer import refuse_if_active, verification_moments
+from zkgroup.groups.changes.log_alignment import Position, Reason
+from zkgroup.groups.changes.offset_translation import translate_offsets
+from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
+from zkgroup.groups.changes.preconditions import read_inactive_group
+from zkgroup.groups.changes.reset_plan import Target, plan_group_reset
+from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, stores_of
+from zkgroup.groups.offset_files.file_entries import Wanted
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.text import listed
+from zkgroup.text import counted, group_command, listed, offset_text
 
 #: Which offset counts where the store that is written to is ahead.
 Take: TypeAlias = Literal["source", "larger"]
 
 _OTHER: Final[Mapping[OffsetStore, OffsetStore]] = {"zookeeper": "kafka", "kafka": "zookeeper"}
-#: Minutes in a day.
-_DAY: Final = 24 * 60
+_REASONS: Final[Mapping[Reason, str]] = {
+    "outside": "the offset is outside its log at the source",
+    "empty": "the source has no message left around the offset",
+    "not mirrored yet": "the mirror has not caught up yet",
+    "mirrored later": "the mirror began behind the offset: messages between are missing at the target",
+    "absent": "messages are missing at the target",
+    "ambiguous": "the messages around the offset recur",
+    "too far behind": "too many messages to compare: unconsumed ones, or later ones at the target",
+    "scattered": "the mirror has put messages into other partitions of the topic",
+}
+#: What may bring the place; without it waiting is in vain.
+_WAITS: Final[Mapping[Reason, str]] = {
+    "not mirrored yet": "wait until the mirror has caught up; else ",
+    "mirrored later": "let the group consume further first; else ",
+    "too far behind": "let the group consume further first; else ",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A migration. ``offsets``: in the store they come from, with its ``warnings``."""
+    """What a migration would do. ``offsets``: of the source, with its ``warnings``; ``plan``: of the group where they
+    go. To another cluster: ``partitions``, source → target, and ``positions`` by partition of the source."""
 
-    origin: OffsetStore
-    to: OffsetStore
     offsets: Mapping[TopicPartition, int]
     warnings: tuple[str, ...]
     plan: Plan
+    partitions: Mapping[TopicPartition, TopicPartition] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, Position] = field(default_factory=dict)
 
-    repeated = missing = None  # the offsets mean the same messages in both stores
-    moved_on = ()
+    @property
+    def repeated(self) -> int | None:
+        """How many messages are consumed twice, at most; None where a partition was not found, or within a cluster."""
+        return None if self.missing != 0 else sum(one.repeated for one in self.positions.values())
+
+    @property
+    def missing(self) -> int | None:
+        """How many partitions were not found at the target; None within a cluster."""
+        return sum(one.offset is None for one in self.positions.values()) if self.positions else None
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """The plan's rows, each with its offset in the store it comes from, and with its log."""
-        return [
-            {
-                "topic": row.topic,
-                "partition": row.partition,
-                "source": self.offsets[row.key],
-                "current": row.current,
-                "target": row.target,
-                "change": row.change,
-                "log_start": self.plan.partitions[row.key].log_start,
-                "log_end": self.plan.partitions[row.key].log_end,
-                "note": row.note,
-            }
-            for row in self.plan.rows
-        ]
+        """A row for each partition of the source, with its match and its log at the target."""
+        changes = {row.key: row for row in self.plan.rows}
+        found = []
+        for key, source in sorted(self.offsets.items()):
+            there, position = self.partitions.get(key, key), self.positions.get(key)
+            row, log = changes.get(there), self.plan.partitions.get(there, GroupPartition(*there))
+            reason = None if position is None or position.reason is None else _REASONS[position.reason]
+            found.append(
+                {
+                    "topic": key.topic,
+                    "partition": key.partition,
+                    "source": source,
+                    "to_topic": there.topic,
+                    "match": position and _match(position),
+                    "repeated": None if position is None or position.offset is None else position.repeated,
+                    "current": None if row is None else row.current,
+                    "target": None if row is None else row.target,
+                    "change": None if row is None else row.change,
+                    "log_start": log.log_start,
+                    "log_end": log.log_end,
+                    "note": "; ".join(filter(None, (reason, None if row is None else row.note))) or None,
+                }
+            )
+        return found
 
     @property
     def notes(self) -> list[str]:
-        """The notes of its rows as lines, but for those that are only new."""
-        rows = [row for row in self.plan.rows if row.note and not row.is_plainly_new(self.offsets[row.key])]
-        return notes_by_reason([(self.plan.partitions[row.key], row.note or "") for row in rows])
+        """The reasons why partitions are not found, and the notes of its rows as lines, but for those that are only
+        new."""
+        placed = {key: one.offset for key, one in self.positions.items()} if self.positions else self.offsets
+        planned = {self.partitions.get(key, key): offset for key, offset in placed.items()}
+        return notes_by_reason(
+            [
+                *((GroupPartition(*key), _REASONS[one.reason]) for key, one in self.positions.items() if one.reason),
+                *(
+                    (self.plan.partitions[row.key], row.note)
+                    for row in self.plan.rows
+                    if row.note and (row.seen is not None or row.target != planned[row.key])
+                ),
+            ]
+        )
+
+    @property
+    def moved_on(self) -> list[str]:
+        """Where the group is further in another cluster than it would be moved to, as lines."""
+        ahead = {row.key: beyond for row in self.plan.rows if self.positions and (beyond := _beyond(row))}
+        count = counted(sum(ahead.values()), "offset")
+        return [f"the group has moved on at the target, {count} beyond the plan: {spans(ahead)}"] if ahead else []
 
     def check_same(self) -> None:
-        """Raise ``VerificationError`` where the two stores differ."""
-        origin, to = STORE_NAMES[self.origin], STORE_NAMES[self.to]
-        differing = [
-            f"{row.key} is {source} in {origin} and {'none' if row.current is None else row.current} in {to}"
-            for row in self.plan.rows
-            if row.current != (source := self.offsets[row.key])
-        ]
+        """Raise ``VerificationError`` where the two stores differ, or where the group has no offset in another cluster,
+        or one before the translated one."""
+        place = "at the target" if self.positions else f"in {STORE_NAMES[stores_of(self.plan.store)[0]]}"
+        planned = {row.key for row in self.plan.rows}
+        missing = [key for key, there in self.partitions.items() if there not in planned]
+        differing = [f"{spans(missing)}: not found at the target"] if missing else []
+        for row in self.plan.rows:
+            wanted = row.target if self.positions else self.offsets[row.key]
+            if row.current != wanted and not (self.positions and _beyond(row)):
+                differing.append(f"{row.key} is {offset_text(row.current)} {place}, not {wanted}")
         if differing:
             raise VerificationError(
-                f"group {self.plan.group} is not the same in both stores: {listed(differing, most=3)}",
-                "verify it again if it is active, as it may differ for a moment; else migrate it",
+                f"group {self.plan.group} is not the same at both ends: {listed(differing, most=3)}",
+                "an active group may differ for a moment: verify it again; migrate an inactive one",
             )
+
+
+def _match(position: Position) -> Literal["exact", "earlier", "not found"]:
+    if position.offset is None:
+        return "not found"
+    return "earlier" if position.repeated else "exact"
+
+
+# --- within a cluster ------------------------------------------------------------------------------------------------
 
 
 def movable_offsets(group: str, current: CurrentOffsets, store: Store) -> tuple[dict[TopicPartition, int], list[str]]:
@@ -128,9 +194,9 @@ def plan_migration(
         and not _is_in_log(plan.partitions[row.key], offsets[row.key])
     ]
     if plan.changes:
-        refusals = _refusals(origin, to, ahead if take is None else (), adrift if take != "source" else ())
+        refusals = _store_refusals(origin, to, ahead if take is None else (), adrift if take != "source" else ())
         plan = replace(plan, refusals=tuple(refusals))
-    return Migration(origin, to, offsets, tuple(warnings), plan)
+    return Migration(offsets, tuple(warnings), plan)
 
 
 def _is_in_log(partition: GroupPartition, offset: int) -> bool:
@@ -139,7 +205,7 @@ def _is_in_log(partition: GroupPartition, offset: int) -> bool:
     return (start is None or offset >= start) and (end is None or offset <= end)
 
 
-def _refusals(
+def _store_refusals(
     origin: OffsetStore, to: OffsetStore, ahead: Sequence[TopicPartition], adrift: Sequence[TopicPartition]
 ) -> Iterator[RefusedError]:
     there, here = STORE_NAMES[to], STORE_NAMES[origin]
@@ -168,11 +234,180 @@ def describe_retention(settings: KafkaSettings, timeout: float) -> str:
             " Kafka 2.0, and seven since)"
         )
     else:
-        kept = f"for {_duration(minutes)} (offsets.retention.minutes={minutes})"
+        kept = f"for {minutes / 60:g} hours (offsets.retention.minutes={minutes})"
     return f"Kafka keeps offsets of an inactive group {kept}: start its consumers within that time"
 
 
-def _duration(minutes: int) -> str:
-    if minutes >= 2 * _DAY:
-        return f"{minutes / _DAY:g} days"
-    return f"{minutes / 60:g} hours" if minutes >= 120 else f"{minutes} minutes"
+# --- to another cluster ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """A group's committed offsets that go to another cluster. ``store``: where they are."""
+
+    group: str
+    store: Store
+    offsets: Mapping[TopicPartition, int]
+    warnings: tuple[str, ...] = ()
+
+
+def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None) -> SourceOffsets:
+    """The offsets that a group has committed in either store; partitions that do not exist any more are left out, with
+    a warning.
+
+    Raises ``NotFoundError`` where there is none, ``RefusedError`` where the two stores differ, ``ZkgroupError`` where
+    an offset cannot be read.
+    """
+    reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
+    current = reader.read(
+        Selection(scope), None if applier.registry is not None else "kafka", needs_logs=False, may_create=False
+    )
+    offsets, warnings = movable_offsets(group, current, current.store)
+    bare = [one for one in current.partitions.values() if one.exists and one.key not in offsets]
+    warnings += notes_by_reason(
+        (one, f"{counted(len(bare), 'partition')} without a committed offset: new consumers begin as they are set up")
+        for one in bare
+    )
+    stores = {key: {current.partitions[key].committed(store) for store in _STORES} - {None} for key in offsets}
+    if differing := [key for key, found in stores.items() if len(found) > 1]:
+        raise RefusedError(
+            f"group {group} has two offsets of {spans(differing)}: ZooKeeper and Kafka differ",
+            Remedy("make them the same first", group_command("migrate-group", group, "--to", "kafka")),
+        )
+    return SourceOffsets(group, current.store, dict(sorted(offsets.items())), tuple(warnings))
+
+
+_STORES: Final[tuple[OffsetStore, ...]] = ("zookeeper", "kafka")
+
+
+def check_source(applier: Applier, source: SourceOffsets) -> None:
+    """Raise ``RefusedError`` where the group is active at the source, or has committed since it was read."""
+    if applier.registry is not None:
+        read_inactive_group(applier.registry, source.group)
+    if source.store != "zookeeper":
+        refuse_if_active(source.group, applier.coordinators().read_group(source.group))
+    reader = OffsetReader(applier.registry, applier.brokers, source.group, applier.timeout)
+    selection = Selection(listed=frozenset(source.offsets), gone=True)
+    now = reader.read(selection, source.store, needs_logs=False).partitions
+    if moved := [key for key, offset in source.offsets.items() if now[key].committed(source.store) != offset]:
+        raise RefusedError(
+            f"group {source.group} has committed {spans(moved)} since the plan was made",
+            "find out who commits for the group, then plan again",
+        )
+
+
+def verify_source(applier: Applier, source: SourceOffsets) -> None:
+    """Raise ``VerificationError`` where ``check_source`` refuses after the offsets are written."""
+    in_kafka = None if source.store == "zookeeper" else applier.coordinators().read_group(source.group)
+    for _ in [None] if in_kafka is None else verification_moments(in_kafka):
+        try:
+            check_source(applier, source)
+        except RefusedError as moved:
+            raise VerificationError(moved.message, moved.remedy) from None
+
+
+def translate(
+    source: Applier, target: Applier, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]
+) -> tuple[dict[TopicPartition, TopicPartition], dict[TopicPartition, Position]]:
+    """For each partition the one at the target, and where the group goes on there. ``topics``: those that have another
+    name there. Raises ``UsageError`` where two would become one, ``NotFoundError`` for topics that the target does not
+    have, ``RefusedError`` for those that have another number of partitions there."""
+    here, there = read_topics(source.brokers(), source.timeout), read_topics(target.brokers(), target.timeout)
+    names = {key.topic: topics.get(key.topic, key.topic) for key in offsets}
+    if len(set(names.values())) < len(names):
+        raise UsageError("two topics would become one at the target", "give each its own with --topic-map")
+    if missing := sorted(name for name in names.values() if name not in there):
+        raise NotFoundError(
+            f"the target has no topic {listed(missing)}",
+            "mirror it first; --topic-map SOURCE=TARGET names one that is called otherwise",
+        )
+    other = [
+        f"{topic} has {counted(len(here.get(topic, ())), 'partition')}, and {len(there[name])} at the target"
+        for topic, name in sorted(names.items())
+        if len(here.get(topic, ())) != len(there[name])
+    ]
+    if other:
+        raise RefusedError(
+            f"{listed(other)}: a message may be in another partition there",
+            "leave such topics out with GROUP --topic …, and reset them at the target with reset-offsets --to-datetime",
+        )
+    partitions = {key: TopicPartition(names[key.topic], key.partition) for key in offsets}
+    return partitions, translate_offsets(source.brokers(), target.brokers(), offsets, partitions, target.timeout)
+
+
+def plan_cluster_migration(
+    target: Applier,
+    source: SourceOffsets,
+    partitions: Mapping[TopicPartition, TopicPartition],
+    positions: Mapping[TopicPartition, Position],
+    to: OffsetStore,
+    check: Callable[[bool], None],
+    *,
+    take: Take | None = None,
+    to_earliest: bool = False,
+) -> Migration:
+    """What becomes of the group at the target, in the store ``to``.
+
+    ``check``: that of its ``Source``. Partitions that were not found make the plan refused, unless they go
+    ``to_earliest``: to the start of their logs. Without ``take`` it is refused where the group is ahead at the target.
+    """
+    group = source.group
+    wanted: dict[TopicPartition, Wanted] = {
+        partitions[key]: "earliest" if one.offset is None else one.offset
+        for key, one in positions.items()
+        if one.offset is not None or to_earliest
+    }
+    plan = Plan(command="migrate-group", group=group, store=to, rows=())
+    if wanted:
+        selection = Selection(listed=frozenset(wanted))
+        plan = plan_group_reset(target, group, Target("file", offsets=wanted), selection, to)
+    ahead = [row.key for row in plan.rows if _beyond(row)]
+    rows = plan.rows if take != "larger" else tuple(_kept(row) if _beyond(row) else row for row in plan.rows)
+    missing = [] if to_earliest else [key for key, one in positions.items() if one.offset is None]
+    plan = replace(
+        plan,
+        command="migrate-group",
+        rows=rows,
+        source=Source(group, None, check=check),
+        refusals=tuple(_cluster_refusals(missing, positions, ahead if take is None else ())),
+    )
+    return Migration(source.offsets, source.warnings, plan, partitions, positions)
+
+
+def _beyond(row: OffsetChange) -> int:
+    """How many offsets the group is ahead of the row's target."""
+    return 0 if row.current is None or row.target is None else max(0, row.current - row.target)
+
+
+def _kept(row: OffsetChange) -> OffsetChange:
+    return replace(row, target=row.current, note="; ".join(filter(None, (row.note, "the larger one is kept"))))
+
+
+def _cluster_refusals(
+    missing: Sequence[TopicPartition], positions: Mapping[TopicPartition, Position], ahead: Iterable[TopicPartition]
+) -> Iterator[RefusedError]:
+    reasons = {reason: [key for key in missing if positions[key].reason == reason] for reason in _REASONS}
+    for reason, keys in sorted(reasons.items(), key=lambda one: one[0] in _WAITS):  # the first one is raised
+        if keys:
+            yield RefusedError(
+                f"{spans(keys)}: {_REASONS[reason]}",
+                f"{_WAITS.get(reason, '')}leave them out with GROUP --topic … and reset them there by time, or read"
+                " their logs from the start with --not-found earliest",
+            )
+    if ahead := list(ahead):
+        yield RefusedError(
+            f"the group is ahead at the target in {spans(ahead)}: somebody has committed there",
+            "find out which is right: --prefer larger keeps those, --prefer source sets them back",
+        )
+
+
+def parse_topic_map(texts: Iterable[str]) -> dict[str, str]:
+    """Parse ``SOURCE=TARGET``. Raises ``UsageError``."""
+    found: dict[str, str] = {}
+    for text in texts:
+        here, equals, there = text.partition("=")
+        if not (equals and here and there) or "=" in there:
+            raise UsageError(f"--topic-map {text[:120]!r} is no SOURCE=TARGET", "write two names of topics")
+        if found.setdefault(here, there) != there:
+            raise UsageError(f"--topic-map names two targets of {here[:120]!r}", "give one")
+    return found

@@ -1,6 +1,6 @@
 """The plan of a change to a group: a row for each offset, and the nodes that go; pure data.
 
-Plans are made by functions (``reset_plan``, ``group_plans``, ``migration``) and applied by ``Applier``.
+Plans are made by functions (``reset_plan``, ``undo``, ``group_plans``, ``migration``) and applied by ``Applier``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError
-from zkgroup.groups.changes.backup_json import SavedOffset
+from zkgroup.groups.changes.backup import SavedOffset
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.groups.group_model import GroupPartition, OffsetStore, Store, StoredOffset
 from zkgroup.protocol import znodes
@@ -22,6 +22,9 @@ from zkgroup.protocol.operations import Acl, Create, Delete
 
 #: How to go on where an offset that is written is not written again.
 GO_ON: Final = "run it again to go on: offsets in place stay"
+#: How to go on with a shift, which would move once more what is written.
+NOT_AGAIN: Final = "do not just run it again, which would shift the written offsets once more: --undo the backup first"
+NOT_AGAIN_IN_ZOOKEEPER: Final = NOT_AGAIN.replace(" first", " with --store zookeeper first")
 
 #: ``unreadable``: the source's offset is not readable, so that nothing is written. ``conflict``: the write replaces an
 #: offset that differs. ``left``: an undo cannot restore what there was.

@@ -1,4 +1,4 @@
-"""The plan of a reset, pure: a group's offsets, their targets, and warnings.
+"""The plan of a reset: reads a group and its logs; pure functions make the rows with their targets, and warnings.
 
 Targets are those of KIP-122 (Kafka's ``kafka-consumer-groups --reset-offsets``). An offset outside the log is moved to
 its nearer end, with a note: a member that finds its offset out of range goes where ``auto.offset.reset`` says, which by
@@ -7,24 +7,29 @@ default skips everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
 
 from zkgroup.clients.kafka.responses import KafkaOffset, TimeOffsets
-from zkgroup.errors import UnreachableError, UsageError
-from zkgroup.groups.changes.backup_json import SavedOffset
-from zkgroup.groups.changes.plan import OffsetChange
-from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, OffsetStore, Store, StoredOffset, stores_of
-from zkgroup.groups.offset_files.file_entries import Wanted
-from zkgroup.groups.partition_scope import ranges
-from zkgroup.groups.snapshot.group_znodes import java_long
+from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.groups.changes.applier import Applier
+from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group, offset_in
+from zkgroup.groups.changes.plan import GO_ON, NOT_AGAIN, OffsetChange, Plan
+from zkgroup.groups.group_model import (
+    STORE_NAMES,
+    GroupPartition,
+    GroupSnapshot,
+    Store,
+    StoredOffset,
+    stores_of,
+)
+from zkgroup.groups.offset_files.file_entries import OffsetFile, Wanted
+from zkgroup.groups.partition_scope import Selection
+from zkgroup.groups.snapshot.broker_queries import answer_timeout
+from zkgroup.groups.snapshot.group_reader import MAX_AGES
 from zkgroup.protocol.names import TopicPartition, spans
-from zkgroup.text import Command, are, counted, group_command
-
-#: How to go on with a shift, which would move once more what is written.
-NOT_AGAIN: Final = "do not just run it again, which would shift the written offsets once more: --undo the backup first"
-NOT_AGAIN_IN_ZOOKEEPER: Final = NOT_AGAIN.replace(" first", " with --store zookeeper first")
 
 Kind: TypeAlias = Literal["earliest", "latest", "offset", "current", "shift", "time", "file"]
 
@@ -93,7 +98,7 @@ class _Planner:
                 if current is None:
                     notes.append("no offset is committed: stays so")
                 else:
-                    _note_range(partition, current, notes)
+                    note_range(partition, current, notes)
                 return current
             case "earliest" | "latest":
                 wanted = kind
@@ -132,23 +137,6 @@ class _Planner:
         return found
 
 
-def stores_with_offset(partition: GroupPartition, otherwise: OffsetStore) -> Store:
-    """Where a partition's offset is kept: in the stores that have one, readable or not; ``otherwise`` where none has.
-    Another one would be more than a move: Kafka forgets it with the whole group only."""
-    in_zookeeper, in_kafka = (
-        (found := offset_in(partition, store)) is not None and (found.offset is not None or found.error is not None)
-        for store in stores_of("both")
-    )
-    if in_zookeeper and in_kafka:
-        return "both"
-    return "zookeeper" if in_zookeeper else "kafka" if in_kafka else otherwise
-
-
-def offset_in(partition: GroupPartition, store: OffsetStore) -> StoredOffset | KafkaOffset | None:
-    """The committed offset in one store."""
-    return partition.stored if store == "zookeeper" else partition.kafka
-
-
 def next_message(row: OffsetChange, partitions: Mapping[TopicPartition, GroupPartition]) -> int | None:
     """The offset within the log at which a member reads on from the row's target; None where the log has no more, or
     is unknown."""
@@ -180,112 +168,11 @@ def _within_log(partition: GroupPartition, wanted: Wanted, notes: list[str]) -> 
     return wanted
 
 
-def plan_undo(
-    undos: Sequence[SavedOffset],
-    partitions: Mapping[TopicPartition, GroupPartition],
-) -> tuple[OffsetChange, ...]:
-    """Rows that restore a backup, in range or not, byte by byte; ``find_moved`` finds conflicts."""
-    rows = []
-    for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
-        partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
-        seen = offset_in(partition, undo.store)
-        current, error = (None, None) if seen is None else (seen.offset, seen.error)
-        notes = [f"the offset is unreadable: {error}"] if error else []
-        there = seen.data if isinstance(seen, StoredOffset) else None
-        row = OffsetChange(undo.store, *undo.partition, current, undo.before, seen=seen, raw=undo.raw)
-        done = there == undo.raw if there is not None else current == undo.before and not error and undo.raw is None
-        if done:
-            notes.append("is as it was before")
-            row = replace(row, target=current, raw=None, stays=True)
-        elif undo.raw is not None:
-            unread = "" if java_long(undo.raw) is not None else ": no member of the Scala consumer can read that"
-            notes.append(f"byte by byte as it was, {_shown(undo.raw)}{unread}")
-        elif undo.before is None and undo.store == "kafka":
-            notes.append("had no offset; Kafka cannot forget a single one: left as it is")
-            row = replace(row, target=current, problem="left", stays=True)
-        elif undo.before is None:
-            notes.append("had no offset: it is deleted")
-        else:
-            _note_range(partition, undo.before, notes)
-        rows.append(replace(row, note="; ".join(notes) or None, metadata=undo.metadata))
-    return tuple(rows)
-
-
-def _shown(raw: bytes) -> str:
-    text = raw.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= 20 else text[:20] + "…")
-
-
-def _note_range(partition: GroupPartition, offset: int, notes: list[str]) -> None:
+def note_range(partition: GroupPartition, offset: int, notes: list[str]) -> None:
     if partition.log_end is not None and offset > partition.log_end:
         notes.append(f"beyond the log's end {partition.log_end}")
     elif partition.log_start is not None and offset < partition.log_start:
         notes.append(f"before the log's start {partition.log_start}")
-
-
-def find_moved(
-    undos: Sequence[SavedOffset],
-    partitions: Mapping[TopicPartition, GroupPartition],
-) -> list[str]:
-    """The offsets that are neither what a backup's reset wrote nor the backup's, in words."""
-    found = []
-    for undo in undos:
-        seen = offset_in(partitions.get(undo.partition, GroupPartition(*undo.partition)), undo.store)
-        there = seen.data if isinstance(seen, StoredOffset) else None
-        ours = None if undo.before is None and undo.raw is None else undo.written_raw
-        if there is not None and there in (undo.raw, ours):
-            continue
-        current, error = (None, None) if seen is None else (seen.offset, seen.error)
-        if error or current not in (undo.before, undo.written):
-            shown = "unreadable" if error else "none" if current is None else str(current)
-            wrote = "none" if undo.written is None else undo.written
-            found.append(f"{undo.partition} is {shown} in {STORE_NAMES[undo.store]}, where {wrote} was written")
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """A row whose target lies outside its log: retention passed it, or the log was cut. ``end``: the end of the log
-    that is nearer."""
-
-    row: OffsetChange
-    end: Literal["earliest", "latest"]
-    text: str
-
-
-def find_out_of_range(
-    rows: Iterable[OffsetChange], partitions: Mapping[TopicPartition, GroupPartition]
-) -> list[Passed]:
-    """Which targets lie outside the logs as they are now."""
-    found = []
-    for row in rows:
-        partition = partitions.get(row.key)
-        if row.target is None or partition is None or partition.log_start is None or partition.log_end is None:
-            continue
-        if row.target < partition.log_start:
-            text = f"{row.key}: the log now starts at {partition.log_start}, behind {row.target}"
-            found.append(Passed(row, "earliest", text))
-        elif row.target > partition.log_end:
-            text = f"{row.key}: the log now ends at {partition.log_end}, before {row.target}"
-            found.append(Passed(row, "latest", text))
-    return found
-
-
-def commands_into_range(group: str, passed: Sequence[Passed]) -> list[Command]:
-    """The commands that bring these, and no others, to the nearer ends of their logs. The original command
-    would shift the rest once more, or put back offsets that are out of range."""
-    meant: dict[tuple[str, Store], dict[str, set[int]]] = {}
-    by_end: dict[tuple[str, TopicPartition], list[OffsetStore]] = {}
-    for one in passed:
-        by_end.setdefault((one.end, one.row.key), []).append(one.row.store)
-    for (end, key), stores in by_end.items():
-        store: Store = "both" if len(set(stores)) > 1 else stores[0]
-        meant.setdefault((end, store), {}).setdefault(key.topic, set()).add(key.partition)
-    commands = []
-    for (end, store), topics in meant.items():
-        scope = [word for topic, numbers in topics.items() for word in ("--topic", f"{topic}:{ranges(numbers)}")]
-        commands.append(group_command("reset-offsets", group, *scope, f"--to-{end}", "--store", store, "--execute"))
-    return commands
 
 
 def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
@@ -295,18 +182,6 @@ def warn_of_new_in_kafka(rows: Iterable[OffsetChange]) -> list[str]:
         return []
     what = f"Kafka has had no offset of {spans(new)}, and cannot forget single ones"
     return [f"{what}: --undo will leave what is written there"]
-
-
-def describe_unrestored(group: str, rows: Iterable[OffsetChange]) -> str | None:
-    """The offsets that an undo cannot restore, as text; None where there are none."""
-    left = [row.key for row in rows if row.problem == "left"]
-    if not left:
-        return None
-    count = len(left)
-    return (
-        f"{counted(count, 'offset')} of group {group} {are(count)} not as before: Kafka keeps {spans(left)}, where it"
-        " had none, and cannot forget single offsets"
-    )
 
 
 def warn_of_larger_offsets(
@@ -329,3 +204,92 @@ def check_bounds(target: Target) -> Target:
     if target.kind == "shift" and abs(target.value) >= 2**63:
         raise UsageError(f"{target.value} is beyond every log", "give a smaller number")
     return target
+
+
+# --- with a group as it is ------------------------------------------------------------------------------------------
+
+
+def plan_group_reset(
+    applier: Applier, group: str, target: Target, selection: Selection, store: Store | None = None
+) -> Plan:
+    """The plan of a reset. Without ``store``, in the stores where the group keeps its offsets.
+
+    Raises ``NotFoundError`` for a group, topic or partition that does not exist, ``UnreachableError`` where a server or
+    a log cannot be asked.
+    """
+    reader = OffsetReader(applier.registry, applier.brokers, group, applier.timeout)
+    current = reader.read(selection, store, needs_logs=target.kind != "current")
+    if target.kind == "shift" and not current.snapshot.exists:
+        raise no_group(group, applier.registry, may_create=False)
+    times = None
+    if target.kind == "time":
+        logs = {
+            key: (partition.log_start, partition.log_end)
+            for key, partition in current.partitions.items()
+            if partition.exists and partition.log_start is not None and partition.log_end is not None
+        }
+        from zkgroup.clients.kafka.message_times import first_since
+
+        times = first_since(applier.brokers(), logs, target.value, answer_timeout(applier.timeout, len(logs)))
+    rows = plan_reset(target, current.partitions.values(), current.store, times, current.stores)
+    rows = with_times(applier, rows, current.partitions)
+    warnings = (*current.snapshot.all_warnings, *warn_of_new_group(current.snapshot, rows), *warn_of_new_in_kafka(rows))
+    if store is not None:
+        warnings += tuple(warn_of_larger_offsets(rows, reader.read_other(store, current.partitions), store))
+    is_shift = target.kind == "shift"
+    go_on = NOT_AGAIN if is_shift else GO_ON
+    if target.from_now:
+        moment = datetime.fromtimestamp(target.value / 1000, UTC).isoformat(timespec="milliseconds")
+        go_on = f"to go on, run it with --to-datetime {moment} instead: offsets in place stay"
+    return replace(plan_of(current, rows), warnings=warnings, go_on=go_on, is_shift=is_shift)
+
+
+def with_times(
+    applier: Applier, rows: tuple[OffsetChange, ...], partitions: Mapping[TopicPartition, GroupPartition]
+) -> tuple[OffsetChange, ...]:
+    """The rows with the times of the messages at their targets; without them where brokers cannot be read, and of more
+    than ``MAX_AGES`` partitions."""
+    targets = {(row.key, row.target): next_message(row, partitions) for row in rows}
+    positions: dict[TopicPartition, list[int]] = {}
+    for (key, _), position in targets.items():
+        if position is not None:
+            positions.setdefault(key, []).append(position)
+    if not positions or len(positions) > MAX_AGES:
+        return rows
+    from zkgroup.clients.kafka.message_times import message_times
+
+    try:
+        times = message_times(applier.brokers(), positions, applier.timeout)
+    except ZkgroupError:
+        return rows
+    found = ((row, times.get(row.key, {}), targets[row.key, row.target]) for row in rows)
+    return tuple(replace(row, target_time=None if at is None else own.get(at)) for row, own, at in found)
+
+
+def plan_of(current: CurrentOffsets, rows: tuple[OffsetChange, ...]) -> Plan:
+    return Plan(
+        command="reset-offsets",
+        group=current.snapshot.group,
+        store=current.store,
+        rows=rows,
+        exists=current.snapshot.exists,
+        partitions=current.partitions,
+    )
+
+
+def check_origin(applier: Applier, file: OffsetFile) -> None:
+    """Raise ``RefusedError`` where a file of offsets says that it is of another cluster."""
+    here = applier.cluster() if file.clusters else None
+    for other in file.clusters:
+        if here is not None and other.differs(here):
+            raise RefusedError(
+                f"{file.name} is of another cluster{other.description}; this is {here.connect}{here.description}",
+                "give --same-logs if both clusters have the same logs; else its offsets mean other messages",
+            )
+
+
+def warn_of_new_group(snapshot: GroupSnapshot, rows: Iterable[OffsetChange]) -> list[str]:
+    if snapshot.exists:
+        return []
+    message = f"there is no group {snapshot.group}"
+    return [f"{message} yet: this makes it"] if any(row.moves for row in rows) else [message]

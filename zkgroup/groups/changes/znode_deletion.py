@@ -15,16 +15,18 @@ from typing import Final
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, ZkgroupError
 from zkgroup.groups.changes.access_lists import require_acls
-from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.groups.changes.change_reports import note
 from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree, read_trees
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     CREDENTIALS,
+    MAX_TRANSACTION_BYTES,
     RECONNECT_TIMEOUT,
     SteadyRegistry,
     TransactionSeries,
+    cost,
+    first_batch,
     not_allowed,
 )
 from zkgroup.protocol import znodes

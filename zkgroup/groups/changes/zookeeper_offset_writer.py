@@ -20,7 +20,6 @@ from typing import TypeAlias
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.access_lists import readable_acl
-from zkgroup.groups.changes.batching import MAX_TRANSACTION_BYTES, first_offset_batch
 from zkgroup.groups.changes.change_reports import (
     Reporter,
     WriteReport,
@@ -28,7 +27,13 @@ from zkgroup.groups.changes.change_reports import (
 )
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.groups.changes.preconditions import InactiveGroup, read_inactive_group
-from zkgroup.groups.changes.znode_transactions import RECONNECT_TIMEOUT, TransactionSeries, not_allowed
+from zkgroup.groups.changes.znode_transactions import (
+    MAX_TRANSACTION_BYTES,
+    RECONNECT_TIMEOUT,
+    TransactionSeries,
+    first_offset_batch,
+    not_allowed,
+)
 from zkgroup.groups.snapshot.group_znodes import stored_offset
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

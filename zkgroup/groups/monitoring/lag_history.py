@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final, NamedTuple, Self
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups.changes.backup_json import Backup
+from zkgroup.groups.changes.backup import Backup
 from zkgroup.groups.group_model import GroupSnapshot, Store, lag_between
 from zkgroup.protocol.names import TopicPartition, span_list
 from zkgroup.text import counted, listed

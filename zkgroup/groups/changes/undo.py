@@ -1,0 +1,347 @@
+"""Undoing a change from its backup: offsets get back, byte by byte, what they were; missing nodes are created, and none
+is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from zkgroup.clients.zookeeper.registry import Registry
+from zkgroup.errors import NotFoundError, Notice, RefusedError, Remedy, UnreachableError, UsageError, ZkgroupError
+from zkgroup.groups.changes import backup as backups
+from zkgroup.groups.changes.applier import Applier
+from zkgroup.groups.changes.backup import RELEASE_OWNERS, Backup, SavedNode, SavedOffset, group_of
+from zkgroup.groups.changes.change_reports import note
+from zkgroup.groups.changes.current_offsets import OffsetReader, offset_in
+from zkgroup.groups.changes.group_tree import GroupTree, read_trees
+from zkgroup.groups.changes.inactive_groups import CandidateGroup
+from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
+from zkgroup.groups.changes.preconditions import read_inactive_group
+from zkgroup.groups.changes.reset_plan import note_range, plan_of, warn_of_new_group, with_times
+from zkgroup.groups.changes.znode_transactions import TransactionSeries, cost, first_batch
+from zkgroup.groups.group_model import (
+    STORE_NAMES,
+    GroupPartition,
+    Store,
+    StoredOffset,
+    stores_of,
+)
+from zkgroup.groups.partition_scope import Scope, Selection
+from zkgroup.groups.snapshot.group_znodes import java_long
+from zkgroup.protocol import znodes
+from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.operations import Create, Ensure, Node
+from zkgroup.text import are, counted, group_command, listed
+
+# --- offsets --------------------------------------------------------------------------------------------------------
+
+
+def plan_group_undo(
+    applier: Applier,
+    group: str,
+    path: Path,
+    scope: Scope | None = None,
+    store: Store | None = None,
+    *,
+    nodes_too: bool = False,
+) -> Plan:
+    """The plan that restores a backup, or only what of it is in ``scope`` and ``store``. ``nodes_too``:
+    the caller restores its nodes.
+
+    Raises ``UsageError`` for a file that is no backup, ``RefusedError`` for one of another group or cluster.
+    """
+    backup = backups.read(path)
+    if backup.nodes and not backup.offsets and not nodes_too:
+        raise _only_nodes(backup, group, path)
+    open_questions = backups.check_fits(backup, applier.cluster(), group, path)
+    offsets = [
+        offset
+        for offset in backup.offsets
+        if (store is None or offset.store in stores_of(store)) and (scope is None or scope.has(offset.partition))
+    ]
+    if not offsets:
+        raise UsageError(f"{path} has no offsets in this scope", "check --topic and --store")
+    kept = {offset.store for offset in offsets}
+    current = OffsetReader(applier.registry, applier.brokers, group, applier.timeout).read(
+        Selection(listed=frozenset(offset.partition for offset in offsets), gone=True),
+        "both" if len(kept) > 1 else next(iter(kept)),
+        needs_logs=False,
+    )
+    rows = with_times(applier, plan_undo(offsets, current.partitions), current.partitions)
+    warnings: list[str | Notice] = [
+        *open_questions,
+        *current.snapshot.all_warnings,
+        *warn_of_new_group(current.snapshot, rows),
+    ]
+    if backup.nodes and not nodes_too:
+        undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
+        nodes = counted(len(backup.nodes), "node")
+        warnings.append(Notice(f"{path} also has {nodes}, and only offsets are put back", undoing))
+    refusals = _refuse_conflicts(find_moved(offsets, current.partitions), path, nodes_too=nodes_too)
+    above = {znodes.group(group), znodes.offsets(group)}
+    below = znodes.offsets(group) + "/"
+    acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
+    plan = plan_of(current, rows)
+    return replace(plan, warnings=tuple(warnings), refusals=refusals, undone=path, acls=acls)
+
+
+def _refuse_conflicts(conflicts: Sequence[str], path: Path, *, nodes_too: bool) -> tuple[RefusedError, ...]:
+    if not conflicts:
+        return ()
+    if nodes_too:
+        message = f"the group has offsets in Kafka: {listed(conflicts)}"
+        return (RefusedError(message, "give --store zookeeper to leave them alone"),)
+    return (
+        RefusedError(
+            f"offsets have moved since {path} was written: {listed(conflicts)}",
+            "undo the others with --topic, and set these with --to-offset if they are to be set",
+        ),
+    )
+
+
+def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
+    """Of a deletion by pattern: whose groups' offsets are among their nodes."""
+    undoing = ("--undo", str(path))
+    if not any(backups.group_of(node.path) == group for node in backup.nodes):
+        inspecting = Remedy("see what it has", ("delete-group", *undoing))
+        return UsageError(f"{path} has nothing of group {group}", inspecting)
+    return UsageError(
+        f"{path} has nodes, and no offsets by themselves",
+        Remedy(f"plan to make the nodes of {group} again", group_command("delete-group", group, *undoing)),
+    )
+
+
+def plan_undo(
+    undos: Sequence[SavedOffset],
+    partitions: Mapping[TopicPartition, GroupPartition],
+) -> tuple[OffsetChange, ...]:
+    """Rows that restore a backup, in range or not, byte by byte; ``find_moved`` finds conflicts."""
+    rows = []
+    for undo in sorted(undos, key=lambda one: (one.partition, one.store != "zookeeper")):
+        partition = partitions.get(undo.partition, GroupPartition(*undo.partition))
+        seen = offset_in(partition, undo.store)
+        current, error = (None, None) if seen is None else (seen.offset, seen.error)
+        notes = [f"the offset is unreadable: {error}"] if error else []
+        there = seen.data if isinstance(seen, StoredOffset) else None
+        row = OffsetChange(undo.store, *undo.partition, current, undo.before, seen=seen, raw=undo.raw)
+        done = there == undo.raw if there is not None else current == undo.before and not error and undo.raw is None
+        if done:
+            notes.append("is as it was before")
+            row = replace(row, target=current, raw=None, stays=True)
+        elif undo.raw is not None:
+            unread = "" if java_long(undo.raw) is not None else ": no member of the Scala consumer can read that"
+            notes.append(f"byte by byte as it was, {_shown(undo.raw)}{unread}")
+        elif undo.before is None and undo.store == "kafka":
+            notes.append("had no offset; Kafka cannot forget a single one: left as it is")
+            row = replace(row, target=current, problem="left", stays=True)
+        elif undo.before is None:
+            notes.append("had no offset: it is deleted")
+        else:
+            note_range(partition, undo.before, notes)
+        rows.append(replace(row, note="; ".join(notes) or None, metadata=undo.metadata))
+    return tuple(rows)
+
+
+def _shown(raw: bytes) -> str:
+    text = raw.decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= 20 else text[:20] + "…")
+
+
+def find_moved(
+    undos: Sequence[SavedOffset],
+    partitions: Mapping[TopicPartition, GroupPartition],
+) -> list[str]:
+    """The offsets that are neither what a backup's reset wrote nor the backup's, in words."""
+    found = []
+    for undo in undos:
+        seen = offset_in(partitions.get(undo.partition, GroupPartition(*undo.partition)), undo.store)
+        there = seen.data if isinstance(seen, StoredOffset) else None
+        ours = None if undo.before is None and undo.raw is None else undo.written_raw
+        if there is not None and there in (undo.raw, ours):
+            continue
+        current, error = (None, None) if seen is None else (seen.offset, seen.error)
+        if error or current not in (undo.before, undo.written):
+            shown = "unreadable" if error else "none" if current is None else str(current)
+            wrote = "none" if undo.written is None else undo.written
+            found.append(f"{undo.partition} is {shown} in {STORE_NAMES[undo.store]}, where {wrote} was written")
+    return found
+
+
+def describe_unrestored(group: str, rows: Iterable[OffsetChange]) -> str | None:
+    """The offsets that an undo cannot restore, as text; None where there are none."""
+    left = [row.key for row in rows if row.problem == "left"]
+    if not left:
+        return None
+    count = len(left)
+    return (
+        f"{counted(count, 'offset')} of group {group} {are(count)} not as before: Kafka keeps {spans(left)}, where it"
+        " had none, and cannot forget single offsets"
+    )
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------
+
+_OWNER_DEPTH: Final = 5  # slashes in /consumers/G/owners/T/P
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedGroup:
+    """The nodes that a backup has of one group, parents first."""
+
+    group: str
+    nodes: tuple[SavedNode, ...]
+
+
+def deleted_groups(backup: Backup, group: str | None, *, in_kafka: bool = False) -> list[DeletedGroup]:
+    """The nodes that the backup has of each group, or only of ``group``; ``in_kafka``: there may be none, as offsets in
+    Kafka are restored as well.
+
+    Raises ``UsageError`` where it has no nodes, or one that lies outside its group; ``NotFoundError`` where it has
+    nothing of the group.
+    """
+    found: dict[str, list[SavedNode]] = {}
+    for node in backup.nodes:
+        if not _is_omitted(backup, node):
+            found.setdefault(group_of(node.path), []).append(node)
+    if in_kafka and not found and group in (None, backup.group):
+        return []
+    if not found and not in_kafka:
+        raise UsageError("the backup has no nodes", "put its offsets back with 'reset-offsets --undo'")
+    if group is not None and group not in found:
+        raise NotFoundError(f"the backup has nothing of group {group}", f"name one of its {len(found)} groups")
+    return [
+        DeletedGroup(name, tuple(sorted(nodes, key=lambda node: (node.path.count("/"), node.path))))
+        for name, nodes in sorted(found.items())
+        if group in (None, name)
+    ]
+
+
+def describe_omitted(backup: Backup) -> list[str]:
+    """A warning of owner nodes that are not restored: without a session they would keep their partitions from all
+    members."""
+    count = sum(_is_omitted(backup, node) for node in backup.nodes)
+    those = "without a session, which would keep their partitions from all members"
+    return [f"{counted(count, 'owner node')} of the backup {those}: not restored"] if count else []
+
+
+def _is_omitted(backup: Backup, node: SavedNode) -> bool:
+    if backup.command == RELEASE_OWNERS:
+        return False
+    return node.path.startswith(f"{znodes.owners(group_of(node.path))}/") and node.path.count("/") >= _OWNER_DEPTH
+
+
+def plan_restore(registry: Registry, lost: Iterable[DeletedGroup]) -> list[CandidateGroup]:
+    """A row for each group, with the number of nodes that are missing."""
+    wanted = list(lost)
+    trees = read_trees(registry, {one.group: [znodes.group(one.group)] for one in wanted})
+    return [_row(one, trees[one.group]) for one in wanted]
+
+
+def _row(lost: DeletedGroup, tree: GroupTree) -> CandidateGroup:
+    missing = len({node.path for node in lost.nodes} - {node.path for node in tree.nodes})
+    active = bool(tree.members or tree.live_owners)
+    offsets = znodes.offsets(lost.group) + "/"
+    note = None
+    if not missing:
+        note = "is there already"
+    elif tree.nodes:
+        note = "is there in part: only missing nodes are made"
+    return CandidateGroup(
+        lost.group,
+        "active" if active else "broken" if tree.unreadable else "inactive",
+        len(tree.members),
+        sum(node.path.startswith(offsets) and node.path.count("/") == 5 for node in lost.nodes),
+        missing,
+        tree.last_change,
+        "make" if missing else "keep",
+        note,
+    )
+
+
+def add_kafka_offsets(rows: Sequence[CandidateGroup], group: str, offsets: int) -> list[CandidateGroup]:
+    """The same rows; that of ``group`` has a note that so many offsets are restored in Kafka."""
+    note = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
+    if not any(row.group == group for row in rows):
+        return [*rows, CandidateGroup(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", note)]
+    found = []
+    for row in rows:
+        if row.group == group:
+            row = replace(row, note=f"{row.note}; {note}" if row.note else f"also {note}")
+            row = replace(row, action="make") if offsets else row
+        found.append(row)
+    return found
+
+
+def restore(registry: Registry, lost: Sequence[DeletedGroup]) -> dict[str, ZkgroupError | None]:
+    """Create missing nodes. For each group None, or the error: a group that is refused does not stop others. An
+    interruption carries a note of how many are restored."""
+    outcome: dict[str, ZkgroupError | None] = {}
+    with ExitStack() as opened:
+        for one in lost:
+            try:
+                restoration = _Restoration(registry, opened, one)
+                restoration.run()
+                registry = restoration.registry  # it may be another by now
+            except UnreachableError as error:
+                return outcome | {rest.group: error for rest in lost if rest.group not in outcome}
+            except ZkgroupError as error:
+                outcome[one.group] = error
+            except BaseException as stop:
+                made = sum(error is None for error in outcome.values())
+                message = f"{made} of {counted(len(lost), 'group')} are restored, group {one.group} perhaps in part"
+                note(stop, message, GO_ON)
+                raise
+            else:
+                outcome[one.group] = None
+    return outcome
+
+
+class _Restoration(TransactionSeries[Create]):
+    """Creates one group's nodes, in transactions that are refused once the group is active."""
+
+    verb = "create"
+
+    def __init__(self, registry: Registry, opened: ExitStack, lost: DeletedGroup) -> None:
+        super().__init__(registry, opened)
+        self._lost = lost
+
+    def run(self) -> None:
+        roots = {self._lost.group: [znodes.group(self._lost.group)]}
+        while True:
+            inactive = read_inactive_group(self.registry, self._lost.group, settled=False)
+            there = {node.path for node in read_trees(self.registry, roots)[self._lost.group].nodes}
+            if not there:
+                self.registry.write(Ensure(znodes.consumers()))
+            creates = [create for create in _creations(self._lost) if create.path not in there]
+            if not creates:
+                return
+            batch = first_batch(creates, self._cost, self._limit)
+            if self._apply([*inactive.operations(), *batch], batch) and len(batch) == len(creates):
+                return
+
+    def _cost(self, create: Create) -> int:
+        settings = self.registry.settings
+        return cost(create.path, settings, create.acl or settings.acl or ()) + len(create.data)
+
+    def _was_applied(self, items: Collection[Create], reconnect_timeout: float | None = None) -> bool:
+        try:
+            (first,) = self.read_back([next(iter(items)).path], reconnect_timeout)
+        except UnreachableError as error:
+            error.add_outcome(f"whether {counted(len(items), 'node')} are made is not known")
+            error.add_remedy(GO_ON)
+            raise
+        return isinstance(first, Node)
+
+
+def _creations(lost: DeletedGroup) -> list[Create]:
+    """Parents first; those that the backup has not, as it is of some topics only, are made as members make them."""
+    found = {node.path: Create(node.path, node.data, acl=node.acl) for node in lost.nodes}
+    for node in lost.nodes:
+        parts = node.path.split("/")
+        for end in range(3, len(parts)):
+            above = "/".join(parts[:end])
+            found.setdefault(above, Create(above))
+    return sorted(found.values(), key=lambda create: (create.path.count("/"), create.path))
