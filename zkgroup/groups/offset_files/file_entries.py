@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -19,8 +19,8 @@ FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]
 #: An offset, one of Spark's two places, or None where the file says that there is none.
 Wanted: TypeAlias = int | Literal["earliest", "latest"] | None
 
-#: The place of an entry: a line's number, or which child of which child of a JSON document it is.
-Place: TypeAlias = int | tuple[int, ...]
+#: The place of an entry: a line's number, or its names and indices in a JSON document.
+Place: TypeAlias = int | tuple[str | int, ...]
 
 _NUMBER = re.compile(r"\+?[0-9]{1,19}", re.ASCII)
 _NONE = ("", "-", "null", "unknown")
@@ -61,11 +61,10 @@ class Entry(NamedTuple):
 
 
 class Entries:
-    """The entries of one file while it is read. ``name`` is the file's; ``line_of`` returns the line of a place."""
+    """The entries of one file while it is read. ``name`` is the file's."""
 
-    def __init__(self, name: str, line_of: Callable[[Place], object] = lambda place: place) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._line_of = line_of
         self.groups: dict[str | None, dict[TopicPartition, Entry]] = {}
         self.clusters: list[Cluster] = []
         self._count = 0
@@ -77,7 +76,8 @@ class Entries:
 
     def fail(self, place: Place, why: str, remedy: str | None = None) -> NoReturn:
         """Refuse the file for an entry."""
-        raise UsageError(f"{self.name}, line {self._line_of(place)}: {why}", remedy)
+        where = f", {_place_text(place)}" if place != () else ""
+        raise UsageError(f"{self.name}{where}: {why}", remedy)
 
     def add(self, place: Place, group: str | None, topic: str, partition: int, offset: Wanted) -> None:
         """Add an entry. An equal one is accepted twice, another offset for the same partition is not."""
@@ -87,12 +87,8 @@ class Entries:
         key = TopicPartition(topic, partition)
         before = self.groups.setdefault(group, {}).setdefault(key, Entry(offset, place))
         if before.offset != offset:
-            line = self._line_of(before.place)
-            self.fail(
-                place,
-                f"{key} is to have offset {offset_text(offset)}, but {offset_text(before.offset)} on line {line}",
-                "keep one of the two",
-            )
+            other = f"{offset_text(before.offset)} in {_place_text(before.place)}"
+            self.fail(place, f"{key} is to have offset {offset_text(offset)}, but {other}", "keep one of the two")
 
     def topic(self, place: Place, name: str) -> str:
         """Check a topic's name: one that a znode can have."""
@@ -126,3 +122,9 @@ class Entries:
             group: {key: entry.offset for key, entry in found.items()} for group, found in self.groups.items() if found
         }
         return OffsetFile(self.name, form, groups, tuple(self.clusters))
+
+
+def _place_text(place: Place) -> str:
+    if isinstance(place, int):
+        return f"line {place}"
+    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{excerpt(part)[1:-1]}" for part in place)

@@ -24,8 +24,8 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -34,93 +34,15 @@ from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.atomic_file import write_atomically
 from zkgroup.groups.offset_files.file_entries import ELSEWHERE, Entries, FileFormat, OffsetFile
-from zkgroup.groups.offset_files.json_formats import CLUSTER_KEYS, line_of, read_cluster, read_json
+from zkgroup.groups.offset_files.json_formats import CLUSTER_KEYS, parse_json, read_cluster, read_json
 from zkgroup.groups.offset_files.line_formats import MAX_LINES, first_line, read_columns, read_csv, read_zk
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, validate_topic
 
-#: Every name has milliseconds, three digits: so the order of names (``ls``, in any locale) is that of time.
-_STAMP: Final = "%Y-%m-%dT%H%M%S.%f"
-_NAME: Final = r"\.(\d{4}-\d\d-\d\dT\d{6}\.\d{3})Z\.(?:txt|csv|json)"
-_STEP: Final = timedelta(milliseconds=1)
-_ENDINGS: Final = {"csv": "csv", "json": "json", "spark": "json"}
-#: How long to wait for another run that writes there, in seconds.
-LOCK_TIMEOUT: Final = 10.0
-
-
-class Series:
-    """The files of a group in ``folder``. A lock file keeps overlapping runs from removing each other's files."""
-
-    def __init__(self, folder: Path, group: str, form: str | None) -> None:
-        self._folder = folder
-        # One folder may serve many groups, whose names may have any character.
-        name = quote(group, safe="")
-        self._stem = name if len(name) <= 180 else f"{name[:160]}~{hashlib.sha256(group.encode()).hexdigest()[:16]}"
-        self._ending = _ENDINGS.get(form or "zk", "txt")
-
-    @classmethod
-    def of(cls, path: str, group: str, form: str | None) -> Self | None:
-        """The series, where ``path`` is a folder; None where it is a file."""
-        folder = Path(path)
-        return cls(folder, group, form) if path.endswith("/") or folder.is_dir() else None
-
-    def add(self, text: str, keep: int | None) -> Path:
-        """Write one more, and remove all but the ``keep`` newest. Raises ``ZkgroupError``; nothing is removed then."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with self._locked():
-                path = self._next_name()
-                write_atomically(str(path), text)
-                if keep is not None:
-                    for old in self.files()[:-keep]:
-                        old.unlink(missing_ok=True)
-        except OSError as error:
-            raise ZkgroupError(f"cannot write to {self._folder}: {error.strerror}", "choose another folder") from None
-        return path
-
-    def files(self) -> list[Path]:
-        """The group's files, oldest first; files with other names are ignored."""
-        return [path for _, path in self._dated()]
-
-    def _dated(self) -> list[tuple[datetime, Path]]:
-        """The earliest time for a file that comes after it, the file."""
-        pattern = re.compile(re.escape(self._stem) + _NAME, re.ASCII)
-        found = []
-        for path in self._folder.iterdir():
-            if match := pattern.fullmatch(path.name):
-                with contextlib.suppress(ValueError, OverflowError):  # digits that are no date
-                    found.append((datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC) + _STEP, path))
-        return sorted(found)
-
-    def _next_name(self) -> Path:
-        """A name that sorts behind those of all files, even if the clock went back."""
-        moment = max([datetime.now(UTC), *(after for after, _ in self._dated()[-1:])])
-        return self._folder / f"{self._stem}.{moment.strftime(_STAMP)[:-3]}Z.{self._ending}"
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self._folder / f".{self._stem}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            until = time.monotonic() + LOCK_TIMEOUT
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise RefusedError(
-                            f"another run has been writing to {self._folder} for {LOCK_TIMEOUT:g} s",
-                            "check that process",
-                        ) from None
-                    time.sleep(0.05)
-            yield
-        finally:
-            os.close(descriptor)
-
-
 #: 100,000 partitions are some 10 MB: what is larger is no offset file, and may be a device without an end.
 MAX_BYTES: Final = 256 << 20
 STDIO: Final = "-"
+_UNPACK: Final = "see whether it is the right file; unpack a compressed one first, as in: gunzip -c FILE | zkgroup …"
 #: How what no text begins with begins: what packed it, and what prints what is in it.
 _PACKED: Final = (
     (re.compile(rb"\x1f\x8b"), "gzip", "gunzip -c"),
@@ -134,26 +56,19 @@ _PACKED: Final = (
 )
 #: The line of a ``zk`` file that says of which cluster it is, below a blank one, at which Kafka's own tool stops.
 _CLUSTER: Final = re.compile(rf'^# (\{{"{CLUSTER_KEYS[0]}": .{{1,500}}\}})$', re.MULTILINE)
-#: What zstd and lz4 pass over: its length, 4 bytes, follows.
-_SKIPPABLE: Final = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18(.{4})", re.DOTALL)
-_MOST_SKIPPED: Final = 100
 
 
 def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> OffsetFile:
     """Parse the content of a file called ``name``; ``form`` forces a format.
 
-    Raises ``UsageError``, which names the file and the line, for anything malformed.
+    Raises ``UsageError``, which names the file and the place in it, for anything malformed.
     """
-    return _parse(_decode(data, name), name, form)
-
-
-def _parse(text: str, name: str, form: FileFormat | None) -> OffsetFile:
-    first = first_line(text)
-    looks_like_json = first[:1] in ("{", "[")
-    if form in ("json", "spark") or (form is None and looks_like_json):
-        entries = Entries(name, partial(line_of, text))
-        return entries.finished(read_json(text, entries, form))
+    text = _decode(data, name)
+    del data  # it may be large
     entries = Entries(name)
+    first = first_line(text)
+    if form in ("json", "spark") or (form is None and first[:1] in ("{", "[")):
+        return entries.finished(read_json(text, entries, form))
     if text.count("\n") > MAX_LINES:
         entries.refuse_many(MAX_LINES, "lines")
     if form is None:
@@ -161,7 +76,7 @@ def _parse(text: str, name: str, form: FileFormat | None) -> OffsetFile:
         form = "zk" if is_zk else "csv" if "," in first else "rpk"
     {"zk": read_zk, "csv": read_csv, "rpk": read_columns}[form](text, entries)
     for match in _CLUSTER.finditer(text):
-        read_cluster(match[1], entries)
+        read_cluster(parse_json(match[1], entries), entries)
     return entries.finished(form)
 
 
@@ -169,51 +84,28 @@ def read_offsets(path: str, form: FileFormat | None = None) -> OffsetFile:
     """Read a file, or stdin for ``-``. Raises ``UsageError`` where it cannot be opened or parsed."""
     name = "standard input" if path == STDIO else path
     try:
-        if path == STDIO:
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
+        with nullcontext(sys.stdin.buffer) if path == STDIO else Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read {name}: {error.strerror}", "check the name and the permissions") from None
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MiB", ELSEWHERE)
-    text = _decode(data, name)
-    del data  # it may be large
-    return _parse(text, name, form)
+    return parse_offsets(data, name, form)
 
 
 def _decode(data: bytes, name: str) -> str:
     """The text; a byte order mark is honoured, as Windows' tools write it."""
-    packed = _packed(data)
-    if packed is not None:
-        kind, tool = packed
-        raise UsageError(
-            f"{name} is compressed ({kind})", f"unpack it first: '{tool}' does, and --from-file - reads a pipe"
-        )
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)
+        wrong, why = text.find("\0"), "a zero byte"
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        called = encoding.removesuffix("-sig").upper()
-        raise UsageError(f"{name}, line {line}: byte {error.start} is no {called}", "is it a text file?") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise UsageError(f"{name}, line {line}: a zero byte, which no text has", "is it a text file?")
+        text, wrong = data[: error.start].decode("latin-1"), error.start
+        why = f"byte {wrong} is no {encoding.removesuffix('-sig').upper()}"
+    if wrong >= 0:
+        line = text.count("\n", 0, wrong) + 1
+        raise UsageError(f"{name}, line {line}: {why}, so it is no text", _UNPACK)
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-
-
-def _packed(data: bytes) -> tuple[str, str] | None:
-    """The compression of this data, and the command that decompresses it; None where it is unknown."""
-    at = 0
-    for _ in range(_MOST_SKIPPED):
-        frame = _SKIPPABLE.match(data, at)
-        if frame is None:
-            break
-        at = frame.end() + int.from_bytes(frame[1], "little")
-    found = next(((kind, tool) for begins, kind, tool in _PACKED if begins.match(data, at)), None)
-    return found or (("zstd", "zstd -dc") if at else None)
 
 
 def format_for(path: str) -> FileFormat:
@@ -258,3 +150,79 @@ def _plain(topic: str, form: FileFormat) -> str:
         raise UsageError(
             f"as {form} it cannot be written: {error.message}", "choose --file-format zk or json"
         ) from None
+
+
+# --- a file for each run ---------------------------------------------------------------------------------------------
+
+#: Every name has milliseconds, three digits: so the order of names (``ls``, in any locale) is that of time.
+_STAMP: Final = "%Y-%m-%dT%H%M%S.%f"
+_NAME: Final = r"\.([12]\d{3}-[01]\d-[0-3]\dT[0-2]\d{5}\.\d{3})Z\.(?:txt|csv|json)"
+_ENDINGS: Final = {"csv": "csv", "json": "json", "spark": "json"}
+#: How long to wait for another run that writes there, in seconds.
+LOCK_TIMEOUT: Final = 10.0
+
+
+class Series:
+    """The files of a group in ``folder``. A lock file keeps overlapping runs from removing each other's files."""
+
+    def __init__(self, folder: Path, group: str, form: str | None) -> None:
+        self._folder = folder
+        # One folder may serve many groups, whose names may have any character.
+        name = quote(group, safe="")
+        self._stem = name if len(name) <= 180 else f"{name[:160]}~{hashlib.sha256(group.encode()).hexdigest()[:16]}"
+        self._pattern = re.compile(re.escape(self._stem) + _NAME, re.ASCII)
+        self._ending = _ENDINGS.get(form or "zk", "txt")
+
+    @classmethod
+    def of(cls, path: str, group: str, form: str | None) -> Self | None:
+        """The series, where ``path`` is a folder; None where it is a file."""
+        folder = Path(path)
+        return cls(folder, group, form) if path.endswith("/") or folder.is_dir() else None
+
+    def add(self, text: str, keep: int | None) -> Path:
+        """Write one more, and remove all but the ``keep`` newest. Raises ``ZkgroupError``; nothing is removed then."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                path = self._next_name()
+                write_atomically(str(path), text)
+                if keep is not None:
+                    for old in self.files()[:-keep]:
+                        old.unlink(missing_ok=True)
+        except OSError as error:
+            raise ZkgroupError(f"cannot write to {self._folder}: {error.strerror}", "choose another folder") from None
+        return path
+
+    def files(self) -> list[Path]:
+        """The group's files, oldest first; files with other names are ignored."""
+        return sorted(path for path in self._folder.iterdir() if self._pattern.fullmatch(path.name))
+
+    def _next_name(self) -> Path:
+        """A name that sorts behind those of all files, even if the clock went back."""
+        moment = datetime.now(UTC)
+        if (files := self.files()) and (match := self._pattern.fullmatch(files[-1].name)):
+            with contextlib.suppress(ValueError):  # digits that are no date
+                moment = max(
+                    moment, datetime.strptime(match[1], _STAMP).replace(tzinfo=UTC) + timedelta(milliseconds=1)
+                )
+        return self._folder / f"{self._stem}.{moment.strftime(_STAMP)[:-3]}Z.{self._ending}"
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self._folder / f".{self._stem}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            until = time.monotonic() + LOCK_TIMEOUT
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise RefusedError(
+                            f"another run has been writing to {self._folder} for {LOCK_TIMEOUT:g} s",
+                            "check that process",
+                        ) from None
+                    time.sleep(0.05)
+            yield
+        finally:
+            os.close(descriptor)
