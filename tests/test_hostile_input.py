@@ -141,9 +141,9 @@ FOUND: list[tuple[str, bytes]] = [
     ("record", run_record.encode_record(RECORD).replace(b'"start": 5', b'"start": "5"')),
     ("record", run_record.encode_record(RECORD).replace(b'"rows": 4', b'"rows": null')),
     ("sandbox", json.dumps(SANDBOX | {"folder": None, "ready": "yes"}).encode()),
-    ("backup", encode_backup(BACKUP).replace(b'"time_ms": 1,', b'"time_ms": 9223372036854775807,')),
+    ("backup", encode_backup(BACKUP).replace(b'"time": 1,', b'"time": 9223372036854775807,')),
     # Line breaks, and names without end, in messages.
-    ("backup", encode_backup(BACKUP).replace(b'"zkgroup_backup": 1', rb'"zkgroup_backup": "a\nb"')),
+    ("backup", encode_backup(BACKUP).replace(b'"zkgroup_backup": 2', rb'"zkgroup_backup": "a\nb"')),
     ("profiles", b'[clusters."a\\nb"]\nx = 1'),
     ("profiles", b"[clusters.a]\n" + b"x" * 5000 + b" = 1"),
     ("scope", b"a\nb:x"),

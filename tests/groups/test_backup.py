@@ -111,15 +111,15 @@ def test_what_no_deletion_has_removed(tmp_path: Path, change: dict[str, Any], wh
 
 @pytest.mark.parametrize(
     ("acl", "place"),
-    [("x", ""), ([["world", "anyone"]], "[0]"), ([["world", "anyone", 99]], "[0][2]"), ([1], "[0]"), ({}, "")],
+    [("x", ""), ([{"scheme": "world", "id": "anyone"}], "[0]"), ([1], "[0]"), ({}, "")],
 )
 def test_a_malformed_access_list(tmp_path: Path, acl: object, place: str) -> None:
     """The message has the path of what is wrong."""
     path = backup.write(SAVED, tmp_path / "b.json")
     found = json.loads(path.read_text())
-    found["nodes"][0]["acl"] = acl
+    found["change"]["nodes"][0]["acl"] = acl
     path.write_text(json.dumps(found))
-    with pytest.raises(UsageError, match=rf"`\$\.nodes\[0\]\.acl{re.escape(place)}`"):
+    with pytest.raises(UsageError, match=rf"`\$\.change\.nodes\[0\]\.acl{re.escape(place)}`"):
         backup.read(path)
 
 
@@ -157,7 +157,7 @@ def test_a_backup_is_private_and_in_the_state_folder(tmp_path: Path, monkeypatch
     assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
     assert sorted(first.parent.iterdir()) == sorted([first, second])
     assert backup.read(first) == SAVED
-    assert json.loads(first.read_text())["stores"] == ["zookeeper", "kafka"]
+    assert backup.read(first).stores == ("zookeeper", "kafka")
 
 
 @pytest.mark.parametrize("group", ["..", "a/../../b", "é\x1b[31m", "x" * 400])
@@ -192,12 +192,13 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         (b"", "Input data was truncated"),
         (b" \n", "Input data was truncated"),
         (b"\xff\xfe", r"JSON is malformed: invalid character \(byte 0\)"),
-        (b'{"zkgroup_backup": 1,', "Input data was truncated"),
+        (b'{"zkgroup_backup": 2,', "Input data was truncated"),
         (b"[1]", "Expected `object`, got `array`"),
         (b"{}", "Object missing required field `zkgroup_backup`"),
-        (b'{"zkgroup_backup": 2}', r"Invalid enum value 2 - at `\$.zkgroup_backup`"),
+        (b'{"zkgroup_backup": 1}', r"Invalid enum value 1 - at `\$.zkgroup_backup`"),
         (b'{"zkgroup_backup": true}', r"Expected `int`, got `bool` - at `\$.zkgroup_backup`"),
-        (b'{"zkgroup_backup": 1}', "Object missing required field `time`"),
+        (b'{"zkgroup_backup": 2}', "Object missing required field `change`"),
+        (b'{"zkgroup_backup": 2, "change": {}}', r"Object missing required field `command` - at `\$.change`"),
     ],
 )
 def test_what_is_no_backup(tmp_path: Path, content: bytes, why: str) -> None:
@@ -213,9 +214,9 @@ def test_what_is_no_backup(tmp_path: Path, content: bytes, why: str) -> None:
     [
         ("before", -1, "Expected `int` >= 0"),
         ("written", "7", "got `str`"),
-        ("partition", True, "got `bool`"),
+        ("partition", ["t", True], "got `bool`"),
         ("store", "disk", "Invalid enum value 'disk'"),
-        ("topic", None, "got `null`"),
+        ("partition", [None, 0], "got `null`"),
         ("before", 2**63, "Expected `int` <= 9223372036854775807"),
     ],
 )
@@ -223,9 +224,9 @@ def test_a_malformed_backup(tmp_path: Path, key: str, value: object, why: str) -
     """Wrong values are found before anything is undone with them."""
     path = backup.write(SAVED, tmp_path / "b.json")
     found = json.loads(path.read_text())
-    found["offsets"][0][key] = value
+    found["change"]["offsets"][0][key] = value
     path.write_text(json.dumps(found))
-    with pytest.raises(UsageError, match=rf"{why}.* - at `\$\.offsets\[0\]\.{key}`"):
+    with pytest.raises(UsageError, match=rf"{why}.* - at `\$\.change\.offsets\[0\]\.{key}(\[.\])?`"):
         backup.read(path)
 
 

@@ -1,13 +1,14 @@
 """Backup files: written before a change, and read to undo it.
 
 A backup is one JSON object: the command and its time, the cluster, and for each partition the offset before
-and the planned one (null: no node, no offset). The backup of a deletion has the nodes as they were. The file is
-there wholly or not at all, readable by its owner alone, and never replaces another.
+and the planned one (null: no node, no offset). The backup of a deletion has the nodes as they were. Bytes are in
+base64. The file is there wholly or not at all, readable by its owner alone, and never replaces another.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
 
 
-VERSION: Final = 1
 _MAX_REASON: Final = 200  # characters
+
+_Long = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Millis = Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000)]  # up to the year 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ class SavedOffset:
 
     store: OffsetStore
     partition: TopicPartition
-    before: int | None
-    written: int | None
+    before: _Long | None
+    written: _Long | None
     raw: bytes | None = None
     metadata: str = ""
     written_raw: bytes | None = None
@@ -68,7 +71,7 @@ class Backup:
 
     command: str
     group: str
-    time: int
+    time: _Millis
     cluster: Cluster
     offsets: tuple[SavedOffset, ...]
     nodes: tuple[SavedNode, ...] = ()
@@ -79,136 +82,31 @@ class Backup:
         return tuple(sorted({offset.store for offset in self.offsets}, reverse=True))
 
 
-# --- the file's objects; bytes are text where they are UTF-8, else base64 -------------------------------------------
-
-_Long = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_Millis = Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000)]  # up to the year 9999
-_AclEntry = tuple[str, str, Annotated[int, msgspec.Meta(ge=0, lt=32)]]
-
-
-class _Offset(msgspec.Struct, omit_defaults=True):
-    store: OffsetStore
-    topic: str
-    partition: _Long
-    before: _Long | None
-    written: _Long | None
-    raw: str | None = None
-    raw_base64: bytes | None = None
-    written_raw: str | None = None
-    written_raw_base64: bytes | None = None
-    metadata: str = ""
-
-
-class _Node(msgspec.Struct, omit_defaults=True):
-    path: str
-    data: str | None = None
-    base64: bytes | None = None
-    acl: list[_AclEntry] | None = None
-
-
-class _Creation(msgspec.Struct):
-    czxid: int
-    ctime: int
-
-
 class _BackupFile(msgspec.Struct):
-    zkgroup_backup: Literal[1]
-    time: str
-    time_ms: _Millis
-    command: str
-    group: str
-    zookeeper: str
-    cluster_id: str | None
-    consumers_made: _Creation | None
-    stores: tuple[OffsetStore, ...]
-    offsets: list[_Offset]
-    nodes: list[_Node]
+    zkgroup_backup: Literal[2]
+    change: Backup
+
+
+_DECODER: Final = msgspec.json.Decoder(_BackupFile)
 
 
 def encode(backup: Backup) -> bytes:
     """The file's content."""
-    cluster = backup.cluster
-    moment = datetime.fromtimestamp(backup.time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    file = _BackupFile(
-        zkgroup_backup=VERSION,
-        time=moment,
-        time_ms=backup.time,
-        command=backup.command,
-        group=backup.group,
-        zookeeper=cluster.connect,
-        cluster_id=cluster.id,
-        consumers_made=None if cluster.created is None else _Creation(*cluster.created),
-        stores=backup.stores,
-        offsets=[
-            _Offset(
-                one.store,
-                *one.partition,
-                one.before,
-                one.written,
-                *_encode_bytes(one.raw),
-                *_encode_bytes(one.written_raw),
-                one.metadata,
-            )
-            for one in backup.offsets
-        ],
-        nodes=[
-            _Node(
-                one.path,
-                *_encode_bytes(one.data),
-                None if one.acl == OPEN else [(entry.scheme, entry.id, entry.permissions) for entry in one.acl],
-            )
-            for one in backup.nodes
-        ],
-    )
-    return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
-
-
-def _encode_bytes(data: bytes | None) -> tuple[str | None, bytes | None]:
-    """As text, or as bytes where it is none."""
-    try:
-        return (None if data is None else data.decode()), None
-    except UnicodeDecodeError:
-        return None, data
+    return msgspec.json.format(msgspec.json.encode(_BackupFile(2, backup)), indent=2) + b"\n"
 
 
 def decode(data: bytes) -> Backup:
     """The content of a file. Raises ``ValueError`` for other files, with the JSON path of the fault."""
     try:
-        file = msgspec.json.decode(data, type=_BackupFile)
+        backup = _DECODER.decode(data).change
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(" ".join(str(error)[:_MAX_REASON].split())) from None
-    offsets = tuple(
-        SavedOffset(
-            one.store,
-            TopicPartition(one.topic, one.partition),
-            one.before,
-            one.written,
-            _decode_bytes(one.raw, one.raw_base64),
-            one.metadata,
-            _decode_bytes(one.written_raw, one.written_raw_base64),
-        )
-        for one in file.offsets
-    )
-    seen: set[tuple[str, TopicPartition]] = set()
-    for offset in offsets:
-        if (offset.store, offset.partition) in seen:
-            raise ValueError(f"{offset.partition} in {offset.store} is there twice")
-        seen.add((offset.store, offset.partition))
-    made = file.consumers_made
-    cluster = Cluster(file.zookeeper, file.cluster_id, None if made is None else (made.czxid, made.ctime))
-    nodes = tuple(_decode_node(number, node) for number, node in enumerate(file.nodes))
-    return Backup(file.command, file.group, file.time_ms, cluster, offsets, nodes)
-
-
-def _decode_bytes(text: str | None, coded: bytes | None) -> bytes | None:
-    return coded if coded is not None or text is None else text.encode()
-
-
-def _decode_node(number: int, node: _Node) -> SavedNode:
-    data = _decode_bytes(node.data, node.base64)
-    if data is None:
-        raise ValueError(f"Object missing required field `data` - at `$.nodes[{number}]`")
-    return SavedNode(node.path, data, OPEN if node.acl is None else tuple(Acl(*entry) for entry in node.acl))
+    for (store, partition), count in Counter((one.store, one.partition) for one in backup.offsets).items():
+        if count > 1:
+            raise ValueError(f"{partition} in {store} is there twice")
+        if partition.partition < 0:
+            raise ValueError(f"{partition} in {store} is no partition")
+    return backup
 
 
 LARGEST: Final = 256 << 20  # bytes of a file that may be a backup

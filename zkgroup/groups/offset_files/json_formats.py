@@ -14,7 +14,7 @@ from zkgroup.protocol.znode_json import excerpt, excerpt_json
 # Spark's startingOffsets (2.0 and later).
 _SPARK_PLACES: Final[dict[int, Wanted]] = {-2: "earliest", -1: "latest"}
 _ROW_OFFSETS: Final = ("offset", "target", "committed")
-#: As in backups.
+#: The cluster's id, and the creation of its ``/consumers``.
 CLUSTER_KEYS: Final = ("cluster_id", "consumers_made")
 # An offset takes one name where they are below their topics; some ten in a table's row, some fifty in Burrow's answers.
 _MAX_NAMES: Final = MAX_ENTRIES + 100_000
