@@ -23,8 +23,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import ZkgroupError
 from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.layout import LayoutOptions
-from zkgroup.export.run.run_context import PartitionSummary
-from zkgroup.export.run.run_export import ExportRequest, run_export
+from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.local_cluster import Sandbox

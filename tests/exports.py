@@ -23,7 +23,7 @@ from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.plan_types import OffsetRange
 from zkgroup.export.planning.export_request import Bound
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.export.tasks.export_task import run_task
 from zkgroup.export.tasks.task_data import DoneAnswer, TaskSettings, done_or_raise

@@ -23,8 +23,7 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions, TableKind
-from zkgroup.export.run.run_context import PartitionSummary
-from zkgroup.export.run.run_export import ExportRequest, run_export
+from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

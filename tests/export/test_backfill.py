@@ -25,7 +25,7 @@ from zkgroup.export.model.address import parse_address
 from zkgroup.export.model.layout import LayoutOptions
 from zkgroup.export.planning.export_request import COMMITTED, EARLIEST, LATEST, backfill_options, export_command
 from zkgroup.export.planning.mismatch import MismatchError
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce

@@ -14,7 +14,7 @@ from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.plan_types import ExportPlan, PartitionFacts
 from zkgroup.export.planning.export_request import EARLIEST, LATEST, Bound, parse_bound
 from zkgroup.export.planning.notices import notes_on
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 

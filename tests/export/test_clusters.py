@@ -16,7 +16,7 @@ from zkgroup.export.destination.run_log import LOG, TOPICS, Destination
 from zkgroup.export.model.run_record import encode_record
 from zkgroup.export.planning.export_request import EARLIEST
 from zkgroup.export.planning.group_state import GroupState
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
 
 InProcess = Callable[..., list[PartitionSummary]]

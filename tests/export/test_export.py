@@ -26,7 +26,7 @@ from zkgroup.export.model.run_record import RecordFile, RecordPart, RunPlan, Top
 from zkgroup.export.planning.mismatch import MismatchError
 from zkgroup.export.run import planner
 from zkgroup.export.run.range_tasks import assemble
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.spark.spark_context import pack_code
 from zkgroup.export.tasks.export_task import run_task
 from zkgroup.export.tasks.task_data import DoneAnswer, FailedAnswer, FileAnswer, FileOptions, RangeAnswer, TaskSettings

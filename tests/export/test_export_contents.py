@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 Export = Callable[..., list[PartitionSummary]]

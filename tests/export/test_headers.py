@@ -14,7 +14,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.local_cluster import Sandbox
 
 GOOD, BAD = (b"name", b"value"), (b"\xff\xfe", b"value")

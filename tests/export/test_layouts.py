@@ -29,7 +29,7 @@ from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import NO_DATE, LayoutOptions
 from zkgroup.export.planning.mismatch import MismatchError
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce

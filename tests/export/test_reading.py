@@ -25,7 +25,7 @@ from zkgroup.export.model.run_record import RunRecord
 from zkgroup.export.planning.export_request import LATEST, Bound, parse_bound
 from zkgroup.export.planning.group_state import GroupState
 from zkgroup.export.run.range_tasks import describe_overtaken
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 

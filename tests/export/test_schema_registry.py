@@ -22,7 +22,7 @@ from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.sandbox.certificates import Authority
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce

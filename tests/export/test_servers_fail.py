@@ -15,8 +15,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError
-from zkgroup.export.run.run_context import PartitionSummary
-from zkgroup.export.run.run_export import ExportRequest, run_export
+from zkgroup.export.run.run_export import ExportRequest, PartitionSummary, run_export
 from zkgroup.export.tasks import export_task
 from zkgroup.export.tasks.parquet_files import TaskFiles
 from zkgroup.protocol import znodes

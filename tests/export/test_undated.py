@@ -17,7 +17,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.export.checks.verify import verify
 from zkgroup.export.destination.run_log import Destination
 from zkgroup.export.model.layout import LayoutOptions
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.export.stores.store import FolderStore
 from zkgroup.sandbox.topic_admin import ProducerRecord, produce
 

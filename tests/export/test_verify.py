@@ -28,7 +28,7 @@ from zkgroup.export.model.layout import Layout
 from zkgroup.export.model.plan_types import OnMismatch
 from zkgroup.export.model.run_record import Pointer, RunRecord, State, encode_pointer
 from zkgroup.export.run.claim import ExportClaim
-from zkgroup.export.run.run_context import PartitionSummary
+from zkgroup.export.run.run_export import PartitionSummary
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Create, Delete, Ensure, Get, Node, SetData
