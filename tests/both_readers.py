@@ -174,7 +174,7 @@ def compare(
             del left[run.partition][: len(some)]
             same += some
             compare_columns(one.messages[run.start : run.stop], some, run)
-        assert [Run(*vars_of(run)) for run in runs_of(same, single_topic=False)] == one.runs
+        assert [Run(*vars_of(run)) for run in runs_of(same)] == one.runs
         table = make_table(one.messages, one.runs)
         table.validate(full=True)
         assert table.equals(make_table(same, one.runs))

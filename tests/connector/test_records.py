@@ -28,7 +28,7 @@ def batch_of(parts: list[tuple[str, int, list[int]]]) -> Batch:
         for step in steps:
             offset = reached[topic, partition] = reached.get((topic, partition), 0) + step
             messages.append(Message(topic=topic, partition=partition, offset=offset, value=b"v"))
-    return Batch(messages, runs_of(messages, single_topic=False))
+    return Batch(messages, runs_of(messages))
 
 
 def consumed(messages: list[Message]) -> dict[TopicPartition, int]:
@@ -47,7 +47,7 @@ def test_runs_tell_whose_the_messages_are(parts: list[tuple[str, int, list[int]]
         assert {TopicPartition(topic_of(m), partition_of(m)) for m in part} == {run.partition}
         assert (run.first, run.next) == (offset_of(part[0]), offset_of(part[-1]) + 1)
     if len({topic for topic, _, _ in parts}) == 1:
-        assert runs_of(batch.messages, single_topic=True) == batch.runs
+        assert runs_of(batch.messages) == batch.runs
 
 
 @given(parts, st.data())
@@ -65,7 +65,7 @@ def test_the_rest_of_a_batch_is_a_batch(parts: list[tuple[str, int, list[int]]],
     count = data.draw(st.integers(0, len(batch.messages) - 1))
     rest = batch.after(count)
     assert rest.messages == batch.messages[count:]
-    assert rest.runs == runs_of(rest.messages, single_topic=False)
+    assert rest.runs == runs_of(rest.messages)
 
 
 @given(parts, st.data())

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zkgroup.clients.kafka.message_contents import is_json, is_walked_json
+from zkgroup.clients.kafka.message_contents import is_json
 from zkgroup.errors import RefusedError, UsageError
 from zkgroup.export.model.layout import (
     NO_DATE,
@@ -204,12 +205,10 @@ texts = st.sampled_from([b'{"a":[1,2.5e3,"x\\u00e9\\n",{"b":null,"c":true}],"d":
 @given(
     texts, st.lists(st.tuples(st.integers(0, 60), st.sampled_from(list(b'[]{},:"0-1.eE\\untf \xc3\xa9'))), max_size=3)
 )
-@example(b"[" * 1024 + b"]" * 1024, [])
+@example(b"[" * 800 + b"]" * 800, [])
 @example(b"[" * 1025 + b"]" * 1025, [])
-def test_large_json_is_judged_like_small_one(text: bytes, changes: list[tuple[int, int]]) -> None:
-    """Walking through a value and having it read come to the same, also where a byte of it is wrong."""
-    import orjson
-
+def test_json_is_what_a_parser_takes(text: bytes, changes: list[tuple[int, int]]) -> None:
+    """The check and a parser come to the same, also where a byte is wrong."""
     changed = bytearray(text)
     for place, byte in changes:
         changed[place % len(changed)] = byte
@@ -219,5 +218,4 @@ def test_large_json_is_judged_like_small_one(text: bytes, changes: list[tuple[in
     except orjson.JSONDecodeError:
         right = False
     if right or b"e" not in changed.lower():  # numbers beyond orjson's range are numbers all the same
-        assert is_walked_json(bytes(changed)) == right
-    assert is_json(bytes(changed)) == is_walked_json(bytes(changed))
+        assert is_json(bytes(changed)) == right

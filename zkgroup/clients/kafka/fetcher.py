@@ -83,7 +83,6 @@ class Fetcher:
         self._overrides = overrides
         self._budget = batch_bytes(sharers)
         self._size = FIRST_SIZE  # recent mean size of a message
-        self._single_topic = False
         self._assigned: set[TopicPartition] = set()
         self._errors: list[KafkaError] = []
         self._consumer: Consumer | None = None
@@ -94,7 +93,6 @@ class Fetcher:
         if self._consumer is None:
             options = queue_options(self._sharers, len(share), report_ends=self._report_ends) | self._overrides
             self._consumer = consumer(self._settings, on_error=self._errors.append, client_log=self._log, **options)
-        self._single_topic = len({partition.topic for partition in share}) <= 1
         self._assigned = set(share)
         if share:
             self._consumer.assign([KafkaTopicPartition(*p, offset) for p, offset in share.items()])
@@ -108,7 +106,6 @@ class Fetcher:
             self.assign(share)
         elif new:
             self._assigned.update(new)
-            self._single_topic = len({partition.topic for partition in self._assigned}) <= 1
             self._consumer.incremental_assign([KafkaTopicPartition(*p, offset) for p, offset in new.items()])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -141,7 +138,7 @@ class Fetcher:
             if not messages:
                 return fetched
         fetched.messages = messages
-        fetched.runs = runs_of(messages, single_topic=self._single_topic)
+        fetched.runs = runs_of(messages)
         # Two lengths of a batch suffice to bound the next one; a sudden giant costs one batch.
         size = sum(lengths((messages[0], messages[-1]))) / 2
         self._size = max(size, self._size * 0.8 + size * 0.2)
@@ -180,25 +177,11 @@ def lengths(messages: Sequence[Message]) -> list[int]:
     ]
 
 
-def runs_of(messages: list[Message], *, single_topic: bool) -> list[Run]:
-    """Cut a batch where its partition changes. ``single_topic``: no two topics can be in it.
-
-    A batch usually is of one partition: that is seen by C-level calls alone, some 30 ns a message.
-    """
-    numbers = list(map(partition_of, messages))
-    count = len(numbers)
-    if single_topic and numbers.count(numbers[0]) == count:
-        bounds = [0, count]
-    else:
-        keys = list(zip(map(topic_of, messages), numbers, strict=True))
-        bounds = [0, *(i for i, (one, next_) in enumerate(pairwise(keys), 1) if one != next_), count]
+def runs_of(messages: list[Message]) -> list[Run]:
+    """Cut a batch where its partition changes."""
+    keys = list(zip(map(topic_of, messages), map(partition_of, messages), strict=True))
+    bounds = [0, *(place for place, (one, next_) in enumerate(pairwise(keys), 1) if one != next_), len(keys)]
     return [
-        Run(
-            TopicPartition(topic_of(messages[start]), numbers[start]),
-            start,
-            stop,
-            offset_of(messages[start]),
-            offset_of(messages[stop - 1]) + 1,
-        )
+        Run(TopicPartition(*keys[start]), start, stop, offset_of(messages[start]), offset_of(messages[stop - 1]) + 1)
         for start, stop in pairwise(bounds)
     ]

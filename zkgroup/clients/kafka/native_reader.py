@@ -12,7 +12,7 @@ import select
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, overload
 
 from zkgroup.c_extensions import READER, import_extension
 from zkgroup.clients.kafka import fetcher
@@ -65,35 +65,6 @@ def native_module() -> ModuleType | None:
 def reader_in_use() -> str:
     """The reader that ``open_reader`` chooses: "native" or "Python"."""
     return "Python" if native_module() is None else "native"
-
-
-class MessageReader(Protocol):
-    """Reads the partitions that it is given, in batches bounded in number and in bytes. One thread at a time uses it,
-    or closes it."""
-
-    def assign(self, share: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets, and no others."""
-
-    def add(self, share: Mapping[TopicPartition, int]) -> None:
-        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read one of the assigned partitions from another offset."""
-
-    def fetch(self, timeout: float) -> Fetched:
-        """The messages that have come in, waiting at most ``timeout`` seconds."""
-
-    def close(self) -> None:
-        """Free the client and its threads. Batches stay as they are."""
-
-
-def open_reader(settings: KafkaSettings, *, native: bool, **options: Any) -> MessageReader:
-    """A reader with the options of ``Fetcher``: the native one where ``native`` is wanted and to be had."""
-    module = native_module() if native else None
-    if module is None:
-        return Fetcher(settings, **options)
-    alone = options.get("sharers", 1) == 1
-    return PairedFetcher(module, settings, **options) if alone else NativeFetcher(module, settings, **options)
 
 
 class NativeMessages(Sequence[Message]):
@@ -175,7 +146,8 @@ class NativeMessages(Sequence[Message]):
 
 
 class NativeFetcher:
-    """A ``MessageReader`` on the C extension. ``bell``: a descriptor to which a byte is written when messages come."""
+    """As ``Fetcher``, on the C extension. Where it does not share its memory with others, it has two clients for two
+    partitions or more: librdkafka unpacks messages in one thread for each."""
 
     def __init__(
         self,
@@ -184,48 +156,67 @@ class NativeFetcher:
         *,
         sharers: int = 1,
         report_ends: bool = False,
-        bell: int | None = None,
         **overrides: Any,
     ) -> None:
         self._module: Any = module
-        self._bell = bell
         self._settings = settings
-        self._sharers = sharers
+        self._most = 2 if sharers == 1 else 1
+        self._sharers = sharers * self._most
         self._report_ends = report_ends
         self._overrides = overrides
-        self._budget = fetcher.batch_bytes(sharers)
-        self._assigned: set[TopicPartition] = set()
-        self._reader: Any = None
+        self._readers: list[Any] = []
+        self._shares: list[dict[TopicPartition, int]] = []  # of each reader
+        self._turn = 0
         self._log = ClientLog(log)
+        self._bell: tuple[int, int] | None = None  # a pipe into which two readers write when messages come
 
     def assign(self, share: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets, and no others."""
-        if self._reader is None:
-            options = fetcher.queue_options(self._sharers, len(share), report_ends=self._report_ends)
-            self._reader = native_consumer(self._module, self._settings, options | self._overrides)
-            if self._bell is not None:
-                self._reader.wake(self._bell)
-        self._assigned = set(share)
-        self._call("assign", share)
+        while len(self._readers) < min(self._most, max(1, len(share))):
+            self._open_reader(len(share))
+        count = len(self._readers)
+        for number, reader in enumerate(self._readers):
+            self._shares[number] = dict(sorted(share.items())[number::count])
+            self._call(reader.assign, self._shares[number])
 
     def add(self, share: Mapping[TopicPartition, int]) -> None:
         """Read those of ``share``, too, that are not read yet; the others go on where they are."""
-        new = {partition: offset for partition, offset in share.items() if partition not in self._assigned}
-        if self._reader is None or not self._assigned:
+        if not any(self._shares):
             self.assign(share)
-        elif new:
-            self._assigned.update(new)
-            self._call("add", new)
+            return
+        if len(self._readers) < self._most:
+            self._open_reader(len(share))
+        for partition, offset in sorted(share.items()):
+            if not any(partition in part for part in self._shares):
+                number = min(range(len(self._shares)), key=lambda number: len(self._shares[number]))
+                self._shares[number][partition] = offset
+                self._call(self._readers[number].add, {partition: offset})
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read one of the assigned partitions from another offset."""
-        self._call("drop", {partition: offset})
-        self._call("add", {partition: offset})
+        for reader, part in zip(self._readers, self._shares, strict=True):
+            if partition in part:
+                self._call(reader.drop, {partition: offset})
+                self._call(reader.add, {partition: offset})
 
-    def _call(self, name: str, share: Mapping[TopicPartition, int]) -> None:
+    def _open_reader(self, partitions: int) -> None:
+        options = fetcher.queue_options(self._sharers, partitions, report_ends=self._report_ends)
+        reader = native_consumer(self._module, self._settings, options | self._overrides)
+        if self._most == 2:
+            if self._bell is None:
+                self._bell = os.pipe()
+                for descriptor in self._bell:
+                    os.set_blocking(descriptor, False)
+                self._wait = select.poll()
+                self._wait.register(self._bell[0], select.POLLIN)
+            reader.wake(self._bell[1])
+        self._readers.append(reader)
+        self._shares.append({})
+
+    def _call(self, call: Any, share: Mapping[TopicPartition, int]) -> None:
         positions: list[Position] = [(*partition, offset) for partition, offset in share.items()]
         try:
-            getattr(self._reader, name)(positions)
+            call(positions)
         except self._module.NativeError as error:
             raise kafka_exception(error) from None
 
@@ -234,9 +225,29 @@ class NativeFetcher:
 
         Faults of a partition, or of all of them, are in ``errors``.
         """
-        batch: Batch = self._reader.consume(MAX_MESSAGES, self._budget, timeout)
+        if self._bell is None:
+            return self._consume(timeout)
+        fetched = self._next_batch()
+        if timeout > 0 and fetched == Fetched():
+            if self._wait.poll(timeout * 1000):
+                os.read(self._bell[0], 1 << 16)
+            fetched = self._next_batch()
+        return fetched
+
+    def _next_batch(self) -> Fetched:
+        """The messages that one of them has, in turn."""
         fetched = Fetched()
-        fetched.errors += [(None, error) for error in heed_notes(self._reader, self._log)]
+        for _ in self._readers:
+            self._turn = (self._turn + 1) % len(self._readers)
+            fetched = self._consume(0.0)
+            if fetched != Fetched():
+                break
+        return fetched
+
+    def _consume(self, timeout: float) -> Fetched:
+        reader = self._readers[self._turn]
+        batch: Batch = reader.consume(MAX_MESSAGES, fetcher.batch_bytes(self._sharers), timeout)
+        fetched = Fetched(errors=[(None, error) for error in heed_notes(reader, self._log)])
         self._log.report_recovery()
         for topic, number, offset, code, text in batch.events:
             partition = TopicPartition(topic, number) if topic is not None else None
@@ -250,95 +261,25 @@ class NativeFetcher:
         return fetched
 
     def close(self) -> None:
-        """Free the client and its threads. Batches stay as they are."""
-        if self._reader is not None:
-            if self._bell is not None:
-                self._reader.wake(-1)  # batches may keep it for longer than the descriptor is open
-            self._reader.close()
-            self._reader = None
-
-
-class PairedFetcher:
-    """Two native readers as one, which share its memory: librdkafka unpacks messages in one thread for each. The second
-    is opened when there are two partitions."""
-
-    def __init__(self, module: ModuleType, settings: KafkaSettings, *, sharers: int = 1, **options: Any) -> None:
-        self._module = module
-        self._settings = settings
-        self._options = options | {"sharers": 2 * sharers}
-        self._readers: list[NativeFetcher] = []
-        self._shares: list[dict[TopicPartition, int]] = []
-        self._bell: tuple[int, int] | None = None  # a pipe: its ends to read and to write
-        self._turn = 0
-
-    def assign(self, share: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets, and no others."""
-        if self._bell is None:
-            self._bell = os.pipe()
-            for descriptor in self._bell:
-                os.set_blocking(descriptor, False)
-            self._wait = select.poll()
-            self._wait.register(self._bell[0], select.POLLIN)
-        while len(self._readers) < min(2, max(1, len(share))):
-            self._readers.append(self._make_reader())
-        positions = sorted(share.items())
-        count = len(self._readers)
-        self._shares = [dict(positions[number::count]) for number in range(count)]
-        for reader, part in zip(self._readers, self._shares, strict=True):
-            reader.assign(part)
-
-    def _make_reader(self) -> NativeFetcher:
-        assert self._bell is not None
-        return NativeFetcher(self._module, self._settings, bell=self._bell[1], **self._options)
-
-    def add(self, share: Mapping[TopicPartition, int]) -> None:
-        """Read those of ``share``, too, that are not read yet; the others go on where they are."""
-        if not any(self._shares):
-            self.assign(share)
-            return
-        if len(self._readers) == 1:
-            self._readers.append(self._make_reader())
-            self._shares.append({})
-        for partition, offset in sorted(share.items()):
-            if not any(partition in part for part in self._shares):
-                min(self._shares, key=len)[partition] = offset
-        for reader, part in zip(self._readers, self._shares, strict=True):
-            if part:
-                reader.add(part)
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Read one of the assigned partitions from another offset."""
-        for reader, part in zip(self._readers, self._shares, strict=True):
-            if partition in part:
-                reader.seek(partition, offset)
-
-    def fetch(self, timeout: float) -> Fetched:
-        """The messages that have come in to one of them, in turn, waiting at most ``timeout`` seconds for the first."""
-        fetched = self._next_batch()
-        if timeout > 0 and fetched == Fetched():
-            assert self._bell is not None
-            if self._wait.poll(timeout * 1000):
-                os.read(self._bell[0], 1 << 16)
-            fetched = self._next_batch()
-        return fetched
-
-    def _next_batch(self) -> Fetched:
-        fetched = Fetched()
-        for _ in self._readers:
-            self._turn = (self._turn + 1) % len(self._readers)
-            fetched = self._readers[self._turn].fetch(0.0)
-            if fetched != Fetched():
-                break
-        return fetched
-
-    def close(self) -> None:
         """Free the clients and their threads. Batches stay as they are."""
-        readers, self._readers, self._shares = self._readers, [], []
+        readers, self._readers, self._shares, self._turn = self._readers, [], [], 0
         for reader in readers:
+            if self._bell is not None:
+                reader.wake(-1)  # batches may keep it for longer than the descriptor is open
             reader.close()
         bell, self._bell = self._bell, None
         for descriptor in bell or ():
             os.close(descriptor)
+
+
+MessageReader: TypeAlias = Fetcher | NativeFetcher
+
+
+def open_reader(settings: KafkaSettings, *, native: bool, **options: Any) -> MessageReader:
+    """A reader with the options of ``Fetcher``: the native one where ``native`` is wanted and to be had. One thread at
+    a time uses it, or closes it."""
+    module = native_module() if native else None
+    return Fetcher(settings, **options) if module is None else NativeFetcher(module, settings, **options)
 
 
 def native_consumer(module: ModuleType, settings: KafkaSettings, overrides: Mapping[str, Any]) -> Any:
