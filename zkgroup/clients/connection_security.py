@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import socket
 import ssl
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.config.files import is_encrypted
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import UnreachableError, UsageError
 
 _PROBE = 2.0  # seconds for a server to show that it speaks TLS, and its certificate
 _AFTERWARDS = 0.3  # seconds for a server to refuse a certificate after the hand-shake
@@ -115,22 +111,8 @@ def is_no_tls(reason: str) -> bool:
     return any(known in reason for known in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"))
 
 
-def certificate_names(tls: TlsSettings, what: str, address: tuple[str, int], hostname: str) -> list[str]:
-    """The hosts of a server's certificate, if it is trusted otherwise; none if it cannot be read."""
-    try:
-        context = ssl_context(dataclasses.replace(tls, check_hostname=False), what)
-        with connect_tls(context, address, hostname, _PROBE) as connection:
-            shown = connection.getpeercert() or {}
-    except (OSError, UsageError):
-        return []
-    return [str(entry[1]) for entry in shown.get("subjectAltName", ()) if entry[0] in ("DNS", "IP Address")]
-
-
-def certificate_refused(
-    error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str, names: Callable[[], Sequence[str]]
-) -> tuple[str, str]:
-    """Message and remedy for a server's certificate that is refused here. ``ca``, ``no_check``: the options to name;
-    ``names`` returns the hosts of the certificate."""
+def certificate_refused(error: ssl.SSLCertVerificationError, what: str, ca: str, no_check: str) -> tuple[str, str]:
+    """Message and remedy for a server's certificate that is refused here. ``ca``, ``no_check``: the options to name."""
     # X509_V_ERR_* of OpenSSL, 1.0 to 3.
     match error.verify_code:
         case 10:
@@ -139,61 +121,25 @@ def certificate_refused(
             return f"{what}: its certificate is not valid yet", "check the clocks, here and on the server"
         case 62 | 64:
             host = error.verify_message.partition("is not valid for ")[2].strip("'.") or "the one that is named"
-            there = ", ".join(names())
-            if not there:
-                message = f"{what}: its certificate is for another host ({host} is not among its names)"
-                return message, f"name the server as its certificate does, or {no_check}"
-            return f"{what}: its certificate is for {there}, not for {host}", f"name the server so, or {no_check}"
+            message = f"{what}: its certificate is for another host ({host} is not among its names)"
+            return message, f"name the server as its certificate does, or {no_check}"
         case 2 | 18 | 19 | 20 | 21:
             return f"{what}: its certificate is of an authority that is not known here", f"name the authority with {ca}"
         case _:
             return f"{what}: its certificate is not taken ({error.verify_message})", f"check it, and {ca}"
 
 
-def alert(reason: str) -> str:
-    """A server's refusal as text. ``reason``: of an ``SSLError``, empty where there is none."""
+def client_refused(what: str, tls: TlsSettings, reason: str, options: str) -> tuple[str, str]:
+    """Message and remedy for a server that refuses this client at the hand-shake, or after it. ``reason``: of an
+    ``SSLError``, empty where there is none; ``options``: those of a certificate and its key."""
+    if tls.certificate_file is None:
+        return f"{what} wants a client certificate", f"name yours with {options}"
     words = reason.replace("_", " ").lower()
-    return f"TLS alert: {words.partition('alert ')[2] or words}" if words else "it ends the connection without a word"
-
-
-def has_expired(certificate_file: str) -> bool:
-    """Whether the first certificate of a PEM file has expired; False where it cannot be read."""
-    try:
-        text = Path(certificate_file).read_text("ascii", "replace")
-        begin = text.index(ssl.PEM_HEADER)
-        end = text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)
-        der = ssl.PEM_cert_to_DER_cert(text[begin:end])
-        until = _not_after(der)
-    except (OSError, ValueError, IndexError):
-        return False
-    return until < datetime.datetime.now(datetime.UTC)
-
-
-def _not_after(der: bytes) -> datetime.datetime:
-    """RFC 5280, 4.1: Certificate { tbsCertificate { [0] version, serial, algorithm, issuer, validity { from, until }"""
-    _, body, _ = _element(der, 0)
-    _, body, _ = _element(der, body)
-    tag, _, end = _element(der, body)
-    if tag != 0xA0:  # no version is said: this was the serial number
-        end = body
-    for _ in ("serial", "algorithm", "issuer"):
-        _, _, end = _element(der, end)
-    _, validity, _ = _element(der, end)
-    _, _, end = _element(der, validity)
-    tag, begin, end = _element(der, end)
-    text = der[begin:end].decode("ascii")
-    if tag == 0x17:  # UTCTime: years of two digits
-        text = ("19" if text[:2] >= "50" else "20") + text
-    return datetime.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=datetime.UTC)
-
-
-def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, and begin and end of the content, of the element at ``at``."""
-    length, begin = der[at + 1], at + 2
-    if length & 0x80:
-        size = length & 0x7F
-        length, begin = int.from_bytes(der[begin : begin + size], "big"), begin + size
-    return der[at], begin, begin + length
+    why = f"TLS alert: {words.partition('alert ')[2] or words}" if words else "it ends the connection without a word"
+    return (
+        f"{what} refuses the client certificate {tls.certificate_file} ({why})",
+        "check that it has not expired, and that the server knows its authority",
+    )
 
 
 CLOCKS_DIFFER: Final = ("the clocks of this machine and of the KDC differ too much", "set them (NTP)")
@@ -219,9 +165,8 @@ def no_ticket(keytab: str | None, principal: str | None, option: str) -> tuple[s
     )
 
 
-class LoginError(ZkgroupError):
-    """A login that fails before a server refuses it: here, at the KDC, or as the server does not prove itself.
-    ``is_final``: trying again will not help."""
+class ConnectionFailure(UnreachableError):
+    """A connection, or a login, that failed for a known reason. ``is_final``: trying again will not help."""
 
     def __init__(self, message: str, remedy: str, *, is_final: bool = True) -> None:
         super().__init__(message, remedy)

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from zkgroup.clients.connection_security import ssl_context
+from zkgroup.clients.kafka.connection_errors import tls_of
 from zkgroup.config.connection_settings import ConnectionSettings, TlsSettings
 from zkgroup.errors import NotFoundError, RefusedError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.schemas.field_schema import FieldSchema, RegisteredSchema, SchemaFormat
@@ -35,7 +36,7 @@ class RegistrySettings:
 def registry_settings(settings: ConnectionSettings) -> RegistrySettings:
     """The settings, with the TLS files and checks of the brokers. Raises ``UsageError`` where no registry is named, or
     a part is missing."""
-    url, kafka = settings.schema_registry, settings.kafka
+    url = settings.schema_registry
     if not url:
         raise UsageError("no schema registry is named", "give --schema-registry URL")
     parts = urlsplit(url)
@@ -51,15 +52,7 @@ def registry_settings(settings: ConnectionSettings) -> RegistrySettings:
                 "name a file with it by --schema-registry-password-file, or set ZKGROUP_SCHEMA_REGISTRY_PASSWORD",
             )
         user = settings.schema_registry_user, settings.schema_registry_password
-    tls = TlsSettings(
-        kafka.get("ssl.ca.location"),
-        kafka.get("ssl.certificate.location"),
-        kafka.get("ssl.key.location"),
-        kafka.get("ssl.key.password"),
-        kafka.get("ssl.endpoint.identification.algorithm", "https") != "none",
-        kafka.get("enable.ssl.certificate.verification", "true") != "false",
-    )
-    return RegistrySettings(url, user, tls, settings.timeout)
+    return RegistrySettings(url, user, tls_of(settings.kafka), settings.timeout)
 
 
 def read_schema(settings: RegistrySettings, form: SchemaFormat, topics: Iterable[str], field: str) -> FieldSchema:

@@ -222,12 +222,12 @@ class ZooKeeperDriver(MemberDriver):
         def on_event(event: SessionEvent) -> None:
             self._events.put(ev.FromSession(epoch, event))
 
-        reported: set[ConnectionFailure] = set()
+        reported: set[str] = set()
 
         def on_failure(failure: ConnectionFailure) -> None:
-            if failure not in reported:  # it comes with each attempt
-                reported.add(failure)
-                log.warning("%s", failure.error())
+            if failure.message not in reported:  # it comes with each attempt
+                reported.add(failure.message)
+                log.warning("%s", failure)
 
         self._session = Session(self._zookeeper, on_event, on_failure)
         self._session.start()

@@ -12,17 +12,14 @@ import re
 import ssl
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.connection_security import (
     CLOCKS_DIFFER,
     NO_KDC,
-    alert,
-    certificate_names,
     certificate_refused,
+    client_refused,
     handshake_error,
-    has_expired,
     is_no_tls,
     no_ticket,
     speaks_tls,
@@ -170,28 +167,14 @@ def _of_handshake(what: str, host: str, port: int, text: str, properties: Mappin
     except UsageError:
         found = None
     if isinstance(found, ssl.SSLCertVerificationError):
-        names = partial(certificate_names, settings, "TLS with brokers", (host, port), host)
-        return UnreachableError(*certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname", names))
+        return UnreachableError(*certificate_refused(found, what, "--ssl-ca-file", "--no-ssl-check-hostname"))
     reason = getattr(found, "reason", None) or ""
-    shown = settings.certificate_file
-    unasked = "authentication might be required" in text or "unexpected message" in text  # the latter is why
     if "PLAINTEXT broker" in text or is_no_tls(reason) or isinstance(found, ssl.SSLEOFError):
         return UnreachableError(f"{what} does not speak TLS at this port", "choose another --security-protocol")
-    if shown is None:
-        if "certificate" in reason.lower() or unasked:
-            return UnreachableError(
-                f"{what} wants a client certificate",
-                "name yours with --ssl-certificate-file and --ssl-key-file",
-            )
-    elif has_expired(shown):
-        return UnreachableError(f"{what}: the client certificate {shown} has expired", "renew it")
-    elif "ALERT" in reason or "alert" in text or unasked:
-        return UnreachableError(
-            f"{what} refuses the client certificate {shown} ({alert(reason)})",
-            "check its authority, which the broker may not know",
-        )
-    if "certificate verify failed" in text:
-        return UnreachableError(f"{what}: its certificate is not trusted", "name its authority with --ssl-ca-file")
+    unasked = "authentication might be required" in text or "unexpected message" in text  # the latter is why
+    if unasked or (("ALERT" in reason or "alert" in text) if settings.certificate_file else "CERTIFICATE" in reason):
+        files = "--ssl-certificate-file and --ssl-key-file"
+        return UnreachableError(*client_refused(what, settings, reason, files))
     return UnreachableError(f"{what}: the TLS hand-shake failed ({text})", "check its TLS settings")
 
 

@@ -10,7 +10,6 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,18 +19,15 @@ from kazoo.protocol import serialization as wire
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 
 from zkgroup.clients.connection_security import (
-    LoginError,
-    alert,
-    certificate_names,
+    ConnectionFailure,
     certificate_refused,
+    client_refused,
     connect_tls,
-    has_expired,
     is_no_tls,
     speaks_tls,
 )
 from zkgroup.config.connection_settings import KerberosSettings, TlsSettings
 from zkgroup.config.settings_table import DEFAULTS
-from zkgroup.errors import UnreachableError
 from zkgroup.protocol.broker_znodes import address
 from zkgroup.protocol.operations import OPEN, Acl
 
@@ -69,25 +65,12 @@ class ZooKeeperSettings:
         return self.acl or OPEN
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionFailure:
-    """A failed connection, and its remedy. ``hopeless``: trying again will not help."""
-
-    message: str
-    remedy: str
-    hopeless: bool = True
-
-    def error(self) -> UnreachableError:
-        """The error that commands raise."""
-        return UnreachableError(self.message, self.remedy)
-
-
 def of_login(server: str, settings: ZooKeeperSettings, cause: BaseException | None = None) -> ConnectionFailure:
-    """A server that refuses user and password, other credentials, or a client without any. ``cause``: a ``LoginError``
-    where the login fails before."""
-    if isinstance(cause, LoginError):
-        remedy = cause.remedy.text if cause.remedy else ""
-        return ConnectionFailure(f"cannot log in to ZooKeeper at {server}: {cause.message}", remedy, cause.is_final)
+    """A server that refuses user and password, other credentials, or a client without any. ``cause``: a
+    ``ConnectionFailure`` where the login fails before."""
+    if isinstance(cause, ConnectionFailure):
+        message, remedy = f"cannot log in to ZooKeeper at {server}: {cause.message}", cause.remedy
+        return ConnectionFailure(message, remedy.text if remedy else "", is_final=cause.is_final)
     if isinstance(settings.sasl, KerberosSettings):
         return ConnectionFailure(
             f"ZooKeeper at {server} refuses the login with Kerberos",
@@ -117,66 +100,34 @@ def of_connection(
     host, ip, port = server
     what = f"ZooKeeper at {address(host, port)}"
     if settings.tls is None:
-        if isinstance(error, ConnectionRefusedError | TimeoutError):
-            return None
-        if not speaks_tls((ip, port)):
+        if isinstance(error, ConnectionRefusedError | TimeoutError) or not speaks_tls((ip, port)):
             return None
         return ConnectionFailure(
             f"{what} speaks TLS at this port", "give --zookeeper-tls and --zookeeper-ca-file, or another port"
         )
-    if error is None:
-        # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client.
-        return refusal(what, "", settings)
-    return of_handshake(error, what, server, settings)
-
-
-def of_handshake(
-    error: OSError, what: str, server: tuple[str, str, int], settings: ZooKeeperSettings
-) -> ConnectionFailure | None:
-    """As ``of_connection``, where TLS is spoken."""
-    tls = settings.tls
-    if isinstance(error, ssl.SSLCertVerificationError) and tls is not None:
-        host, ip, port = server
-        names = partial(certificate_names, tls, "TLS with ZooKeeper", (ip, port), host)
-        return ConnectionFailure(
-            *certificate_refused(error, what, "--zookeeper-ca-file", "--no-zookeeper-check-hostname", names)
-        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        options = "--zookeeper-ca-file", "--no-zookeeper-check-hostname"
+        return ConnectionFailure(*certificate_refused(error, what, *options))
     reason = getattr(error, "reason", None) or ""
-    if isinstance(error, ssl.SSLEOFError) or (tls is not None and error.errno == errno.ECONNRESET):
+    if error is None or "ALERT" in reason:
+        # TLS 1.3: the server checks the client's certificate when the hand-shake is over for the client. Without an
+        # alert it may just be stopping.
+        files = "--zookeeper-certificate-file and --zookeeper-key-file"
+        return ConnectionFailure(*client_refused(what, settings.tls, reason, files), is_final=error is not None)
+    if isinstance(error, ssl.SSLEOFError) or error.errno == errno.ECONNRESET:
         return ConnectionFailure(
             f"{what} ends the connection at the TLS hand-shake",
             "is this its port for TLS? if so, it may want a client certificate: --zookeeper-certificate-file",
         )
     if is_no_tls(reason):
         return ConnectionFailure(f"{what} does not speak TLS", "name its port for TLS, or leave --zookeeper-tls out")
-    if "ALERT" in reason:
-        return refusal(what, reason, settings)
     if isinstance(error, ssl.SSLError):
         return ConnectionFailure(
             f"{what}: the TLS hand-shake failed ({reason or 'without a reason'})", "check its TLS settings"
         )
     if isinstance(error, socket.gaierror):
-        return ConnectionFailure(f"{what}: the name is not known", "check the address", hopeless=False)
+        return ConnectionFailure(f"{what}: the name is not known", "check the address", is_final=False)
     return None
-
-
-def refusal(what: str, reason: str, settings: ZooKeeperSettings) -> ConnectionFailure:
-    """A server that refuses this client, by a TLS alert or without one: then it may just be stopping."""
-    hopeless = reason != ""
-    shown = settings.tls.certificate_file if settings.tls else None
-    if shown is None:
-        return ConnectionFailure(
-            f"{what} wants a client certificate ({alert(reason)})",
-            "name yours with --zookeeper-certificate-file and --zookeeper-key-file",
-            hopeless,
-        )
-    if has_expired(shown):
-        return ConnectionFailure(f"{what}: the client certificate {shown} has expired", "renew it")
-    return ConnectionFailure(
-        f"{what} refuses the client certificate {shown} ({alert(reason)})",
-        "it may be of an authority that the server does not know",
-        hopeless,
-    )
 
 
 # Bytes that are written, or read, at once.
@@ -319,7 +270,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 answer = self._exchange(next_token(login, answer, self._settings.connect_timeout / 2), timeout, xid)
         except StopIteration:
             self._refusals = 0
-        except LoginError as error:
+        except ConnectionFailure as error:
             if not error.is_final:
                 self._failed(of_login(self.server, self._settings, error))
                 raise ConnectionDropped(error.message) from None

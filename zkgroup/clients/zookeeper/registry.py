@@ -72,7 +72,7 @@ class Registry:
 
     def _on_connection_failure(self, failure: ConnectionFailure) -> None:
         self._failure = failure
-        if failure.hopeless and not self._up.is_set():
+        if failure.is_final and not self._up.is_set():
             self._hopeless.add(failure.message)  # which names the server
             if len(self._hopeless) >= self.settings.servers:
                 self._down = failure.message
@@ -83,7 +83,7 @@ class Registry:
         if not self._is_up() or self._down is not None:
             if self._failure is not None:
                 self._session.close(0.1)
-                raise self._failure.error()
+                raise self._failure
             self._session.close(0.1)  # there is no session to end, and a silent server would keep us waiting for that
             reason = f"({self._down})" if self._down is not None else f"(no answer within {round(self.timeout, 1):g} s)"
             if self._down is None:
@@ -170,7 +170,7 @@ class Registry:
 
     def _gone(self) -> UnreachableError:
         if self._failure is not None:
-            return self._failure.error()
+            return self._failure
         what, remedy = f"no answer within {round(self.timeout, 1):g} s", "check the server, then try again"
         if self._down is not None:
             what = f"session {self._down}"

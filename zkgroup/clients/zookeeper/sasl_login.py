@@ -20,7 +20,7 @@ from hashlib import md5
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from zkgroup.clients.connection_security import CLOCKS_DIFFER, NO_KDC, LoginError, no_ticket, unknown_service
+from zkgroup.clients.connection_security import CLOCKS_DIFFER, NO_KDC, ConnectionFailure, no_ticket, unknown_service
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UsageError
 
@@ -40,8 +40,8 @@ def log_in(sasl: tuple[str, str] | KerberosSettings, host: str) -> Login:
 
 
 def next_token(login: Login, answer: bytes | None, timeout: float) -> bytes:
-    """The token after ``answer``, None at first. Raises ``StopIteration`` at the end, and ``LoginError``: also where
-    the KDC, for which Kerberos waits as long as ``krb5.conf`` says, keeps it for longer than ``timeout`` seconds."""
+    """The token after ``answer``, None at first. Raises ``StopIteration`` at the end, and ``ConnectionFailure``: also
+    where the KDC, for which Kerberos waits as long as ``krb5.conf`` says, takes more than ``timeout`` seconds."""
     outcome = SimpleQueue[bytes | Exception]()
 
     def step() -> None:
@@ -54,7 +54,7 @@ def next_token(login: Login, answer: bytes | None, timeout: float) -> bytes:
     try:
         found = outcome.get(timeout=timeout)
     except Empty:
-        raise LoginError(*NO_KDC, is_final=False) from None
+        raise ConnectionFailure(*NO_KDC, is_final=False) from None
     if isinstance(found, Exception):
         raise found
     return found
@@ -63,7 +63,7 @@ def next_token(login: Login, answer: bytes | None, timeout: float) -> bytes:
 def _digest_login(user: str, password: str) -> Login:
     asked = _directives((yield b""))
     if b"nonce" not in asked:
-        raise LoginError(_NO_SASL, "leave the user out, or configure users at the server")
+        raise ConnectionFailure(_NO_SASL, "leave the user out, or configure users at the server")
     nonce, realm = asked[b"nonce"], asked.get(b"realm", b"")
     our_nonce = secrets.token_hex(16).encode()
     key = _hash(_octets(user) + b":" + realm + b":" + _octets(password)).digest()
@@ -81,7 +81,7 @@ def _digest_login(user: str, password: str) -> Login:
     bare = [b"charset=utf-8", b"nc=00000001", b"qop=auth", b"response=" + proof(b"AUTHENTICATE")]
     answer = _directives((yield b",".join([*quoted, *bare])))
     if not hmac.compare_digest(answer.get(b"rspauth", b""), proof(b"")):
-        raise LoginError("the server does not know the password itself", "check the address")
+        raise ConnectionFailure("the server does not know the password itself", "check the address")
 
 
 def _kerberos_login(settings: KerberosSettings, host: str) -> Login:
@@ -91,10 +91,10 @@ def _kerberos_login(settings: KerberosSettings, host: str) -> Login:
         while not context.is_complete:
             answer = yield context.step(answer)
             if not answer:
-                raise LoginError(_NO_SASL, "leave the mechanism out, or configure Kerberos at the server")
+                raise ConnectionFailure(_NO_SASL, "leave the mechanism out, or configure Kerberos at the server")
         offered = context.unwrap(answer)
         if not offered[:1] or not offered[0] & _NO_LAYER[0]:
-            raise LoginError("the server wants what it is sent encrypted by SASL", "correct its sasl.qop")
+            raise ConnectionFailure("the server wants what it is sent encrypted by SASL", "correct its sasl.qop")
         yield context.wrap(_NO_LAYER)
     finally:
         context.close()
@@ -170,7 +170,7 @@ class KerberosContext:
 
     The credentials are those of ``settings``: a keytab, whose tickets stay in this process, else the default ticket
     cache, or the keytab that ``KRB5_CLIENT_KTNAME`` names. Calls wait for the KDC as long as ``krb5.conf`` says. They
-    raise ``LoginError``.
+    raise ``ConnectionFailure``.
     """
 
     def __init__(self, settings: KerberosSettings, host: str) -> None:
@@ -255,20 +255,20 @@ class KerberosContext:
         if major & _ROUTINE_ERROR:
             raise self._error(major & _ROUTINE_ERROR, minor)
 
-    def _error(self, routine: int, minor: c_uint32) -> LoginError:
+    def _error(self, routine: int, minor: c_uint32) -> ConnectionFailure:
         keytab, principal = self._settings.keytab, self._settings.principal
         code = c_int32(minor.value).value
         service, _, host = self._target.partition("@")
         if code in (_CLOCK_SKEW, _TICKET_NOT_YET_VALID):
-            return LoginError(*CLOCKS_DIFFER)
+            return ConnectionFailure(*CLOCKS_DIFFER)
         if code == _SERVER_UNKNOWN:
-            return LoginError(*unknown_service(f"{service}/{host}", "--zookeeper-kerberos-service"))
+            return ConnectionFailure(*unknown_service(f"{service}/{host}", "--zookeeper-kerberos-service"))
         if code in (_KDC_UNREACHABLE, _REALM_UNKNOWN):
-            return LoginError(*NO_KDC, is_final=False)
+            return ConnectionFailure(*NO_KDC, is_final=False)
         if routine in (_NO_CREDENTIALS, _CREDENTIALS_EXPIRED) or code in _NO_TICKET:
-            return LoginError(*no_ticket(keytab, principal, "--zookeeper-kerberos-keytab"))
+            return ConnectionFailure(*no_ticket(keytab, principal, "--zookeeper-kerberos-keytab"))
         text = self._text(minor.value, _MECHANISM_CODE) if code else self._text(routine, _GSS_CODE)
-        return LoginError(f"Kerberos failed: {text}", "check krb5.conf (KRB5_CONFIG) and the credentials")
+        return ConnectionFailure(f"Kerberos failed: {text}", "check krb5.conf (KRB5_CONFIG) and the credentials")
 
     def _text(self, status: int, kind: int) -> str:
         text = _Buffer()

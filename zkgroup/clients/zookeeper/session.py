@@ -19,10 +19,9 @@ from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
-from zkgroup.clients.connection_security import ssl_context
+from zkgroup.clients.connection_security import ConnectionFailure, ssl_context
 from zkgroup.clients.zookeeper.kazoo_connection import (
     Connection,
-    ConnectionFailure,
     Handler,
     ZooKeeperSettings,
     of_login,
