@@ -45,7 +45,7 @@ class ConsumerConfig:
     ``auto_offset_reset`` and ``consumer_id`` may be None. ``earliest`` and ``latest`` become the older names;
     ``num_consumer_fetchers`` has no effect.
 
-    Raises ``UsageError``, with field, value and remedy, for a value that a file may not have either.
+    Raises ``UsageError``, with key, value and remedy, for a value that a file may not have either.
     """
 
     group_id: str = DEFAULTS["group_id"]
@@ -91,57 +91,65 @@ class ConsumerConfig:
         def replace(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        def derive(name: str, value: object) -> None:
-            if getattr(self, name) == DEFAULTS[name]:
-                replace(name, value)
+        def derive(key: str, value: object) -> None:
+            setting = BY_KEY[key]
+            if key not in self.explicit and getattr(self, setting.field) == setting.default:
+                replace(setting.field, value)
 
-        derive("client_id", self.group_id)
-        derive("zookeeper_connection_timeout_ms", self.zookeeper_session_timeout_ms)
-        derive("rebalance_backoff_ms", self.zookeeper_sync_time_ms)
+        if unknown := sorted(self.explicit - BY_KEY.keys()):
+            raise UsageError(f"explicit names {unknown[0]!r}, which is no key", "name keys as in consumer.properties")
+        if not isinstance(self.kafka, Mapping):
+            raise UsageError(f"kafka={self.kafka!r} is no mapping", 'give librdkafka\'s properties: {"NAME": "VALUE"}')
+        derive("client.id", self.group_id)
+        derive("zookeeper.connection.timeout.ms", self.zookeeper_session_timeout_ms)
+        derive("rebalance.backoff.ms", self.zookeeper_sync_time_ms)
         if isinstance(self.offsets_storage, str):
             replace("offsets_storage", self.offsets_storage.lower())
         replace("auto_offset_reset", _LATER_RESETS.get(str(self.auto_offset_reset), self.auto_offset_reset))
-        derive("dual_commit_enabled", self.offsets_storage == "kafka")
-        if not isinstance(self.kafka, Mapping):
-            raise UsageError(f"kafka={self.kafka!r} is no mapping", 'give librdkafka\'s properties: {"NAME": "VALUE"}')
+        derive("dual.commit.enabled", self.offsets_storage == "kafka")
         replace("kafka", dict(self.kafka))
         self._check_fields()
-        replace("explicit", self._explicit())
+        # Also those that only differ from their default.
+        numbers = [key for key in BY_KEY.values() if key.librdkafka is not None and key.kind == "int"]
+        replace("explicit", self.explicit | {key.key for key in numbers if getattr(self, key.field) != key.default})
         self._check_kafka()
 
     def _check_fields(self) -> None:
         for key in BY_KEY.values():
             value = getattr(self, key.field)
-            is_unset = key.default in (None, "") and value == key.default
-            wrong = None if is_unset or (key.key == "client.id" and value == self.group_id) else _complaint(key, value)
-            if wrong is not None:
-                shown = f"{str(value)[:80]!r} {wrong[0]}"
-                named = f"group_id: group name {shown}" if key.key == "group.id" else f"{key.field}={shown}"
-                raise UsageError(named, wrong[1])
-        if self.fetch_wait_max_ms > self.socket_timeout_ms:
-            raise UsageError(
-                f"fetch_wait_max_ms={self.fetch_wait_max_ms} > socket_timeout_ms={self.socket_timeout_ms}",
-                "lower fetch_wait_max_ms or raise the other",
+            is_unset = key.default in (None, "") and value == key.default and key.key not in self.explicit
+            wrong = (
+                None if is_unset or (key.key == "client.id" and value in ("", self.group_id)) else _wrong(key, value)
             )
-
-    def _explicit(self) -> frozenset[str]:
-        """The keys that were set, also those that only differ from their default."""
-        unknown = sorted(self.explicit - BY_KEY.keys())
-        if unknown:
-            raise UsageError(f"explicit names {unknown[0]!r}, which is no key", "name keys as in consumer.properties")
-        numbers = [key for key in BY_KEY.values() if key.librdkafka is not None and key.kind == "int"]
-        return self.explicit | {key.key for key in numbers if getattr(self, key.field) != DEFAULTS[key.field]}
+            if wrong is not None:
+                raise _BadValueError(f"{key.key}={_shown(str(value))} {wrong[0]}", wrong[1], key.key)
+        if self.fetch_wait_max_ms > self.socket_timeout_ms:
+            raise _BadValueError(
+                f"fetch.wait.max.ms={self.fetch_wait_max_ms} > socket.timeout.ms={self.socket_timeout_ms}",
+                "lower fetch.wait.max.ms or raise socket.timeout.ms",
+                "fetch.wait.max.ms",
+                "socket.timeout.ms",
+            )
 
     def _check_kafka(self) -> None:
         """Check librdkafka's properties. No value is shown: it may be a secret."""
         mapped = _mapped(self.explicit)
         for name, value in self.kafka.items():
+            key = f"{KAFKA_PREFIX}{name}"
             if not isinstance(name, str) or not name or name in RESERVED:
-                raise UsageError(f"kafka[{name!r}] cannot be set", RESERVED.get(name, "name the property"))
+                raise _BadValueError(f"{key} cannot be set", RESERVED.get(name, "name the property"), key)
             if not isinstance(value, str):
-                raise UsageError(f"kafka[{name!r}] is no text", "give a string, as librdkafka wants it")
+                raise _BadValueError(f"{key} is no text", "give a string, as librdkafka wants it", key)
             if name in mapped:
-                raise UsageError(f"kafka[{name!r}] contradicts {mapped[name].field}", "set one of the two")
+                raise _BadValueError(f"{key} contradicts {mapped[name].key}", "remove one of the two", key)
+
+
+class _BadValueError(UsageError):
+    """``keys``: those whose values are wrong, one of which was set."""
+
+    def __init__(self, message: str, remedy: str, *keys: str) -> None:
+        super().__init__(message, remedy)
+        self.keys = keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +177,8 @@ def load_consumer_config(
         reader.set_group(group)
     if coordinated:
         reader.check_coordinated()
-    reader.check_relations(waits_for_claims=not coordinated)
-    config = ConsumerConfig(**reader.values, kafka=reader.kafka, explicit=frozenset(reader.given))
+    config = reader.make_config()
+    reader.warn_of_relations(config, waits_for_claims=not coordinated)
     return LoadedConfig(config, tuple(reader.warnings), reader.membership)
 
 
@@ -181,21 +189,16 @@ class _PropertyReader:
         self.values: dict[str, Any] = {}
         self.membership: dict[str, str] = {}
         self.given: dict[str, Property] = {}
-        self.kafka: dict[str, str] = {}
+        self.kafka: dict[str, Property] = {}
         self.warnings: list[str] = []
-        self._kafka_given: dict[str, Property] = {}
         for prop in properties:
-            if not prop.key.startswith(KAFKA_PREFIX):
-                self._apply(prop)
-                continue
             name = prop.key.removeprefix(KAFKA_PREFIX)
-            if name in membership:
+            if name == prop.key:
+                self._apply(prop)
+            elif name in membership:
                 self.membership[name] = prop.value
-            elif not name or name in RESERVED:
-                raise UsageError(f"{prop.origin}: {prop.key} cannot be set", RESERVED.get(name, "name the property"))
             else:
-                self.kafka[name] = prop.value
-                self._kafka_given[name] = prop
+                self.kafka[name] = prop
 
     def _apply(self, prop: Property) -> None:
         key = find_key(prop.key)
@@ -214,26 +217,17 @@ class _PropertyReader:
                 self.warnings.append(f"{prop.origin}: {key.key} replaces the value of {earlier.origin}")
         if key.is_ignored:
             self.warnings.append(f"{prop.origin}: {key.key} has no effect: {key.doc}")
-        self.values[key.field] = self._value(key, prop)
         self.given[key.key] = prop
-
-    def _value(self, key: Setting, prop: Property) -> object:
         value: object = prop.value
         if key.kind == "bool":
-            value = {"true": True, "false": False}.get(prop.value)
-        elif key.kind == "int":
-            value = _integer(prop)
-        elif key.key == "offsets.storage":
-            value = prop.value.lower()
+            value = {"true": True, "false": False}.get(prop.value, prop.value)
+        # Java's Integer.parseInt takes a sign and decimal digits, nothing else.
+        elif key.kind == "int" and re.fullmatch(r"[+-]?[0-9]{1,10}", prop.value, re.ASCII):
+            value = int(prop.value)
         elif key.key == "auto.offset.reset" and prop.value in _LATER_RESETS:
             value = _LATER_RESETS[prop.value]
             self.warnings.append(f"{prop.origin}: auto.offset.reset={prop.value} is taken as {value}")
-        elif key.key == "zookeeper.connect" and not value:
-            raise _bad(prop, "is empty", "give a value or remove the line")
-        wrong = _complaint(key, value)
-        if wrong is not None and not (key.key == "client.id" and not value):
-            raise _bad(prop, *wrong)
-        return value
+        self.values[key.field] = value
 
     def set_group(self, group: str) -> None:
         """Set the group of the command line."""
@@ -258,17 +252,18 @@ class _PropertyReader:
         if idle := [key for key, setting in BY_KEY.items() if setting.zookeeper_only and key in self.given]:
             self.warnings.append(f"without effect on a member of a group in Kafka: {', '.join(idle)}")
 
-    def check_relations(self, *, waits_for_claims: bool) -> None:
-        """Raise for contradictions; warn of unusual combinations. ``waits_for_claims``: for a member in ZooKeeper."""
-        self._check_waits()
-        config = ConsumerConfig(**self.values)
-        mapped = _mapped(self.given)
-        for name in sorted(self._kafka_given.keys() & mapped.keys()):
-            key = mapped[name].key
-            raise UsageError(
-                f"{self._kafka_given[name].origin}: kafka.{name} contradicts {key} ({self.given[key].origin})",
-                "remove one of the two",
-            )
+    def make_config(self) -> ConsumerConfig:
+        """The checked configuration. Raises ``UsageError`` with the place of what is wrong."""
+        kafka = {name: prop.value for name, prop in self.kafka.items()}
+        try:
+            return ConsumerConfig(**self.values, kafka=kafka, explicit=frozenset(self.given))
+        except _BadValueError as error:
+            given = self.given | {prop.key: prop for prop in self.kafka.values()}
+            origin = next((f"{given[key].origin}: " for key in error.keys if key in given), "")
+            raise UsageError(f"{origin}{error.message}", error.remedy) from None
+
+    def warn_of_relations(self, config: ConsumerConfig, *, waits_for_claims: bool) -> None:
+        """Warn of unusual combinations. ``waits_for_claims``: for a member in ZooKeeper."""
         if "dual.commit.enabled" in self.given and config.dual_commit_enabled and config.offsets_storage != "kafka":
             self._warn("dual.commit.enabled", "has no effect: offsets.storage is zookeeper")
         if "auto.commit.interval.ms" in self.given and not config.auto_commit_enable:
@@ -295,18 +290,8 @@ class _PropertyReader:
         prop = self.given.get(name)
         self.warnings.append(f"{prop.origin + ': ' if prop else ''}{name} {text}")
 
-    def _check_waits(self) -> None:
-        wait, timeout = BY_KEY["fetch.wait.max.ms"], BY_KEY["socket.timeout.ms"]
-        values = [self.values.get(key.field, key.default) for key in (wait, timeout)]
-        if values[0] > values[1]:
-            origin = next(self.given[key.key].origin for key in (wait, timeout) if key.key in self.given)
-            raise UsageError(
-                f"{origin}: {wait.key}={values[0]} > {timeout.key}={values[1]}",
-                f"lower {wait.key} or raise {timeout.key}",
-            )
 
-
-def _complaint(key: Setting, value: object) -> tuple[str, str] | None:
+def _wrong(key: Setting, value: object) -> tuple[str, str] | None:
     """What is wrong with a value, and the remedy; None for a legal value."""
     if key.kind == "bool":
         return None if isinstance(value, bool) else ("is neither true nor false", "write one of the two")
@@ -316,6 +301,8 @@ def _complaint(key: Setting, value: object) -> tuple[str, str] | None:
         return ("is too small", f"at least {key.lowest}") if value < key.lowest else None
     if not isinstance(value, str):
         return "is no text", "give a string"
+    if key.key == "zookeeper.connect" and not value:
+        return "is empty", "give a value or remove the line"
     if key.choices and value not in key.choices:
         return "is unknown", f"use {' or '.join(key.choices)}"
     if key.kind == "release" and not _RELEASE.fullmatch(value):
@@ -362,17 +349,6 @@ def _wanted(key: Setting, config: ConsumerConfig) -> int:
         return config.queued_max_message_chunks * config.fetch_message_max_bytes // 1024
     value: int = getattr(config, key.field)
     return value
-
-
-def _integer(prop: Property) -> int:
-    # Java's Integer.parseInt takes a sign and decimal digits, nothing else.
-    if not re.fullmatch(r"[+-]?[0-9]{1,10}", prop.value, re.ASCII):
-        raise _bad(prop, "is no 32-bit integer", "write decimal digits only")
-    return int(prop.value)
-
-
-def _bad(prop: Property, why: str, remedy: str) -> UsageError:
-    return UsageError(f"{prop.origin}: {prop.key}={_shown(prop.value)} {why}", remedy)
 
 
 def _shown(value: str) -> str:
