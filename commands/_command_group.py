@@ -17,11 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from zkgroup.errors import UsageError, did_you_mean
 
 from ._completion import COMPLETE_VARIABLE, LINE_VARIABLE, answer
-from ._error_output import PROGRAM, exit_code_for
-from ._global_options import GlobalOptions
-from ._log_output import configure_logging
-from ._monitoring import is_check, print_unknown
-from ._rendering import render
+from ._error_output import PROGRAM, configure_logging, exit_code_for, is_check, print_unknown
+from ._rendering import GlobalOptions
 from ._shared_options import CONNECTION, LOGGING, SECURITY, connection_parameters, logging_parameters
 from ._signals import end_by_signals, raise_on_signals
 
@@ -196,8 +193,7 @@ class ZkGroup(SubGroup):
         if not standalone_mode:
             return work()
         failed = print_unknown if is_check(arguments) else None
-        verbosity, rendered = lambda: given.verbosity, lambda message: render(message, given)
-        sys.exit(exit_code_for(work, verbosity, settled=end_by_signals, failed=failed, render=rendered))
+        sys.exit(exit_code_for(work, given, settled=end_by_signals, failed=failed))
 
 
 @cache

@@ -1,16 +1,19 @@
-"""What both ways to consume share: which topics, when to leave, and the wait until then."""
+"""Consuming: which topics, when to leave, and the wait until then; and ``consume`` without a group, which leaves
+nothing behind, and follows new topics and partitions."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from zkgroup.config import ConnectionSettings, ConsumerConfig
-from zkgroup.errors import NotFoundError, ZkgroupError, did_you_mean
+from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError, did_you_mean
 
-from ._context import bootstrap_brokers
+from ._context import bootstrap_brokers, open_registry
 from ._message_sink import Sink
 from ._signals import StopRequest, before_start
 
@@ -32,16 +35,6 @@ UNREAD = 3.0
 NOTHING, WAITING = "there is nothing to read", "waiting for one"
 # Seconds that a reader has to write its batch, after it was asked to stop, where nothing else waits for it.
 LAST_WRITE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When to leave; the sink counts messages by itself. ``timeout`` is seconds without a message. ``unread``: the
-    warning for a user who waits for the first message."""
-
-    timeout: float | None
-    until_end: bool
-    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +76,17 @@ class Subscription:
 @dataclass(frozen=True, slots=True)
 class Consumption:
     """What a command line asks to consume. ``start``: None for a member that starts where its group has no offset as
-    its configuration says. ``sink`` prints the messages."""
+    its configuration says. ``sink`` prints the messages, and counts them by itself. ``timeout``: leave after so many
+    seconds without a message. ``unread``: the warning for a user who waits for the first message."""
 
     settings: ConnectionSettings
     config: ConsumerConfig
     subscription: Subscription
     start: StartAt | None
-    limits: Limits
     sink: Sink
+    timeout: float | None = None
+    until_end: bool = False
+    unread: str = ""
 
     def named_brokers(self) -> KafkaSettings | None:
         """The brokers of ``--bootstrap-server``, if it was given."""
@@ -108,7 +104,7 @@ class Consumption:
         """Where the logs end, if that matters."""
         from zkgroup.clients.kafka.start_position import log_ends
 
-        return log_ends(kafka, partitions, self.settings.timeout) if self.limits.until_end else {}
+        return log_ends(kafka, partitions, self.settings.timeout) if self.until_end else {}
 
 
 def load() -> None:
@@ -118,22 +114,22 @@ def load() -> None:
         import zkgroup.connector  # noqa: F401
 
 
-def wait_until_time_to_leave(sink: Sink, limits: Limits, stop: StopRequest, missing: Callable[[], str]) -> None:
+def wait_until_time_to_leave(asked: Consumption, stop: StopRequest, missing: Callable[[], str]) -> None:
     """Wait until the readers are done, a signal came, or the reader of the output is gone.
 
     When a limit is reached the readers still write the batches in hand, however long that takes. ``missing``: the
     partitions that are not read to their ends, as text; "" where none is missing.
     """
-    warned, unread = not limits.until_end, limits.unread
+    sink, warned, unread = asked.sink, not asked.until_end, "" if asked.until_end else asked.unread
     while not stop and not sink.wait(LEAVE_CHECK) and not sink.reader_gone:
-        late = limits.timeout is not None and sink.idle >= limits.timeout
-        still = missing() if limits.until_end else "what comes"
+        late = asked.timeout is not None and sink.idle >= asked.timeout
+        still = missing() if asked.until_end else "what comes"
         if late or not still:
             sink.stop()
         elif not warned and sink.idle >= SILENCE:
             warned = True
             log.warning("no message for %g s: waiting for %s", SILENCE, still)
-        elif unread and not limits.until_end and (sink.consumed or sink.idle >= UNREAD):
+        elif unread and (sink.consumed or sink.idle >= UNREAD):
             if not sink.consumed:
                 log.warning("%s", unread)
             unread = ""
@@ -149,3 +145,140 @@ def exit_code(sink: Sink, stop: StopRequest, unwritten: str) -> int:
     if sink.error is not None and not sink.reader_gone:
         raise ZkgroupError(f"stdout cannot be written: {sink.error.strerror}", unwritten) from sink.error
     return stop.exit_code
+
+
+#: Seconds between two searches for new partitions.
+FOLLOW_INTERVAL: Final = 5.0
+#: Seconds that the end of a search is waited for; brokers that do not answer are not.
+CLOSE_TIMEOUT: Final = 0.5
+
+
+def consume_plainly(asked: Consumption, numbers: Sequence[int]) -> int:
+    """Print until it is time to leave, in no group. Returns the exit code. ``numbers``: only these partitions."""
+    from zkgroup.connector.stream import Feed, make_streams
+
+    sink = asked.sink
+    with StopRequest(sink.stop) as stop:
+        kafka, starts, ends = stop.unless(lambda: _prepare(asked, numbers))
+        (stream,) = make_streams(
+            asked.config,
+            1,
+            lambda: kafka,
+            may_deliver=lambda: True,
+            on_failure=lambda error: None,
+            key_decoder=lambda data: data,
+            value_decoder=lambda data: data,
+            report_ends=asked.until_end,
+            native=sink.reads_natively,
+        )
+        feed = Feed(stream)
+        feed.assign(1, starts)
+
+        gone: set[str] = set()
+
+        def find_new() -> Mapping[TopicPartition, int]:
+            return _new_partitions(kafka, asked, stream.positions, gone)
+
+        # Partitions that were named stay as they are.
+        fixed = asked.until_end or bool(numbers)
+        following = nullcontext() if fixed else _following(find_new, lambda new: feed.assign_more(1, new))
+        try:
+            sink.start([stream])
+            with following:
+                wait_until_time_to_leave(asked, stop, lambda: sink.missing(ends))
+            sink.stop()
+            sink.wait(LAST_WRITE)
+        finally:
+            feed.end(None)
+            feed.close()
+        return exit_code(sink, stop, "the rest was not read")
+
+
+def _prepare(
+    asked: Consumption, numbers: Sequence[int]
+) -> tuple[KafkaSettings, Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """How to reach the brokers, where to start in each partition, and where the logs end, if that matters."""
+    from zkgroup.clients.kafka.client import topics
+    from zkgroup.clients.kafka.start_position import resolve_start
+    from zkgroup.protocol.names import TopicPartition
+
+    assert asked.start is not None, "only a member may leave that to its group"
+    subscription, timeout = asked.subscription, asked.settings.timeout
+    kafka = asked.named_brokers()
+    if kafka is None:
+        with open_registry(asked.settings) as registry:
+            kafka = asked.registered_brokers(registry, silent=logging.WARNING)
+    known = topics(kafka, timeout)
+    selected = subscription.among(sorted(known), asked.config)
+    if not selected:
+        if asked.until_end or numbers:
+            raise subscription.nothing_found()
+        log.warning("%s: %s", subscription.matches_nothing, WAITING)
+    partitions = [TopicPartition(topic, number) for topic in selected for number in numbers or known[topic]]
+    for partition in partitions:
+        if partition.partition not in known[partition.topic]:
+            raise NotFoundError(
+                f"topic {partition.topic} has no partition {partition.partition}",
+                f"it has {len(known[partition.topic])}, counted from 0",
+            )
+    ends = asked.log_ends(kafka, partitions)
+    return kafka, resolve_start(kafka, partitions, asked.start, timeout), ends
+
+
+def _new_partitions(
+    kafka: KafkaSettings, asked: Consumption, read: Collection[TopicPartition], gone: set[str]
+) -> Mapping[TopicPartition, int]:
+    """New partitions, each with its log start. One whose log start is not known yet is left for the next time. Warns of
+    topics that are read and not there any more; those are in ``gone`` then."""
+    from zkgroup.clients.kafka.client import topics
+    from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
+    from zkgroup.protocol.names import TopicPartition
+
+    timeout = asked.settings.timeout
+    known = topics(kafka, timeout)
+    for topic in sorted({partition.topic for partition in read} - known.keys() - gone):
+        gone.add(topic)
+        log.warning("topic %s is gone: if it is recreated, start anew to read it from its beginning", topic)
+    selected = asked.subscription.still_among(known, asked.config)
+    new = [one for topic in selected for number in known[topic] if (one := TopicPartition(topic, number)) not in read]
+    found = log_offsets(kafka, new, timeout) if new else {}
+    return {partition: log.start for partition, log in found.items() if isinstance(log, LogRange)}
+
+
+@contextmanager
+def _following(
+    find_new: Callable[[], Mapping[TopicPartition, int]], read: Callable[[Mapping[TopicPartition, int]], None]
+) -> Iterator[None]:
+    """Read new partitions as well, on a thread of its own. A group would hear of them by itself.
+
+    ``find_new`` returns partitions that are not read yet, each with its first offset; ``read`` begins to read them. An
+    error is logged once, and the next interval tries again.
+    """
+    over, ended = threading.Event(), threading.Event()  # a join that a signal interrupts would take it for ended
+
+    def run() -> None:
+        reported = ""
+        try:
+            while not over.wait(FOLLOW_INTERVAL):
+                try:
+                    new = find_new()
+                except UnreachableError as error:
+                    log.debug("looking for new partitions: %s", error)  # the reader warns of it
+                except ZkgroupError as error:
+                    if str(error) != reported:
+                        reported = str(error)
+                        log.warning("looking for new partitions: %s", error)
+                else:
+                    if new and not over.is_set():
+                        log.info("new: %s", ", ".join(map(str, new)))
+                        read(new)
+        finally:
+            ended.set()
+
+    # A daemon: a broker that does not answer must not keep the process from ending.
+    threading.Thread(target=run, name="zkgroup-following", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        ended.wait(CLOSE_TIMEOUT)

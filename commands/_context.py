@@ -17,8 +17,7 @@ from zkgroup.errors import UsageError
 from zkgroup.text import Command
 
 from ._error_output import say
-from ._global_options import GlobalOptions
-from ._rendering import Message, render, render_command
+from ._rendering import GlobalOptions, Message, render, render_command
 from ._signals import before_start
 
 if TYPE_CHECKING:

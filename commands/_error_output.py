@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import select
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import typer
 
 from zkgroup.errors import Notice, Remedy, ZkgroupError, did_you_mean, notices_of, unwrap_system_error
 from zkgroup.text import error_text
 
+from ._rendering import GlobalOptions, render
 from ._signals import Terminated, exit_code_of
 from ._terminal_text import one_line
 
 PROGRAM = "zkgroup"
+#: The exit code of a Nagios plugin without a verdict.
+UNKNOWN = 3
 
 
 def exit_code_for(
     work: Callable[[], object],
-    verbosity: Callable[[], int],
+    given: GlobalOptions,
     settled: Callable[[], None] = lambda: None,
     failed: Callable[[str], int] | None = None,
-    render: Callable[[str | Notice | Remedy | ZkgroupError], str] = str,
 ) -> int:
     """Run ``work`` and return the exit code; an error is one line on stderr.
 
-    An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``verbosity`` of 2 shows the
-    traceback of an unexpected error. ``settled`` is called when ``work`` is over. ``failed`` is given the failure as
-    text, and returns the code for it. ``render`` makes one line of an error or a notice.
+    An int that ``work`` returns is the code. A reader that closed our stdout is no error. ``settled`` is called when
+    ``work`` is over. ``failed`` is given the failure as text, and returns the code for it.
     """
     _ready_streams()
     try:
@@ -48,15 +51,17 @@ def exit_code_for(
         settled()
         found = unwrap_system_error(raised)
         error = found if isinstance(found, KeyboardInterrupt | Terminated) else raised
-        code = _settle(error, verbosity, render)
+        code = _settle(error, given)
         # A verdict without a reader is still not OK.
         if failed is not None and (code or isinstance(error, BrokenPipeError)):
-            code = failed((render(error) if isinstance(error, ZkgroupError) else str(error)) or type(error).__name__)
+            code = failed(
+                (render(error, given) if isinstance(error, ZkgroupError) else str(error)) or type(error).__name__
+            )
     _close_stdout()
     return code
 
 
-def _settle(error: BaseException, verbosity: Callable[[], int], render: Callable[[Any], str]) -> int:
+def _settle(error: BaseException, given: GlobalOptions) -> int:
     match error:
         case typer.Exit():
             return error.exit_code
@@ -64,12 +69,12 @@ def _settle(error: BaseException, verbosity: Callable[[], int], render: Callable
             return error.code if isinstance(error.code, int) else int(error.code is not None)
         case KeyboardInterrupt() | Terminated():
             if notices := notices_of(error):
-                say(f"interrupted: {'; '.join(map(render, notices))}")  # what was done by then
+                say(f"interrupted: {'; '.join(render(notice, given) for notice in notices)}")  # what was done by then
             return exit_code_of(error.signum if isinstance(error, Terminated) else signal.SIGINT)
         case BrokenPipeError() if reader_is_gone(1) or reader_is_gone(2):
             return 0
         case ZkgroupError():
-            say(render(error))
+            say(render(error, given))
             return error.exit_code
         case typer.TyperException():
             say(_usage(error))
@@ -78,18 +83,39 @@ def _settle(error: BaseException, verbosity: Callable[[], int], render: Callable
             say("aborted")
             return 1
         case OSError() if error.strerror:
-            if verbosity() >= 2:
+            if given.verbosity >= 2:
                 traceback.print_exception(error)
             say(f"{error.filename or 'input or output failed'}: {error.strerror}")
             return 1
         case Exception():
-            if verbosity() >= 2:
+            if given.verbosity >= 2:
                 traceback.print_exception(error)
             what = ": ".join(filter(None, (type(error).__name__, error_text(error))))
             say(f"unexpected {what}: run it with -vv to see where")
             return 1
         case _:
             raise error
+
+
+def is_check(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for a check, however wrong it is otherwise: then nothing but a verdict may end as
+    OK, WARNING or CRITICAL do."""
+    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--check" in before and not {"--help", "-h"} & set(before)
+
+
+def print_unknown(why: str) -> int:
+    """Print the line without a verdict; returns the exit code."""
+    # stdout may be what failed.
+    with contextlib.suppress(OSError):
+        sys.stdout.write(f"ZKGROUP UNKNOWN: {plain_line(why)}\n")
+        sys.stdout.flush()
+    return UNKNOWN
+
+
+def plain_line(text: str) -> str:
+    """The text on one line of a check, without bars, which begin performance data."""
+    return one_line(text).replace("|", "¦")
 
 
 @contextlib.contextmanager
@@ -174,3 +200,56 @@ def _close_stdout() -> None:
         sys.stdout.flush()
     except (OSError, KeyboardInterrupt, Terminated):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+# The levels of zkgroup and of its libraries. kazoo warns of every dropped connection, which zkgroup reports itself.
+_LEVELS = (
+    (logging.WARNING, logging.CRITICAL + 1),
+    (logging.INFO, logging.CRITICAL + 1),
+    (logging.DEBUG, logging.DEBUG),
+)
+_FORMATS = (
+    "zkgroup: %(kind)s: %(message)s",
+    "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s",
+    "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s",
+)
+LIBRARIES = ("kazoo", "py4j", "pyspark")
+
+
+class _Formatter(logging.Formatter):
+    """One line per record, safe for terminals; with times at ``-v``."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self, verbosity: int, given: GlobalOptions) -> None:
+        super().__init__(_FORMATS[verbosity], "%Y-%m-%dT%H:%M:%S")
+        self._given = given
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.kind = "warning" if record.levelno < logging.ERROR else "error"
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(self._rendered, record.args))
+        head, *trace = super().format(record).split("\nTraceback ", 1)
+        return one_line(head) + "".join(f"\nTraceback {part}" for part in trace)
+
+    def _rendered(self, argument: object) -> object:
+        return render(argument, self._given) if isinstance(argument, ZkgroupError | Notice | Remedy) else argument
+
+
+def configure_logging(given: GlobalOptions) -> None:
+    """Let the loggers of zkgroup and of its libraries write to stderr. Calling it again replaces what was set."""
+    verbosity = min(given.verbosity, len(_LEVELS) - 1)
+    own, libraries = _LEVELS[verbosity]
+    if given.quiet:
+        own, libraries = logging.ERROR, logging.CRITICAL + 1
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(verbosity, given))
+    for name, level in (("zkgroup", own), *((name, libraries) for name in LIBRARIES)):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        # py4j logs all traffic with the JVM, with Spark's properties: secrets.
+        logger.setLevel(max(level, logging.WARNING) if name == "py4j" else level)
+    # py4j logs every Ctrl-C on the root logger, which prints it unless it has a handler.
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())

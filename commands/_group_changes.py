@@ -1,28 +1,276 @@
-"""The pieces that commands share that change whole groups."""
+"""Every change of a group: its options, the plan, ``--execute``, a backup, and a report.
+
+A command shows its plan as rows on stdout, and lets its ``Change`` apply it. All other lines go to stderr.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
 from zkgroup.config import ConnectionSettings
-from zkgroup.errors import Notice, RefusedError, Remedy, UnreachableError, ZkgroupError
+from zkgroup.errors import (
+    Notice,
+    RefusedError,
+    Remedy,
+    UnreachableError,
+    UsageError,
+    ZkgroupError,
+    add_notice,
+    notice_of,
+    notices_of,
+)
 from zkgroup.text import are, counted, listed
 
-from ._completion_values import complete_group
-from ._execution import Change
+from ._completion import complete_group
+from ._context import connection, done, warn
+from ._error_output import say
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import SPARE, Column, Output, is_table, print_rows, time_column
+from ._progress import working
+from ._rendering import Message
+from ._shared_options import option, with_options
+from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.changes.applier import Applier
+    from zkgroup.groups.changes.backup import Backup
     from zkgroup.groups.changes.group_plans import WholeGroup
     from zkgroup.groups.changes.plan import OffsetChange, Plan
+    from zkgroup.groups.changes.unregistered_committers import UnregisteredCommits
+
+CHANGE: Final = "The change"
+SCOPE: Final = "Which partitions"
+_option = partial(option, panel=CHANGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """The options of a command that changes something, as they are given. ``with_change`` adds them to a command."""
+
+    backup: Annotated[
+        Path | None,
+        _option(
+            "--backup",
+            metavar="FILE",
+            dir_okay=False,
+            help="Where to write the backup; a new file in the state folder by default.",
+        ),
+    ] = None
+    no_zookeeper_members: Annotated[
+        bool,
+        _option(
+            "--no-zookeeper-members",
+            help="Where only brokers are named: vouch that no member is registered in ZooKeeper. Brokers do not"
+            " know such members.",
+        ),
+    ] = False
+    execute: Annotated[
+        bool, _option("--execute", help="Do it. Without this, the plan is shown and nothing is changed.")
+    ] = False
+    dry_run: Annotated[bool, _option("--dry-run", help="Only show the plan, as by default.")] = False
+    confirm: Annotated[
+        str | None,
+        _option(
+            "--confirm",
+            metavar="GROUP",
+            help="For a profile that is protected: the name of the group that is changed, instead of being asked for"
+            " it.",
+            complete=complete_group,
+        ),
+    ] = None
+
+
+def with_change(*without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of a change, but for those in ``without``, as its parameter ``options``."""
+    return with_options("options", ChangeOptions, *without)
+
+
+#: The warning where Kafka is changed; ``{done}`` and ``{lost}``: in which way.
+KAFKA_WINDOW = (
+    "Kafka has no compare-and-set: offsets there are read again just before they are {done}, but a commit in the "
+    "milliseconds between would be {lost}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change, and how far it is to go. ``name``: of the changed group, which a confirmation repeats."""
+
+    ctx: typer.Context
+    settings: ConnectionSettings
+    options: ChangeOptions
+    name: str
+
+    def is_wanted(self, changes: object) -> bool:
+        """Whether to change anything now that the plan is shown; ``changes``: whether there is anything to do.
+
+        On a protected profile the group's name is asked for, on the terminal, unless ``--confirm`` gives it. Raises
+        ``RefusedError`` where that is not the name.
+        """
+        if not changes:
+            self.done("there is nothing to do")
+            return False
+        if not self.options.execute:
+            self.done("nothing was changed: this is the plan, --execute does it")
+            return False
+        if self.settings.protected:
+            labels = f" ({', '.join(self.settings.labels)})" if self.settings.labels else ""
+            _confirm(f"{self.settings.cluster or ''}{labels}", self.name, self.options.confirm)
+        return True
+
+    def require_vouched(self, applier: Applier) -> None:
+        """Raise ``RefusedError`` where ZooKeeper was not named, unless the cluster has none, or the operator has
+        vouched that no member is registered there: brokers do not know members that register there and keep their
+        offsets in Kafka."""
+        if not self.options.no_zookeeper_members and applier.has_unnamed_zookeeper():
+            profile = self.settings.cluster
+            naming = f"name it in profile {profile} (zookeeper = …), or give" if profile else "give --zookeeper, or"
+            raise RefusedError(
+                "members may be registered in ZooKeeper, which was not named: brokers do not know them",
+                f"{naming} --no-zookeeper-members if there are surely none",
+            )
+
+    def refuse(self, error: RefusedError) -> None:
+        """Raise ``error``; with a plan only say that it would be raised."""
+        if self.options.execute:
+            raise error
+        self.warn([notice_of("--execute would be refused", error)])
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Refuse the change where the block raises ``RefusedError``."""
+        try:
+            yield
+        except RefusedError as refused:
+            self.refuse(refused)
+
+    def warn_of_commits(self, registry: Registry | None, group: str) -> float:
+        """Say that a consumer commits to the group that is registered nowhere. Returns for how many seconds to wait for
+        its next commit."""
+        if registry is None:
+            return 0.0
+        from zkgroup.groups.changes.unregistered_committers import read_unregistered_commits
+
+        found = read_unregistered_commits(registry, group)
+        return 0.0 if found is None else self.warn_of_unregistered_commits(group, found)
+
+    def warn_of_unregistered_commits(self, group: str, found: UnregisteredCommits) -> float:
+        """The same of commits that were found."""
+        waiting = f": waiting {found.wait:.0f} s for the next commit" if self.options.execute else ""
+        self.warn([f"group {group}: {found.text}{waiting}"])
+        return found.wait
+
+    def wait_for_commits(self, registry: Registry | None, groups: Iterable[str], seconds: float) -> None:
+        """Before a change: refuse it where such a consumer commits meanwhile."""
+        if registry is not None and seconds:
+            from zkgroup.groups.changes.unregistered_committers import wait_for_commits
+
+            wait_for_commits(registry, groups, seconds)
+
+    def warn(self, warnings: Iterable[Message]) -> None:
+        """Print warnings."""
+        warn(self.ctx, warnings)
+
+    def examine(self, applier: Applier, *plans: Plan) -> None:
+        """Print the warnings of these plans, and check their preconditions."""
+        for plan in plans:
+            self.warn(plan.warnings)
+            if plan.changes_kafka:
+                done, lost = ("deleted", "lost") if plan.is_removal else ("written", "overwritten")
+                self.warn([KAFKA_WINDOW.format(done=done, lost=lost)])
+            for refused in plan.refusals:
+                self.refuse(refused)
+            for check in applier.preconditions():
+                with self.refusing():
+                    check(plan)
+        if any(plan.changes_kafka for plan in plans):
+            with self.refusing():
+                self.require_vouched(applier)
+
+    def apply(self, applier: Applier, plan: Plan, done: str, *, may_be_active: bool = False) -> bool:
+        """Examine a plan whose rows are shown, and carry it out. Returns whether it was carried out."""
+        self.examine(applier, plan)
+        return self.carry_out(applier, plan, done, may_be_active=may_be_active)
+
+    def carry_out(self, applier: Applier, plan: Plan, done: str, *, may_be_active: bool = False) -> bool:
+        """Back up, write and verify an examined plan, if that is wanted, and say ``done``. Returns whether it was
+        wanted. Unless the group ``may_be_active``, the next commit of a consumer that is not registered is awaited."""
+        wait = 0.0 if may_be_active else self.warn_of_commits(applier.registry, plan.group)
+        if not self.is_wanted(not plan.is_empty):
+            return False
+        self.wait_for_commits(applier.registry, [plan.group], wait)
+        self.write(applier, plan)
+        self.done(done)
+        return True
+
+    def write(self, applier: Applier, plan: Plan) -> None:
+        """Back up, write and verify."""
+        with self.backed_up(applier.backup(plan)):
+            with working(self.ctx, f"changing and verifying group {plan.group}"):
+                applier.write(plan)
+                warnings = applier.verify(plan)
+            self.warn(warnings)
+
+    @contextmanager
+    def backed_up(self, backup: Backup) -> Iterator[Path]:
+        """Write a backup, say where it is, which ``--quiet`` does not hide, and let the change be done. Where an
+        error leaves the state unknown, the backup is named again."""
+        from zkgroup.groups.changes import backup as backups
+
+        path = backups.write(backup, self.options.backup)
+        say(f"backup: {path}")
+        try:
+            yield path
+        except ZkgroupError as error:
+            if error.exit_code == UnreachableError.exit_code:
+                error.add_remedy(f"the state before is in {path}")
+            raise
+        except BaseException as stop:
+            if notices_of(stop):
+                add_notice(stop, Notice(f"the state before is in {path}"))
+            raise
+
+    def done(self, what: str) -> None:
+        """Print what was done, unless ``--quiet``."""
+        done(self.ctx, what)
+
+
+def change_of(ctx: typer.Context, name: str | None, options: ChangeOptions) -> Change:
+    """The change that the command line means; ``name``: of the group that is changed, if one is named. Opens nothing.
+
+    Raises ``UsageError`` for options that contradict each other, and ``RefusedError`` where the backup's file exists.
+    """
+    backup = options.backup
+    if options.execute and options.dry_run:
+        raise UsageError("--execute and --dry-run contradict each other", "give one")
+    if backup is not None and str(backup) == "-":
+        raise UsageError("--backup takes a file: the backup must outlive this command", "name one")
+    if backup is not None and (backup.exists() or backup.is_symlink()):
+        raise RefusedError(f"--backup {backup} exists: it may be the only copy of something", "choose another file")
+    settings = connection(ctx)
+    return Change(ctx, settings, options, name or settings.cluster or "")
+
+
+def _confirm(cluster: str, name: str, given: str | None) -> None:
+    if given is None and sys.stdin is not None and sys.stdin.isatty():
+        sys.stderr.write(f"cluster {one_line(cluster)} is protected: type {one_line(name)} to go on: ")
+        sys.stderr.flush()
+        given = sys.stdin.readline().strip()
+    if given != name:
+        raise RefusedError(
+            f"cluster {cluster} is protected; nothing was changed", f"confirm the change with --confirm {quote(name)}"
+        )
+
 
 OtherGroupArgument: TypeAlias = Annotated[
     str,

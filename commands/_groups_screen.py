@@ -13,16 +13,13 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
-from ._group_overview import shown_lag
-from ._group_views import brokers_of, open_stores
-from ._output import shown_age
+from ._group_views import brokers_of, open_stores, shown_lag
+from ._output import Figure, fitted_lines, shown_age
 from ._signals import StopRequest
 from ._terminal_text import escape, one_line, width
 from ._watch import has_screen, watch_group
-from ._watch_frame import Style, fit
-from ._watch_screen import MAX_KEY_WAIT, Painter, messages_as_notes
-from ._watch_terminal import Key, Terminal
-from ._watch_view import FilteredView, View
+from ._watch_screen import MAX_KEY_WAIT, Key, open_screen
+from ._watch_view import FilteredView, Style, View, fit
 
 if TYPE_CHECKING:
     from zkgroup.config import ConnectionSettings
@@ -31,11 +28,8 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL: Final = 5.0
 _HEADS: Final = ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "FINDING")
-_RIGHT: Final = frozenset({2, 3, 4})
 #: What a narrow screen does without, the least first.
-_SPARE: Final = (2, 4, 1)
-#: Columns of a group's name, and of a finding's, at least.
-_MIN_NAME: Final = 20
+_SPARE: Final = ("MEMBERS", "BEHIND", "STATE")
 _OF_SEVERITY: Final = {"critical": "bad", "warning": "warn"}
 _KEYS: Final = "arrows choose  Enter watch  s sort: {sort}  / filter  q quit"
 
@@ -150,6 +144,9 @@ class GroupsView(FilteredView):
         self.chosen = names[place] if names else ""
         self.scroll = max(place - self.shown + 1, min(self.scroll, place))
 
+    def ends(self, key: Key) -> bool:
+        return super().ends(key) or (key == "enter" and not self.typing and bool(self.chosen))
+
     def press(self, key: Key) -> bool:
         if self.typing:
             self._type(key)
@@ -183,18 +180,13 @@ def groups_frame(view: GroupsView, columns: int, lines: int, style: Style) -> li
     found.append(style.style(fit(view.note, columns), "warn"))
     view.shown = max(1, lines - 4)
     view.choose(0)
-    table = [_cells(one, style) for one in rows[view.scroll : view.scroll + view.shown]]
-    kept, widths = _columns([list(_HEADS), *table], columns)
-    for number, cells in enumerate([list(_HEADS), *table]):
-        one = rows[view.scroll + number - 1] if number else None
-        mark = "> " if one is not None and one.snapshot.group == view.chosen else "  "
-        texts = [fit(cells[n], widths[n]) for n in kept]
-        spaces = [" " * (widths[n] - width(text)) for n, text in zip(kept, texts, strict=True)]
-        line = "  ".join(
-            space + text if n in _RIGHT else text + space for n, text, space in zip(kept, texts, spaces, strict=True)
-        )
+    visible = rows[view.scroll : view.scroll + view.shown]
+    table = fitted_lines(map(_cells, visible), _HEADS, columns - 2, _SPARE)
+    for one, line in zip([None, *visible], table, strict=True):
+        is_chosen = one is not None and one.snapshot.group == view.chosen
         name = "head" if one is None else _OF_SEVERITY.get(one.worst.severity, "") if one.worst is not None else ""
-        found.append(style.style(fit(mark + line.rstrip(), columns), "keys" if mark == "> " else name))
+        text = fit(("> " if is_chosen else "  ") + (line if style.signs else line.replace("≥", ">=")), columns)
+        found.append(style.style(text, "keys" if is_chosen else name))
     found = found[: lines - 1]
     keys = f"filter: {escape(view.filter)}_   (Enter keeps it, Esc clears it)" if view.typing else _keys(view)
     return [*found, *[""] * (lines - 1 - len(found)), style.style(fit(keys, columns), "keys" if style.colour else "")]
@@ -204,35 +196,10 @@ def _keys(view: GroupsView) -> str:
     return _KEYS.format(sort=view.sort) + (f"  filter: {escape(view.filter)}" if view.filter else "")
 
 
-def _cells(one: Inspection, style: Style) -> list[str]:
+def _cells(one: Inspection) -> dict[str, Any]:
     row = one.summary
-    lag, behind = shown_lag(row), row.behind
-    cells = [
-        escape(row.group),
-        row.state,
-        str(row.members),
-        "-" if lag is None else str(lag),
-        "-" if behind is None else shown_age(behind),
-        "-" if one.worst is None else one.worst.code,
-    ]
-    return cells if style.signs else [cell.replace("≥", ">=") for cell in cells]
-
-
-def _columns(table: Sequence[Sequence[str]], columns: int) -> tuple[list[int], list[int]]:
-    """The columns that are shown, and the width of each; the groups' names get what the others leave."""
-    widths = [max(width(row[n]) for row in table) for n in range(len(_HEADS))]
-    kept = list(range(len(_HEADS)))
-
-    def left() -> int:
-        return columns - 2 - sum(widths[n] + 2 for n in kept[1:])
-
-    for spare in _SPARE:
-        if left() < min(widths[0], _MIN_NAME):
-            kept.remove(spare)
-    if left() < min(widths[0], _MIN_NAME):
-        widths[-1] = max(_MIN_NAME, widths[-1] + left() - min(widths[0], _MIN_NAME))
-    widths[0] = max(1, min(widths[0], left()))
-    return kept, widths
+    cells = (row.group, row.state, row.members, shown_lag(row), row.behind and Figure(shown_age(row.behind)))
+    return dict(zip(_HEADS, (*cells, one.worst and one.worst.code), strict=True))
 
 
 def watch_groups(
@@ -250,9 +217,7 @@ def watch_groups(
             return stop.exit_code
         inner = View(group, is_inner=True)
         try:
-            code = watch_group(
-                ctx, group, "table", store=None, topics=(), interval=2.0, record=None, picture=None, view=inner
-            )
+            code = watch_group(ctx, group, "table", view=inner)
         except ZkgroupError as error:
             view.note = one_line(str(error))
         else:
@@ -267,24 +232,16 @@ def _show(view: GroupsView, poller: GroupsPoller, stop: StopRequest) -> str | No
             if isinstance(first, ZkgroupError):
                 raise first
             view.update(first)
-    with Terminal() as terminal, messages_as_notes(view):
-        poller.news = terminal.wake
-        try:
-            return _press(view, poller, stop, Painter(terminal, view, groups_frame))
-        finally:
-            poller.news = lambda: None  # the terminal's pipe is closed next
 
-
-def _press(view: GroupsView, poller: GroupsPoller, stop: StopRequest, painter: Painter) -> str | None:
-    """Pass keys to the view until one of them ends it: the name of the group to be watched, None to quit."""
-    while not stop:
+    def take() -> bool:
         if (found := poller.next_snapshots()) is not None:
             view.update(found)
-            painter.stale = True
-        for key in painter.keys(MAX_KEY_WAIT):
-            if key in ("interrupt", "hang-up") or (key == "q" and not view.typing):
-                return None
-            if key == "enter" and not view.typing and view.chosen:
-                return view.chosen
-            painter.press(key)
-    return None
+        return found is not None
+
+    with open_screen(view, groups_frame) as screen:
+        poller.news = screen.terminal.wake
+        try:
+            screen.run(stop, take)
+        finally:
+            poller.news = lambda: None  # the terminal's pipe is closed next
+    return view.chosen if view.ended_by == "enter" else None

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import typer
 
@@ -15,9 +15,8 @@ from zkgroup.errors import NotFoundError, Remedy, did_you_mean
 from zkgroup.text import shortened
 
 from ._context import done
-from ._monitoring import MONITORING, default_history, history_cluster
+from ._monitoring import default_history, history_cluster
 from ._output import Output, print_marked, print_rows, time_column
-from ._shared_options import option
 from ._terminal_text import escape
 
 if TYPE_CHECKING:
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
 
     from ._group_views import StoreChoice
 
-HistoryOption: TypeAlias = Annotated[
-    bool,
-    option(
-        "--history",
-        help="Show lag, rates and commits over the days that --check has kept, without asking a server; with --picture "
-        "also as SVG. JSON, CSV, YAML and wide have a row for each snapshot.",
-        panel=MONITORING,
-    ),
-]
 COLUMNS: Final = (
     time_column("taken_at"), "partitions", "lag", "lag_at_least", "lag_unknown", "produced", "consumed", "commits",
 )  # fmt: skip

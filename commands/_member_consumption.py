@@ -75,7 +75,7 @@ def _take_part(
     ends: Mapping[TopicPartition, int],
     stop: StopRequest,
 ) -> int:
-    sink, limits = asked.sink, asked.limits
+    sink = asked.sink
 
     def missing() -> str:
         member = connector.statistics()
@@ -87,9 +87,9 @@ def _take_part(
     with connector:
         try:
             if not stop:
-                options = {"report_ends": limits.until_end, "native": sink.reads_natively}
+                options = {"report_ends": asked.until_end, "native": sink.reads_natively}
                 sink.start(_join(connector, asked.subscription, streams, **options))
-                wait_until_time_to_leave(sink, limits, stop, missing)
+                wait_until_time_to_leave(asked, stop, missing)
             held_back = connector.statistics().held_back
             gone = sink.reader_gone
             connector.leave(commit=not gone)
@@ -132,7 +132,7 @@ def _zookeeper_member(asked: Consumption, membership: Membership, checked: _Chec
 
 def _check_zookeeper(asked: Consumption) -> _Checked:
     """Do the topics exist, do the brokers answer, is the group new?"""
-    config, subscription, until_end = asked.config, asked.subscription, asked.limits.until_end
+    config, subscription, until_end = asked.config, asked.subscription, asked.until_end
     asked.settings.require_zookeeper()
     from zkgroup.clients.kafka.client import topics
     from zkgroup.groups.changes.access_lists import describe_acl_conflicts
@@ -245,7 +245,7 @@ def _check_kafka(asked: Consumption) -> _Checked:
     known = topics(kafka, asked.settings.timeout)
     selected = subscription.among(sorted(known), asked.config)
     if not selected:
-        if asked.limits.until_end:
+        if asked.until_end:
             raise subscription.nothing_found()
         log.warning("%s: %s", subscription.matches_nothing, WAITING)
     in_zookeeper = _topics_in_zookeeper(asked.settings, asked.config.group_id, selected)

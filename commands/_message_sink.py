@@ -83,17 +83,10 @@ class Sink:
         """Whether the reader of the output is gone."""
         return isinstance(self.error, BrokenPipeError) or reader_is_gone(self.descriptor)
 
-    @property
-    def done(self) -> bool:
-        """Whether all readers have left."""
-        return all(ended.is_set() for ended in self._ended)
-
     def wait(self, timeout: float) -> bool:
         """Wait until all readers have left; false if ``timeout`` seconds were not enough."""
         deadline = time.monotonic() + timeout
-        for ended in self._ended:
-            ended.wait(max(0.0, deadline - time.monotonic()))
-        return self.done
+        return all(ended.wait(max(0.0, deadline - time.monotonic())) for ended in self._ended)
 
     @property
     def idle(self) -> float:

@@ -3,7 +3,7 @@
 Groups are read when ``/metrics`` is requested. There is one reading at a time: requests that come meanwhile get its
 metrics, or, where it takes longer than ``MAX_WAIT``, those of the last one, which have their age. One thread serves
 all clients; each has ``REQUEST_TIMEOUT`` for a request of ``MAX_REQUEST`` bytes, and ``RESPONSE_TIMEOUT`` to take the
-response. Of more than ``MAX_CLIENTS`` the one that has been sending its request for longest is dropped.
+response.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 MAX_WAIT: Final = 8.0  # Prometheus waits for 10 s by default
 MAX_REQUEST: Final = 8192
-MAX_CLIENTS: Final = 64
 REQUEST_TIMEOUT: Final = 5.0
 RESPONSE_TIMEOUT: Final = 10.0
 #: Seconds between two checks whether a signal has come.
@@ -115,8 +114,6 @@ class MetricsServer:
         self._read = read
         self._last: MetricsReading | None = None
         self._reading: asyncio.Future[None] | None = None
-        self._requesting: dict[asyncio.StreamWriter, None] = {}  # whose requests are not in, the oldest first
-        self._clients = 0
 
     @contextlib.asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[list[str]]:
@@ -135,19 +132,9 @@ class MetricsServer:
             server.close()
 
     async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._clients >= MAX_CLIENTS:
-            if not self._requesting:
-                writer.transport.abort()
-                return
-            oldest = next(iter(self._requesting))
-            del self._requesting[oldest]
-            oldest.transport.abort()
-        self._clients += 1
-        self._requesting[writer] = None
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 request = await reader.readuntil(b"\r\n\r\n")
-            self._requesting.pop(writer, None)
             writer.write(await self._response(request))
             writer.close()
             async with asyncio.timeout(RESPONSE_TIMEOUT):
@@ -155,8 +142,6 @@ class MetricsServer:
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # nobody is there to be answered
         finally:
-            self._clients -= 1
-            self._requesting.pop(writer, None)
             writer.transport.abort()
 
     async def _response(self, request: bytes) -> bytes:

@@ -1,23 +1,22 @@
-"""Migrations of ``migrate-group``: within a cluster, or to another, each with its own settings and commands."""
+"""Migrations of one group or many: within a cluster, or to another, with its own settings and commands."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
-from zkgroup.errors import NotFoundError, Remedy, UsageError, ZkgroupError, did_you_mean
+from zkgroup.errors import NotFoundError, Notice, Remedy, UsageError, VerificationError, ZkgroupError, did_you_mean
 from zkgroup.text import counted, listed
 
 from ._context import cluster_connection
-from ._execution import Change
-from ._global_options import GlobalOptions
-from ._group_changes import open_applier
+from ._group_changes import KAFKA_WINDOW, Change, describe_many, error_of_many, open_applier
 from ._output import SPARE, Output, is_table, print_rows
+from ._progress import working
+from ._rendering import GlobalOptions
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.applier import Applier
@@ -35,51 +34,95 @@ TO_CLUSTER_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class MigrationOptions:
-    """The options of a migration."""
+    """The options of a migration. ``profile``: of the other cluster; ``topics``: those that have another name there."""
 
     to: OffsetStore
     scope: Scope | None = None
     take: Take | None = None
     to_earliest: bool = False
+    profile: str | None = None
+    topics: Sequence[str] = ()
 
 
-class Migrations(ABC):
+@dataclass(frozen=True, slots=True)
+class Migrations:
     """Plans and shows migrations. ``change`` and ``applier``: of the cluster that is changed; ``here`` and ``origin``:
-    of the one that offsets come from, which the command line names."""
+    of the one that offsets come from, which the command line names. ``topics``: those that have another name in the
+    other cluster; None within a cluster. Where ``is_one`` group moves, it reads all of them."""
 
-    def __init__(
-        self, change: Change, applier: Applier, here: Change, origin: Applier, options: MigrationOptions
-    ) -> None:
-        self.change = change
-        self.here = here
-        self.applier = applier
-        self.origin = origin
-        self.options = options
-
-    @abstractmethod
-    def plan(self, group: str) -> Migration:
-        """The migration of a group. Raises ``ZkgroupError``."""
-
-    @abstractmethod
-    def show(self, migration: Any, output: Output) -> None:
-        """Print its rows."""
+    change: Change
+    applier: Applier
+    here: Change
+    origin: Applier
+    options: MigrationOptions
+    topics: Mapping[str, str] | None = None
+    is_one: bool = False
 
     @property
-    @abstractmethod
     def place(self) -> str:
         """Where the offsets go, for messages."""
+        from zkgroup.groups.group_model import STORE_NAMES
 
-    @abstractmethod
-    def has_offsets(self, snapshot: GroupSnapshot) -> bool:
-        """Whether a group has offsets where they come from."""
+        return STORE_NAMES[self.options.to] if self.topics is None else f"cluster {self.options.profile}"
+
+    def plan(self, group: str) -> Migration:
+        """The migration of a group. Raises ``ZkgroupError``."""
+        if self.topics is not None:
+            return self._plan_to_cluster(group, self.topics)
+        from zkgroup.groups.changes.migration import plan_migration
+
+        return plan_migration(self.applier, group, self.options.to, self.options.scope, self.options.take)
+
+    def _plan_to_cluster(self, group: str, topics: Mapping[str, str]) -> Migration:
+        from zkgroup.groups.changes.migration import (
+            check_source,
+            plan_cluster_migration,
+            read_source_offsets,
+            translate,
+            verify_source,
+        )
+
+        options = self.options
+        found = read_source_offsets(self.origin, group, options.scope)
+        if self.is_one:
+            self._check_topics({key.topic for key in found.offsets})
+        partitions, positions = translate(self.origin, self.applier, found.offsets, topics)
+
+        def check(is_written: bool) -> None:
+            with errors_of("at the source"):
+                (verify_source if is_written else check_source)(self.origin, found)
+
+        with self.named():
+            return plan_cluster_migration(
+                self.applier,
+                found,
+                partitions,
+                positions,
+                options.to,
+                check,
+                take=options.take,
+                to_earliest=options.to_earliest,
+            )
+
+    def show(self, migration: Migration, output: Output) -> None:
+        """Print its rows. A table has the repeated messages in the column of the match."""
+        rows: list[dict[str, Any]] = migration.rows
+        columns: Sequence[str] = COLUMNS if self.topics is None else TO_CLUSTER_COLUMNS
+        if is_table(output):
+            columns = [name for name in columns if name != "repeated"]
+            for row in rows:
+                if row.get("repeated"):
+                    row["match"] = f"{row['match']} (+{row['repeated']} repeated)"
+        print_rows(rows, columns, output, spare=("to_topic", *SPARE))
 
     def named(self) -> AbstractContextManager[None]:
         """Errors of the changed cluster are raised in here."""
-        return nullcontext()
+        return nullcontext() if self.topics is None else errors_of(self.place, self.options.profile)
 
     def check_origin(self) -> None:
         """Raise ``RefusedError`` where members of another origin are not visible."""
-        return
+        if self.topics is not None:
+            self.here.require_vouched(self.origin)
 
     def check(self, plan: Plan) -> None:
         """Raise ``RefusedError`` where the plan may not be carried out now."""
@@ -96,13 +139,20 @@ class Migrations(ABC):
         if plan.source is not None and plan.source.check is not None:
             plan.source.check(False)
 
-    def check_topics(self, topics: Collection[str]) -> None:
+    def _check_topics(self, topics: Collection[str]) -> None:
         """Raise ``UsageError`` where ``--topic-map`` names others than these, whose offsets are moved."""
-        return
+        if unread := sorted((self.topics or {}).keys() - set(topics)):
+            raise UsageError(
+                f"--topic-map names {listed(unread)}, of which no offset is moved",
+                did_you_mean(unread[0], topics, "check the names, or leave it out"),
+            )
 
     def wait_for_commits(self, group: str) -> None:
         """Raise ``RefusedError`` where a consumer commits at another origin that is registered nowhere."""
-        return
+        if self.topics is not None:
+            with errors_of("at the source"):
+                wait = self.here.warn_of_commits(self.origin.registry, group)
+                self.here.wait_for_commits(self.origin.registry, [group], wait)
 
     def warn_of_retention(self) -> None:
         """Print how long Kafka keeps what was written."""
@@ -122,7 +172,7 @@ class Migrations(ABC):
         warn(warned)
         there = {one.group: one for one in found}
         names = matching(there, patterns)
-        kept = [name for name in names if self.has_offsets(there[name])]
+        kept = [name for name in names if self._has_offsets(there[name])]
         if not kept:
             raise NotFoundError(
                 f"no group with offsets matches {' or '.join(patterns)}",
@@ -130,143 +180,39 @@ class Migrations(ABC):
             )
         if others := [name for name in names if name not in kept]:
             warn([f"{counted(len(others), 'group')} without offsets left out: {listed(others)}"])
-        self.check_topics({topic for name in kept for topics in there[name].offset_topics.values() for topic in topics})
+        self._check_topics(
+            {topic for name in kept for topics in there[name].offset_topics.values() for topic in topics}
+        )
         return kept
 
-
-class StoreMigrations(Migrations):
-    """Within a cluster, from one store to the other."""
-
-    def plan(self, group: str) -> Migration:
-        from zkgroup.groups.changes.migration import plan_migration
-
-        return plan_migration(self.applier, group, self.options.to, self.options.scope, self.options.take)
-
-    def show(self, migration: Migration, output: Output) -> None:
-        print_rows(migration.rows, COLUMNS, output, spare=SPARE)
-
-    @property
-    def place(self) -> str:
-        from zkgroup.groups.group_model import STORE_NAMES
-
-        return STORE_NAMES[self.options.to]
-
-    def has_offsets(self, snapshot: GroupSnapshot) -> bool:
-        return bool(snapshot.offset_topics["kafka" if self.options.to == "zookeeper" else "zookeeper"])
-
-
-class ClusterMigrations(Migrations):
-    """To another cluster. ``topics``: those that have another name there; where ``is_one`` group moves, it reads all of
-    them."""
-
-    def __init__(
-        self,
-        change: Change,
-        applier: Applier,
-        here: Change,
-        origin: Applier,
-        options: MigrationOptions,
-        topics: Mapping[str, str],
-        *,
-        is_one: bool,
-    ) -> None:
-        super().__init__(change, applier, here, origin, options)
-        self._topics = topics
-        self._is_one = is_one
-
-    @property
-    def place(self) -> str:
-        return f"cluster {self.change.settings.cluster}"
-
-    def plan(self, group: str) -> Migration:
-        from zkgroup.groups.changes.migration import (
-            check_source,
-            plan_cluster_migration,
-            read_source_offsets,
-            translate,
-            verify_source,
-        )
-
-        found = read_source_offsets(self.origin, group, self.options.scope)
-        if self._is_one:
-            self.check_topics({key.topic for key in found.offsets})
-        partitions, positions = translate(self.origin, self.applier, found.offsets, self._topics)
-
-        def check(is_written: bool) -> None:
-            with errors_of("at the source"):
-                (verify_source if is_written else check_source)(self.origin, found)
-
-        with self.named():
-            return plan_cluster_migration(
-                self.applier,
-                found,
-                partitions,
-                positions,
-                self.options.to,
-                check,
-                take=self.options.take,
-                to_earliest=self.options.to_earliest,
-            )
-
-    def show(self, migration: Migration, output: Output) -> None:
-        """A table has the repeated messages in the column of the match."""
-        rows: list[dict[str, Any]] = migration.rows
-        if not is_table(output):
-            print_rows(rows, TO_CLUSTER_COLUMNS, output)
-            return
-        for row in rows:
-            if row["repeated"]:
-                row["match"] = f"{row['match']} (+{row['repeated']} repeated)"
-        columns = [name for name in TO_CLUSTER_COLUMNS if name != "repeated"]
-        print_rows(rows, columns, output, spare=("to_topic", *SPARE))
-
-    def has_offsets(self, snapshot: GroupSnapshot) -> bool:
-        return any(snapshot.offset_topics.values())
-
-    def named(self) -> AbstractContextManager[None]:
-        return errors_of(self.place, self.change.settings.cluster)
-
-    def check_topics(self, topics: Collection[str]) -> None:
-        if unread := sorted(self._topics.keys() - set(topics)):
-            raise UsageError(
-                f"--topic-map names {listed(unread)}, of which no offset is moved",
-                did_you_mean(unread[0], topics, "check the names, or leave it out"),
-            )
-
-    def check_origin(self) -> None:
-        self.here.require_vouched(self.origin)
-
-    def wait_for_commits(self, group: str) -> None:
-        with errors_of("at the source"):
-            wait = self.here.warn_of_commits(self.origin.registry, group)
-            self.here.wait_for_commits(self.origin.registry, [group], wait)
+    def _has_offsets(self, snapshot: GroupSnapshot) -> bool:
+        """Whether a group has offsets where they come from."""
+        stores = snapshot.offset_topics.items()
+        return any(topics for store, topics in stores if self.topics is not None or store != self.options.to)
 
 
 @contextmanager
-def open_migrations(
-    change: Change, options: MigrationOptions, groups: Sequence[str], profile: str | None, topics: Sequence[str]
-) -> Iterator[Migrations]:
-    """The clusters of migrations of these groups. ``profile``: of the other cluster; ``topics``: those that have
-    another name there."""
+def open_migrations(change: Change, options: MigrationOptions, groups: Sequence[str]) -> Iterator[Migrations]:
+    """The clusters of migrations of these groups."""
+    profile = options.profile
     if profile is None:
         with open_applier(change.settings, groups, "zookeeper") as (applier, _):
-            yield StoreMigrations(change, applier, change, applier, options)
+            yield Migrations(change, applier, change, applier, options)
         return
     from zkgroup.groups.changes.migration import parse_topic_map
 
-    mapped = parse_topic_map(topics)
+    topics = parse_topic_map(options.topics)
     settings = cluster_connection(change.ctx, profile)
     if settings.zookeeper is None and (options.to == "zookeeper" or not settings.bootstrap):
         advice = f"name it in profile {profile} (zookeeper = …), or the brokers (bootstrap-server = …) for --to kafka"
         raise UsageError(f"cluster {profile} has no ZooKeeper", advice)
     there = replace(change, ctx=_context_of(change.ctx, profile), settings=settings)
-    with ExitStack() as stack:
-        origin, _ = stack.enter_context(open_applier(change.settings, groups, None))
+    with open_applier(change.settings, groups, None) as (origin, _), ExitStack() as stack:
         with errors_of(f"cluster {profile}", profile):
             applier, _ = stack.enter_context(open_applier(settings, groups, options.to))
         if origin.cluster().is_same(applier.cluster()):
             raise UsageError(f"cluster {profile} is the one that the group is in", "name another with --to-cluster")
-        yield ClusterMigrations(there, applier, change, origin, options, mapped, is_one=bool(groups))
+        yield Migrations(there, applier, change, origin, options, topics, is_one=bool(groups))
 
 
 def _context_of(ctx: typer.Context, profile: str) -> typer.Context:
@@ -290,3 +236,139 @@ def errors_of(where: str, profile: str | None = None) -> Iterator[None]:
                 commands = error.remedy.commands
                 error.remedy = Remedy(error.remedy.text, *(("-c", profile, *command) for command in commands))
         raise
+
+
+GROUP_COLUMNS = ("group", "state", "partitions", "changes", "repeated", "not_found", "note")
+State = Literal["refused", "differs", "ready", "done"]
+_ORDER: Final[Sequence[State]] = ("refused", "differs", "ready", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMigration:
+    """A group, and why it is not moved. ``is_verified``: its offsets are in place, or beyond."""
+
+    group: str
+    migration: Migration | None = None
+    error: ZkgroupError | None = None
+    is_verified: bool = False
+
+    @property
+    def state(self) -> State:
+        """``done``: there is nothing to move."""
+        if self.error is not None:
+            return "differs" if isinstance(self.error, VerificationError) else "refused"
+        is_done = self.is_verified or self.migration is None or self.migration.plan.is_empty
+        return "done" if is_done else "ready"
+
+    @property
+    def warnings(self) -> Iterator[str | Notice]:
+        """The warnings of its plan, and the notes of its rows, as lines."""
+        if self.migration is None:
+            return
+        yield from self.migration.warnings
+        yield from self.migration.notes
+        if self.is_verified:
+            yield from self.migration.moved_on
+        if self.state in ("refused", "ready"):
+            yield from self.migration.plan.warnings
+
+    @property
+    def row(self) -> dict[str, object]:
+        """How many partitions change, how many messages repeat at most, and how many partitions were not found."""
+        migration = self.migration
+        return {
+            "group": self.group,
+            "state": self.state,
+            "partitions": None if migration is None else len(migration.rows),
+            "changes": None if migration is None else migration.plan.changes,
+            "repeated": None if migration is None else migration.repeated,
+            "not_found": None if migration is None else migration.missing,
+            "note": None if self.error is None else self.error.message.removeprefix(f"group {self.group} "),
+        }
+
+
+def migrate_many(migrations: Migrations, patterns: Sequence[str], output: Output, *, verify: bool) -> None:
+    """Plan all groups that a pattern matches, and move those that can be moved; or compare all."""
+    change = migrations.change
+    with working(change.ctx, "planning all groups"):
+        warned: list[str] = []
+        names = migrations.names(patterns, warned.extend)
+        planned = sorted(
+            (_plan(migrations, name, verify=verify) for name in names),
+            key=lambda one: (_ORDER.index(one.state), one.group),
+        )
+    rows = [one.row for one in planned]
+    empty = [name for name in ("repeated", "not_found") if all(row[name] is None for row in rows)]
+    print_rows(rows, GROUP_COLUMNS, output, spare=(*empty, *SPARE))
+    change.warn(warned)
+    warnings: dict[str | Notice, dict[str, None]] = {}
+    for one in planned:
+        for line in one.warnings:
+            warnings.setdefault(line, {})[one.group] = None
+    change.warn([_named(list(groups), line) for line, groups in warnings.items()])
+    left = {one.group: one.error for one in planned if one.error is not None}
+    if verify:
+        if left:
+            raise error_of_many(migrations.here, left, len(planned), "the same at both ends", VerificationError)
+        moved_on = any(one.migration is not None and one.migration.moved_on for one in planned)
+        outcome = "none is behind the plan" if moved_on else "the same at both ends"
+        change.done(f"{counted(len(planned), 'group')} compared: {outcome}")
+        return
+    ready = [one for one in planned if one.state == "ready"]
+    if left and not change.options.execute:
+        message, remedy = describe_many(migrations.here, left)
+        migrations.here.warn(
+            [Notice(f"--execute would refuse {len(left)} of {counted(len(planned), 'group')}: {message}", remedy)]
+        )
+    if any(one.migration is not None and one.migration.plan.changes_kafka for one in ready):
+        change.warn([KAFKA_WINDOW.format(done="written", lost="overwritten")])
+    moved = 0
+    if ready and change.is_wanted(len(ready)):
+        for one in ready:
+            try:
+                _move(migrations, one)
+                moved += 1
+            except ZkgroupError as error:
+                left[one.group] = error
+        if moved:
+            change.done(f"{counted(moved, 'group')} moved to {migrations.place} and verified")
+            migrations.warn_of_retention()
+    if left and change.options.execute:
+        raise error_of_many(migrations.here, left, len(planned), "moved")
+    if not ready and not left:
+        change.is_wanted(0)
+
+
+def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigration:
+    """The migration of a group; with the first reason why it may not be done now, or, to ``verify``, with the
+    difference."""
+    migration = None
+    try:
+        migration = migrations.plan(group)
+        if verify:
+            migration.check_same()
+        elif not migration.plan.is_empty or migration.plan.refusals:
+            with migrations.named():
+                migrations.check(migration.plan)
+        else:
+            migrations.check_idle(migration.plan)
+    except ZkgroupError as error:
+        return PlannedMigration(group, migration, error)
+    return PlannedMigration(group, migration, is_verified=verify)
+
+
+def _named(groups: Sequence[str], warning: str | Notice) -> str | Notice:
+    """A warning with the names of its groups."""
+    prefix = f"{'group' if len(groups) == 1 else 'groups'} {listed(groups)}"
+    if isinstance(warning, Notice):
+        return replace(warning, message=f"{prefix}: {warning.message}")
+    return f"{prefix}: {warning}"
+
+
+def _move(migrations: Migrations, planned: PlannedMigration) -> None:
+    assert planned.migration is not None, "it is ready"
+    with migrations.named():
+        change, registry = migrations.change, migrations.applier.registry
+        migrations.wait_for_commits(planned.group)
+        change.wait_for_commits(registry, [planned.group], change.warn_of_commits(registry, planned.group))
+        change.write(migrations.applier, planned.migration.plan)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -15,11 +17,10 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import connection
-from ._error_output import printing
-from ._group_overview import shown_lag
+from ._error_output import plain_line, printing
+from ._group_views import shown_lag
 from ._output import Output, has_objects, print_object
 from ._shared_options import option
-from ._terminal_text import one_line
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
@@ -28,126 +29,108 @@ if TYPE_CHECKING:
     from zkgroup.groups.monitoring.lag_history import LagHistory, Sample
     from zkgroup.protocol.names import TopicPartition
 
-MONITORING = "For monitoring"
-#: The exit code of a Nagios plugin without a verdict.
-UNKNOWN = 3
 SHOWN_REASONS = 20
 WINDOW = 10  # snapshots
+_option = partial(option, panel="For monitoring")
 
-CheckOption: TypeAlias = Annotated[
-    bool,
-    option(
-        "--check",
-        help="Print one line with performance data for a monitoring system; exit with 0 OK, 1 WARNING, 2 CRITICAL, "
-        "3 UNKNOWN. Each check keeps its snapshot, and judges the last ones by Burrow's rules.",
-        panel=MONITORING,
-    ),
-]
-WarnLagOption: TypeAlias = Annotated[
-    int | None,
-    option(
-        "--warn-lag", metavar="N", min=1, help="For --check: WARNING from this lag of a group on.", panel=MONITORING
-    ),
-]
-CritLagOption: TypeAlias = Annotated[
-    int | None,
-    option(
-        "--crit-lag", metavar="N", min=1, help="For --check: CRITICAL from this lag of a group on.", panel=MONITORING
-    ),
-]
-WarnBehindOption: TypeAlias = Annotated[
-    str | None,
-    option(
-        "--warn-behind",
-        metavar="DURATION",
-        help="For --check: WARNING if a partition is that far behind in time: 30m, 3h, 1d12h.",
-        panel=MONITORING,
-    ),
-]
-CritBehindOption: TypeAlias = Annotated[
-    str | None,
-    option(
-        "--crit-behind",
-        metavar="DURATION",
-        help="For --check: CRITICAL if a partition is that far behind in time.",
-        panel=MONITORING,
-    ),
-]
-WindowOption: TypeAlias = Annotated[
-    int,
-    option(
-        "--window",
-        metavar="N",
-        min=3,
-        max=1000,
-        help="For --check: the number of snapshots that are evaluated, with this one.",
-        panel=MONITORING,
-    ),
-]
-HistoryFileOption: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--history-file",
-        metavar="FILE",
-        dir_okay=False,
-        help="For --check, --history and --report: the SQLite file of snapshots. Default: history.sqlite3 in the state "
-        "folder.",
-        panel=MONITORING,
-    ),
-]
 MetricsOption: TypeAlias = Annotated[
     str | None,
-    option(
+    _option(
         "--metrics",
         metavar="FILE",
         help="Write metrics for Prometheus (node_exporter's textfile collector), whole or not at all; - is standard "
         "output, instead of the rows.",
-        panel=MONITORING,
-    ),
-]
-
-ServeOption: TypeAlias = Annotated[
-    str | None,
-    option(
-        "--serve",
-        metavar="[ADDRESS:]PORT",
-        help="Serve the metrics to Prometheus, at http://ADDRESS:PORT/metrics, until it is stopped. Without ADDRESS on "
-        "this machine alone.",
-        panel=MONITORING,
     ),
 ]
 
 
-def is_check(arguments: Sequence[str]) -> bool:
-    """Whether a command line asks for a check, however wrong it is otherwise: then nothing but a verdict may end as
-    OK, WARNING or CRITICAL do."""
-    before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return "--check" in before and not {"--help", "-h"} & set(before)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitoringOptions:
+    """The options of ``inspect-group`` for monitoring systems, as they are given."""
 
+    checking: Annotated[
+        bool,
+        _option(
+            "--check",
+            help="Print one line with performance data for a monitoring system; exit with 0 OK, 1 WARNING, 2 CRITICAL, "
+            "3 UNKNOWN. Each check keeps its snapshot, and judges the last ones by Burrow's rules.",
+        ),
+    ] = False
+    warn_lag: Annotated[
+        int | None, _option("--warn-lag", metavar="N", min=1, help="For --check: WARNING from this lag of a group on.")
+    ] = None
+    crit_lag: Annotated[
+        int | None, _option("--crit-lag", metavar="N", min=1, help="For --check: CRITICAL from this lag of a group on.")
+    ] = None
+    warn_behind: Annotated[
+        str | None,
+        _option(
+            "--warn-behind",
+            metavar="DURATION",
+            help="For --check: WARNING if a partition is that far behind in time: 30m, 3h, 1d12h.",
+        ),
+    ] = None
+    crit_behind: Annotated[
+        str | None,
+        _option(
+            "--crit-behind",
+            metavar="DURATION",
+            help="For --check: CRITICAL if a partition is that far behind in time.",
+        ),
+    ] = None
+    window: Annotated[
+        int,
+        _option(
+            "--window",
+            metavar="N",
+            min=3,
+            max=1000,
+            help="For --check: the number of snapshots that are evaluated, with this one.",
+        ),
+    ] = WINDOW
+    history: Annotated[
+        bool,
+        _option(
+            "--history",
+            help="Show lag, rates and commits over the days that --check has kept, without asking a server; with "
+            "--picture also as SVG. JSON, CSV, YAML and wide have a row for each snapshot.",
+        ),
+    ] = False
+    history_file: Annotated[
+        Path | None,
+        _option(
+            "--history-file",
+            metavar="FILE",
+            dir_okay=False,
+            help="For --check, --history and --report: the SQLite file of snapshots. Default: history.sqlite3 in the "
+            "state folder.",
+        ),
+    ] = None
+    metrics: MetricsOption = None
+    serve: Annotated[
+        str | None,
+        _option(
+            "--serve",
+            metavar="[ADDRESS:]PORT",
+            help="Serve the metrics to Prometheus, at http://ADDRESS:PORT/metrics, until it is stopped. Without ADDRESS"
+            " on this machine alone.",
+        ),
+    ] = None
 
-def print_unknown(why: str) -> int:
-    """Print the line without a verdict; returns the exit code."""
-    # stdout may be what failed.
-    with contextlib.suppress(OSError):
-        sys.stdout.write(f"ZKGROUP UNKNOWN: {_plain(why)}\n")
-        sys.stdout.flush()
-    return UNKNOWN
+    @property
+    def thresholds(self) -> Thresholds:
+        """The limits of a check. Raises ``UsageError``."""
+        from zkgroup.config.time_arguments import parse_duration
+        from zkgroup.groups.monitoring.group_check import Thresholds
 
-
-def thresholds_of(
-    warn_lag: int | None, crit_lag: int | None, warn_behind: str | None, crit_behind: str | None
-) -> Thresholds:
-    """The limits of a check. Raises ``UsageError``."""
-    from zkgroup.config.time_arguments import parse_duration
-    from zkgroup.groups.monitoring.group_check import Thresholds
-
-    warn_seconds, crit_seconds = (
-        None if text is None else parse_duration(text) / 1000 for text in (warn_behind, crit_behind)
-    )
-    for name, warn, crit in (("lag", warn_lag, crit_lag), ("behind", warn_seconds, crit_seconds)):
-        if warn is not None and crit is not None and warn > crit:
-            raise UsageError(f"--warn-{name} is above --crit-{name}", "a warning comes first")
-    return Thresholds(warn_lag, crit_lag, warn_seconds, crit_seconds)
+        warn_seconds, crit_seconds = (
+            None if text is None else parse_duration(text) / 1000 for text in (self.warn_behind, self.crit_behind)
+        )
+        found = Thresholds(self.warn_lag, self.crit_lag, warn_seconds, crit_seconds)
+        for name, warn, crit in (("lag", self.warn_lag, self.crit_lag), ("behind", *found.in_time)):
+            if warn is not None and crit is not None and warn > crit:
+                raise UsageError(f"--warn-{name} is above --crit-{name}", "a warning comes first")
+        return found
 
 
 def check(
@@ -218,8 +201,8 @@ def show_checks(checks: Sequence[GroupCheck], output: Output, thresholds: Thresh
         text, details = _text_of_all(checks) if every else _text_of(checks[0])
         data = " ".join(_data(one, thresholds, every=every) for one in checks)
         with printing(sys.stdout):
-            sys.stdout.write(f"ZKGROUP {state}: {_plain(text)} | {data}\n")
-            sys.stdout.writelines(f"{_plain(line)}\n" for line in details)
+            sys.stdout.write(f"ZKGROUP {state}: {plain_line(text)} | {data}\n")
+            sys.stdout.writelines(f"{plain_line(line)}\n" for line in details)
     return EXIT_CODES[state]
 
 
@@ -283,12 +266,7 @@ def _data(one: GroupCheck, thresholds: Thresholds, *, every: bool) -> str:
 
 def _label(name: str) -> str:
     """A label, quoted as in the guidelines of Nagios plugins: without ``=`` and bars."""
-    return "'" + _plain(name).replace("=", "_").replace("'", "''") + "'"
-
-
-def _plain(text: str) -> str:
-    """The text on one line, without bars, which begin performance data."""
-    return one_line(text).replace("|", "¦")
+    return "'" + plain_line(name).replace("=", "_").replace("'", "''") + "'"
 
 
 def _object(one: GroupCheck) -> dict[str, Any]:

@@ -101,6 +101,10 @@ class AtLeast(int):
         return f"≥{int(self)}"
 
 
+class Figure(str):
+    """A number as text, such as ``1.2k``: at the right of its column."""
+
+
 def is_table(output: Output) -> bool:
     """True for the format for people, which may leave out columns, shorten values and add lines."""
     return output in ("table", "wide")
@@ -167,12 +171,12 @@ def print_rows(
     values = (_values(row, declared) for row in rows)
     names = [column.name for column in declared]
     if is_table(output) and terminal:
-        found, columns_there = list(values), shutil.get_terminal_size().columns
         if output == "table":
-            kept = _kept(found, names, () if layout.columns else spare, columns_there)
-            found, names = [[row[index] for index in kept] for row in found], [names[index] for index in kept]
-            found = _narrowed(found, names, columns_there)
-        _print_rich_table(found, names, stream, has_header=layout.has_header)
+            room = shutil.get_terminal_size().columns
+            lines = iter(_fitted(list(values), names, () if layout.columns else spare, room))
+        else:
+            lines = _table_lines(list(values), names)
+        _print_rich_table(lines, stream, has_header=layout.has_header)
         return
     lines = format_rows(values, names, output)
     if not layout.has_header and not has_objects(output):
@@ -301,17 +305,7 @@ def _yaml_block(value: object) -> list[str]:
 def _yaml_scalar(value: object) -> str:
     if isinstance(value, str) and _YAML_PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS:
         return value
-    if isinstance(value, float):
-        return _yaml_number(json_text(value))
     return _YAML_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text(value))
-
-
-def _yaml_number(text: str) -> str:
-    """``5e-324`` as ``5.0e-324``: a reader of YAML 1.1 takes it for text where the point or the sign is missing."""
-    mantissa, exponent, power = text.partition("e")
-    if not exponent:
-        return text
-    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{power if power[0] in '+-' else '+' + power}"
 
 
 def _csv_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
@@ -350,7 +344,7 @@ def cell_text(value: object) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return value is None or (isinstance(value, int | float | Figure) and not isinstance(value, bool))
 
 
 def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterator[str]:
@@ -370,6 +364,21 @@ def _table_lines(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Iterato
         yield GAP.join(parts) + "\n"
 
 
+def fitted_lines(rows: Iterable[Row], columns: Sequence[str], room: int, spare: Sequence[str]) -> list[str]:
+    """The lines of a table, its head first, no wider than ``room`` if that is possible: without the ``spare`` columns
+    that do not fit, and with long names cut."""
+    values = [_values(row, [Column(column) for column in columns]) for row in rows]
+    return [line.rstrip() for line in _fitted(values, columns, spare, room, NARROWEST)]
+
+
+def _fitted(
+    rows: list[list[Any]], names: Sequence[str], spare: Sequence[str], columns: int, least: int = WIDEST_NAME
+) -> Iterator[str]:
+    kept = _kept(rows, names, spare, columns)
+    names = [names[index] for index in kept]
+    return _table_lines(_narrowed([[row[index] for index in kept] for row in rows], names, columns, least), names)
+
+
 def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[str], columns: int) -> list[int]:
     """The indexes of the columns to show. Spare ones are left out until the rest fits; those that still fit return.
     A long name that can be cut costs no column."""
@@ -378,7 +387,7 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
         for index, name in enumerate(names)
     ]
     most = max(NARROWEST, min(WIDEST_NAME // 2, columns // 4))
-    rooms = [min(room, most) if name in NARROWED else room for name, room in zip(names, rooms, strict=True)]
+    rooms = [min(room, most) if name.lower() in NARROWED else room for name, room in zip(names, rooms, strict=True)]
     kept = set(range(len(names)))
 
     def fits(indexes: set[int]) -> bool:
@@ -395,19 +404,22 @@ def _kept(rows: Sequence[Sequence[Any]], names: Sequence[str], spare: Sequence[s
     return sorted(kept)
 
 
-def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int) -> list[list[Any]]:
-    """The rows with names and notes cut so that the table fits, if possible."""
+def _narrowed(rows: list[list[Any]], names: Sequence[str], columns: int, least: int) -> list[list[Any]]:
+    """The rows with names and notes cut so that the table fits; to ``least`` columns where that is impossible."""
     if not rows or max(width(line.rstrip("\n")) for line in _table_lines(rows, names)) <= columns:
         return rows
     rooms = [max(width(name), *(width(cell_text(row[index])) for row in rows)) for index, name in enumerate(names)]
     gaps = len(GAP) * (len(names) - 1)
 
     def needed(room: int) -> int:
-        return gaps + sum(min(one, room) if name in CUT else one for one, name in zip(rooms, names, strict=True))
+        return gaps + sum(
+            min(one, room) if name.lower() in CUT else one for one, name in zip(rooms, names, strict=True)
+        )
 
-    most = next((room for room in range(columns, NARROWEST - 1, -1) if needed(room) <= columns), WIDEST_NAME)
+    most = next((room for room in range(columns, NARROWEST - 1, -1) if needed(room) <= columns), least)
     return [
-        [_cut(cell, most, name) if name in CUT else cell for cell, name in zip(row, names, strict=True)] for row in rows
+        [_cut(cell, most, name.lower()) if name.lower() in CUT else cell for cell, name in zip(row, names, strict=True)]
+        for row in rows
     ]
 
 
@@ -432,14 +444,14 @@ def print_marked(parts: Sequence[tuple[str, str]]) -> None:
     Console(highlight=False, emoji=False, markup=False).print(Text.assemble(*parts), soft_wrap=True)
 
 
-def _print_rich_table(rows: Sequence[Sequence[Any]], names: Sequence[str], stream: TextIO, *, has_header: bool) -> None:
-    """The same lines with a bold head. Lines may be longer than a terminal is wide: names that are folded inside their
+def _print_rich_table(lines: Iterable[str], stream: TextIO, *, has_header: bool) -> None:
+    """Print lines with a bold head. They may be longer than a terminal is wide: names that are folded inside their
     cells can be neither read nor copied."""
     from rich.console import Console  # 50 ms that only a terminal is worth
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
-    for number, line in enumerate(_table_lines(rows, names)):
+    for number, line in enumerate(lines):
         if number == 0 and not has_header:
             continue
         text = Text(line.rstrip(), style="bold" if number == 0 else "")

@@ -7,12 +7,11 @@ The environment and a profile's file are there for the pasted command, too: what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from zkgroup.errors import Notice, Remedy, ZkgroupError
 from zkgroup.text import Command, command_line
-
-from ._global_options import GlobalOptions
 
 Message: TypeAlias = str | Notice | Remedy | ZkgroupError
 
@@ -53,3 +52,17 @@ def place_options(values: Mapping[str, Sequence[Any]]) -> list[str]:
         if assignment.partition("=")[0].strip() in _PLACE_KEYS:
             words += ["-X", assignment]
     return words
+
+
+@dataclass
+class GlobalOptions:
+    """The shared options. ``values``: parameter to values in their order, collected while the line is parsed.
+    ``answers``: question to the password that was typed."""
+
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    verbosity: int = 0
+    quiet: bool = False
+    answers: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def add(self, name: str, values: list[Any]) -> None:
+        self.values.setdefault(name, []).extend(values)

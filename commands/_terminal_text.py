@@ -17,7 +17,6 @@ _UNSAFE: Final = re.compile(
     "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0001\U000e0020-\U000e007f]"
 )
-_OUTER_BLANKS: Final = re.compile(r"\A\s+|\s+\Z")
 _LINE_BREAKS: Final = re.compile(r"[\r\n]+")
 MAX_LINE: Final = 10_000  # characters
 
@@ -29,13 +28,9 @@ def escape(text: str) -> str:
 
 def _visible(match: re.Match[str]) -> str:
     code = ord(match[0])
-    return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or _numbered(code)
-
-
-def _numbered(code: int) -> str:
     if code > 0xFFFF:
         return f"\\U{code:08x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def one_line(text: str) -> str:
@@ -43,16 +38,6 @@ def one_line(text: str) -> str:
     # ASCII blanks alone: other ones may be part of a name.
     lines = (line.strip(" \t") for line in _LINE_BREAKS.split(shortened(text.strip(" \t\r\n"), MAX_LINE)))
     return escape(" ".join(line for line in lines if line))
-
-
-def shown_name(text: str) -> str:
-    """A name that is printed alone, whole: line breaks, and blanks at its ends, become visible, too."""
-    visible = escape(_OUTER_BLANKS.sub(_blanks_visible, shortened(text, MAX_LINE)))
-    return f"'{visible}'" if visible != visible.strip(" ") or not visible else visible
-
-
-def _blanks_visible(match: re.Match[str]) -> str:
-    return "".join(one if one.isascii() else _numbered(ord(one)) for one in match[0])
 
 
 def json_escape(encoded: str) -> str:

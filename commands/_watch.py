@@ -7,20 +7,22 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import ZkgroupError
 
 from ._context import connection, done, warn, zookeeper_settings
 from ._error_output import reader_is_gone, stdout_descriptor
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import Output, escape_line, is_table, iso_utc, stream_head, stream_line
+from ._progress import rewrites
 from ._shared_options import option
 from ._signals import StopRequest, before_start
-from ._spinner import rewrites
 from ._terminal_text import one_line
 
 if TYPE_CHECKING:
@@ -34,69 +36,54 @@ if TYPE_CHECKING:
 
     from ._watch_view import View
 
-WATCHING: Final = "Watching"
 #: Seconds between checks for a reader.
 _POLL: Final = 0.2
-
-WatchOption: TypeAlias = Annotated[
-    bool,
-    option(
-        "--watch",
-        help="Watch the group: a screen on a terminal, else a line for each event (JSON Lines with --output json).",
-        panel=WATCHING,
-    ),
-]
-IntervalOption: TypeAlias = Annotated[
-    float | None,
-    option(
-        "--interval",
-        metavar="SECONDS",
-        min=0.2,
-        max=3600,
-        help="With --watch: the interval of offsets and log ends (default: 2). Members and owners change at once.",
-        panel=WATCHING,
-    ),
-]
-RecordOption: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--record", metavar="FILE", help="With --watch: record the events and offsets in this new file.", panel=WATCHING
-    ),
-]
-ReplayOption: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--replay",
-        metavar="FILE",
-        help="Replay a recording; on a terminal keys step, jump and change the speed.",
-        panel=WATCHING,
-    ),
-]
-PictureOption: TypeAlias = Annotated[
-    Path | None,
-    option(
-        "--picture",
-        metavar="FILE",
-        help="With --replay, or at the end of --watch --record: draw the owners over time, as SVG. With --history: "
-        "draw lag, rates and commits.",
-        panel=WATCHING,
-    ),
-]
+DEFAULT_INTERVAL: Final = 2.0  # seconds
+_option = partial(option, panel="Watching")
 
 
-def check_options(
-    watch: bool, interval: float | None, record: Path | None, replay: Path | None, picture: Path | None
-) -> None:
-    """Raise ``UsageError`` for options that contradict each other."""
-    if watch and replay is not None:
-        raise UsageError("--watch and --replay exclude each other", "watch the group, or replay a recording")
-    for name, value in (("--interval", interval), ("--record", record)):
-        if value is not None and not watch:
-            raise UsageError(f"{name} without --watch", "give --watch, too")
-    if picture is not None and replay is None and record is None:
-        raise UsageError(
-            "--picture is drawn of a recording or a history", "give --replay FILE, --watch --record FILE, or --history"
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions:
+    """The options of a watch, as they are given."""
+
+    watch: Annotated[
+        bool,
+        _option(
+            "--watch",
+            help="Watch the group: a screen on a terminal, else a line for each event (JSON Lines with --output json).",
+        ),
+    ] = False
+    interval: Annotated[
+        float | None,
+        _option(
+            "--interval",
+            metavar="SECONDS",
+            min=0.2,
+            max=3600,
+            help="With --watch: the interval of offsets and log ends (default: 2). Members and owners change at once.",
+        ),
+    ] = None
+    record: Annotated[
+        Path | None,
+        _option("--record", metavar="FILE", help="With --watch: record the events and offsets in this new file."),
+    ] = None
+    replay: Annotated[
+        Path | None,
+        _option(
+            "--replay",
+            metavar="FILE",
+            help="Replay a recording; on a terminal keys step, jump and change the speed.",
+        ),
+    ] = None
+    picture: Annotated[
+        Path | None,
+        _option(
+            "--picture",
+            metavar="FILE",
+            help="With --replay, or at the end of --watch --record: draw the owners over time, as SVG. With --history: "
+            "draw lag, rates and commits.",
+        ),
+    ] = None
 
 
 def watch_group(
@@ -104,16 +91,15 @@ def watch_group(
     group: str,
     output: Output,
     *,
-    store: StoreChoice,
-    topics: Sequence[str],
-    interval: float,
-    record: Path | None,
-    picture: Path | None,
+    options: WatchOptions = WatchOptions(),  # it is frozen
+    store: StoreChoice = None,
+    topics: Sequence[str] = (),
     view: View | None = None,
 ) -> int:
     """Watch until a key, a signal or a closed pipe; returns the exit code. ``view``: the state of the screen."""
     from zkgroup.groups.watch.recording import Header, Recorder, check_folder, check_target
 
+    record, picture, interval = options.record, options.picture, options.interval or DEFAULT_INTERVAL
     if record is not None:
         check_target(record)
     if picture is not None:

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
-from typing import TYPE_CHECKING, Annotated
+import re
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from zkgroup.config.settings_table import Strategy
+from zkgroup.config.settings_table import STRATEGIES, Strategy
 from zkgroup.errors import NotFoundError, UsageError, VerificationError, did_you_mean
 from zkgroup.text import listed
 
 from ._assignment_view import AssignmentView, show
-from ._completion_values import complete_member
+from ._completion import complete_member
 from ._context import open_registry
-from ._execution import CHANGE, ChangeOptions, change_of, with_change
+from ._group_changes import CHANGE, ChangeOptions, change_of, with_change
 from ._group_views import brokers_of
 from ._output import Output
+from ._progress import working
 from ._shared_options import GroupArgument, OutputOption, option
-from ._spinner import working
-from ._what_if_options import change_members, change_partitions, parse_changes
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry
     from zkgroup.groups.assignment.assignment_plan import PlanStart
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
     from zkgroup.groups.assignment.trigger_rebalance import Rebalanced
-    from zkgroup.groups.assignment.what_if import Choice
+    from zkgroup.groups.assignment.what_if import Choice, Scenario
+    from zkgroup.protocol.znodes import Registration
 
-    from ._execution import Change
+    from ._group_changes import Change
 
 WHAT_IF = "What if (all of these may be repeated)"
 
@@ -153,35 +155,16 @@ def assign(
             return
         scenario = change_members(start.scenario, changes, group)
         choices = {find_member(name, group, scenario.registrations): one for name, one in changes.mix.items()}
-        if strategy is None and kafka_version is None:
-            _refuse_guess(group, start, base, choices.values())
         wanted = scenario.subscribed([base, *choices.values()]) | changes.partitions.keys()
         scenario, problems = with_topics_read(registry, scenario, wanted)
     existing = scenario.names
     scenario = change_partitions(scenario, changes)
     problems += _unread(group, changes.partitions, existing, scenario.subscribed([base, *choices.values()]))
-    gone = sorted(scenario.subscribed([base, *choices.values()]) - scenario.names)
-    if len(gone) == 1:
-        problems.append(f"topic {gone[0]} does not exist: nothing of it is planned")
-    elif gone:
-        problems.append(f"topics {listed(gone)} do not exist: nothing of them is planned")
-    problems += _unusual_ids(group, start, changes.members)
+    if gone := sorted(scenario.subscribed([base, *choices.values()]) - scenario.names):
+        problems.append(f"nothing is planned of topics that do not exist: {listed(gone)}")
     check_size(scenario, [choices.get(name, base) for name in scenario.registrations])
     plan = plan_all(scenario, base, choices, max_outcomes=outcomes)
     show(ctx, AssignmentView(group, start.snapshot, start.inference, base, plan), output, problems)
-
-
-def _refuse_guess(group: str, start: PlanStart, base: Choice, mixed: Collection[Choice]) -> None:
-    """Raise ``UsageError`` where --mix says of members what is only guessed of the others, so that nothing is mixed."""
-    if not mixed or start.inference.exact or start.inference.best is None:
-        return
-    if all(choice.variant.strategy == base.variant.strategy for choice in mixed):
-        raise UsageError(
-            f"the owners of group {group} are the plan of no strategy: what the others plan by is not known, and taken"
-            f" for {base.variant.text} --mix would mix nothing",
-            "say it with --strategy, such as --strategy"
-            f" {'roundrobin' if base.variant.strategy == 'range' else 'range'}",
-        )
 
 
 def _unread(group: str, changed: Iterable[str], existing: Collection[str], read: Container[str]) -> list[str]:
@@ -198,17 +181,6 @@ def _unread(group: str, changed: Iterable[str], existing: Collection[str], read:
             )
         problems.append(f"no member of group {group} subscribes to {topic}: its partitions change nothing")
     return problems
-
-
-def _unusual_ids(group: str, start: PlanStart, added: Iterable[str]) -> list[str]:
-    """A warning for each new member whose id is made otherwise than all others: ids decide who gets what."""
-    prefix = f"{group}_"
-    usual = bool(start.scenario.registrations) and all(name.startswith(prefix) for name in start.scenario.registrations)
-    return [
-        f"member {name} is planned by this id, as the ids' order matters; those of the group begin with {prefix}"
-        for name in added
-        if usual and not name.startswith(prefix)
-    ]
 
 
 def _check_harmless(start: PlanStart, base: Choice) -> None:
@@ -268,31 +240,21 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
     group = result.snapshot.group
     if not result.snapshot.members:
         return VerificationError(f"group {group}: all members left meanwhile", "read their logs")
-    unmended = [member.member for member in result.snapshot.members if member.error is not None]
-    if result.defects and not result.answered:
-        what = (
-            f"group {group}: no member answered, and it is not at the plan of {wanted}: {listed(result.defects, '; ')}"
-        )
-        if unmended:
-            return VerificationError(what, f"mend the registration of {listed(unmended)} first")
-        return VerificationError(what, "check that the clients of these registrations run, and read their logs")
+    if not result.defects and not result.still:
+        return None
+    what = f"group {group}"
     if result.defects:
-        what = f"group {group} did not come to the plan of {wanted}: {listed(result.defects, '; ')}"
-        if unmended:
-            return VerificationError(what, f"mend the registration of {listed(unmended)} first")
-        if result.still:
-            return VerificationError(
-                f"{what}; {_still(result)}",
-                f"check the process of {listed(result.still)}: it probably hangs, and while its session lasts no member"
-                " can claim its partitions",
-            )
-        return VerificationError(what, _suspicion(inference))
+        what += f" did not come to the plan of {wanted}: {listed(result.defects, '; ')}"
+    remedy = _suspicion(inference) if result.answered else "check that the clients of its registrations run"
     if result.still:
-        return VerificationError(
-            f"group {group}: {_still(result)}",
-            "the owners are the plan, but such a member may hang, or not watch its group: check its process",
+        what += f"{';' if result.defects else ':'} {_still(result)}"
+        remedy = (
+            f"check the process of {listed(result.still)}: it may hang, or not watch its group, and while its session"
+            " lasts no member can claim its partitions"
         )
-    return None
+    if unmended := [member.member for member in result.snapshot.members if member.error is not None]:
+        remedy = f"mend the registration of {listed(unmended)} first"
+    return VerificationError(what, remedy)
 
 
 def _still(result: Rebalanced) -> str:
@@ -312,3 +274,113 @@ def _suspicion(inference: StrategyInference) -> str:
         return f"{listed(inference.blocked) or 'a member'} cannot get a share that another one owns"
     deviating = listed(inference.deviating)
     return f"the others follow {best.text}: {deviating} may run another strategy or release, or have given up"
+
+
+T = TypeVar("T")
+
+_COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes of the command line, in their order."""
+
+    members: dict[str, Registration] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    streams: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    mix: dict[str, Choice] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.members or self.without or self.streams or self.partitions or self.mix)
+
+
+def parse_changes(
+    member: Sequence[str], without: Sequence[str], streams: Sequence[str], partitions: Sequence[str], mix: Sequence[str]
+) -> Changes:
+    """Parse the options. Raises ``UsageError`` for invalid and for repeated ones."""
+    return Changes(
+        _once("--member", member, parse_member, "c3=orders:2,payments:1"),
+        tuple(dict.fromkeys(without)),
+        _once("--streams", streams, _positive, "c1=4"),
+        _once("--partitions", partitions, _positive, "orders=24"),
+        _once("--mix", mix, _parse_choice, "c1=roundrobin@0.8.2"),
+    )
+
+
+def _once(option: str, given: Sequence[str], parse: Callable[[str, str], T], example: str) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{option} {text!r} cannot be read", f"write it like {option} {example}")
+        if name in found:
+            raise UsageError(f"{option} says two things of {name}", "say one")
+        found[name] = parse(f"{option} {text}", value)
+    return found
+
+
+def _positive(where: str, text: str) -> int:
+    if not _COUNT.fullmatch(text) or int(text) == 0:
+        raise UsageError(f"{where}: {text!r} is no number of 1 or more", "give such a number")
+    return int(text)
+
+
+def parse_member(where: str, text: str) -> Registration:
+    """``T:N,T:N`` (a topic alone means one stream); ``~REGEX:N`` for a white list, ``!~REGEX:N`` for a black list."""
+    from zkgroup.protocol.names import validate_topic
+    from zkgroup.protocol.topic_filter import TopicFilter
+    from zkgroup.protocol.znodes import Registration
+
+    mark, tilde, rest = text.partition("~")
+    if tilde and mark in ("", "!"):
+        expression, streams = _with_streams(where, rest)
+        wanted = TopicFilter("black_list" if mark else "white_list", expression)
+        return Registration(wanted.kind, {expression: streams})
+    subscription: dict[str, int] = {}
+    for part in text.split(","):
+        topic, streams = _with_streams(where, part)
+        if validate_topic(topic) in subscription:
+            raise UsageError(f"{where}: topic {topic} is there twice", "name each topic once")
+        subscription[topic] = streams
+    return Registration("static", subscription)
+
+
+def _with_streams(where: str, text: str) -> tuple[str, int]:
+    head, colon, tail = text.rpartition(":")
+    return (head, _positive(where, tail)) if colon and _COUNT.fullmatch(tail) else (text, 1)
+
+
+def _parse_choice(where: str, text: str) -> Choice:
+    from zkgroup.groups.assignment.assignment_plan import choice_of
+
+    name, at, release = text.partition("@")
+    strategy = next((known for known in STRATEGIES if known == name), None)
+    if strategy is None or (at and not release):
+        raise UsageError(f"{where}: {text!r} is no strategy", "write range, roundrobin, or roundrobin@0.10.2")
+    return choice_of(strategy, release or None)
+
+
+def change_members(scenario: Scenario, changes: Changes, group: str) -> Scenario:
+    """Remove members, add members, change streams, in this order. Raises ``NotFoundError`` for an unknown member."""
+    from zkgroup.groups.assignment.what_if import find_member, with_member, with_streams, without_member
+
+    for name in changes.without:
+        scenario = without_member(scenario, find_member(name, group, scenario.registrations))
+    for name, registration in changes.members.items():
+        scenario = with_member(scenario, name, registration)
+        for streams in registration.subscription.values():
+            with_streams(scenario, name, streams)  # raises for an invalid number
+    for name, streams in changes.streams.items():
+        scenario = with_streams(scenario, find_member(name, group, scenario.registrations), streams)
+    return scenario
+
+
+def change_partitions(scenario: Scenario, changes: Changes) -> Scenario:
+    """Add partitions to topics whose partitions are known."""
+    from zkgroup.groups.assignment.what_if import with_partitions
+    from zkgroup.protocol.names import validate_topic
+
+    for topic, count in changes.partitions.items():
+        scenario = with_partitions(scenario, validate_topic(topic), count)
+    return scenario

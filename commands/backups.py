@@ -12,8 +12,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import is_matched
 
 from ._context import warn
-from ._global_options import GlobalOptions
-from ._group_overview import print_title
+from ._group_views import print_title
 from ._output import (
     Output,
     RowLayout,
@@ -25,7 +24,7 @@ from ._output import (
     print_rows,
     time_column,
 )
-from ._rendering import render_command
+from ._rendering import GlobalOptions, render_command
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:

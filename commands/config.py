@@ -15,9 +15,9 @@ from zkgroup.errors import NotFoundError, UsageError, VerificationError, Zkgroup
 from zkgroup.text import counted
 
 from ._context import connection, open_registry
-from ._global_options import GlobalOptions
 from ._group_views import brokers_of
 from ._output import print_rows
+from ._rendering import GlobalOptions
 from ._shared_options import OutputOption
 
 if TYPE_CHECKING:

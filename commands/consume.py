@@ -17,14 +17,13 @@ from zkgroup.errors import Notice, Remedy, UsageError
 from zkgroup.text import counted
 
 from . import _consumption
-from ._completion_values import complete_group, complete_topic
-from ._consumption import Consumption, Limits, Subscription
+from ._completion import complete_group, complete_topic
+from ._consumption import Consumption, Subscription
 from ._context import connection, consumer_config, done, warn
 from ._error_output import stdout_descriptor
 from ._message_format import Formatter, compile_format, decoded_json_lines, json_lines, values_lines, visible_json_lines
 from ._message_sink import Sink
-from ._schema_options import parse_format, read_schema, registered, registry_of
-from ._shared_options import option
+from ._shared_options import option, parse_format, read_schema, registered, registry_of
 from ._signals import before_start
 
 if TYPE_CHECKING:
@@ -245,22 +244,17 @@ def consume(
     if max_messages == 0:
         return 0
     at_end = config.auto_offset_reset != "smallest" if start is None else start.kind == "latest"
-    limits = Limits(
-        None if timeout_ms is None else timeout_ms / 1000,
-        until_end,
-        unread=AT_END.format(" where the group has no offset" if member else "")
-        if at_end and sys.stderr.isatty()
-        else "",
-    )
+    unread = AT_END.format(" where the group has no offset" if member else "") if at_end and sys.stderr.isatty() else ""
     sink = Sink(descriptor, formatter, limit=max_messages, wanted=wanted)
-    asked = Consumption(settings, config, subscription, start, limits, sink)
+    timeout = None if timeout_ms is None else timeout_ms / 1000
+    asked = Consumption(settings, config, subscription, start, sink, timeout, until_end, unread)
     try:
         if member:
             from ._member_consumption import Membership, consume_as_member
 
             membership = Membership(coordinator, loaded.membership, streams, lambda text: done(ctx, text))
             return consume_as_member(asked, membership)
-        from ._plain_consumption import consume_plainly
+        from ._consumption import consume_plainly
 
         return consume_plainly(asked, partition or [])
     finally:

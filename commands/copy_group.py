@@ -9,8 +9,15 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._execution import ChangeOptions, change_of, with_change
-from ._group_changes import OtherGroupArgument, add_acls, open_applier, show_offsets
+from ._group_changes import (
+    ChangeOptions,
+    OtherGroupArgument,
+    add_acls,
+    change_of,
+    open_applier,
+    show_offsets,
+    with_change,
+)
 from ._group_views import PartitionsOption, StoreOption
 from ._shared_options import GroupArgument, OutputOption, option
 

@@ -14,14 +14,23 @@ from zkgroup.errors import Notice, UsageError, ZkgroupError
 from zkgroup.text import counted
 
 from ._context import open_registry
-from ._execution import Change, ChangeOptions, change_of, with_change
-from ._group_changes import describe_many, error_of_many, open_applier, remove_topics, show_removal
+from ._group_changes import (
+    Change,
+    ChangeOptions,
+    change_of,
+    describe_many,
+    error_of_many,
+    open_applier,
+    remove_topics,
+    show_removal,
+    with_change,
+)
 from ._group_views import PartitionsOption, StoreChoice, StoreOption, brokers_of
 from ._output import SPARE, Output, print_rows, time_column
 from ._shared_options import OptionalGroupArgument, OutputOption, option
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.group_plans import WholeGroup
+    pass
 
 DEBRIS_COLUMNS = (
     "group", "state", "members", "partitions", "znodes", time_column("last_change"), "action", "note",
@@ -119,13 +128,15 @@ def delete_group(
 
 def _delete_one(change: Change, group: str, store: StoreChoice, output: Output, *, foreign: bool) -> None:
     from zkgroup.groups.changes.group_plans import find_group, plan_group_deletion
+    from zkgroup.groups.group_model import STORE_NAMES
 
     with open_applier(change.settings, [group], store) as (applier, store):
         found = find_group(applier, group, store)
         plan = plan_group_deletion(found, foreign=foreign)
         show_removal(plan, output)
-        done = f"group {group} deleted {_where(found)}: {counted(len(plan.rows), 'offset')}{_nodes(found)}"
-        change.apply(applier, plan, done)
+        where = " and ".join(f"in {STORE_NAMES[store]}" for store in found.stores)
+        nodes = f", {counted(len(found.tree.nodes), 'node')}" if found.tree is not None else ""
+        change.apply(applier, plan, f"group {group} deleted {where}: {counted(len(plan.rows), 'offset')}{nodes}")
 
 
 def _delete_debris(
@@ -220,13 +231,3 @@ def _conclude(change: Change, outcome: Mapping[str, ZkgroupError | None], what: 
     change.done(f"{counted(len(outcome) - len(failed), 'group')} {what}")
     if failed:
         raise error_of_many(change, failed, len(outcome), what)
-
-
-def _where(found: WholeGroup) -> str:
-    from zkgroup.groups.group_model import STORE_NAMES
-
-    return " and ".join(f"in {STORE_NAMES[store]}" for store in found.stores)
-
-
-def _nodes(found: WholeGroup) -> str:
-    return f", {counted(len(found.tree.nodes), 'node')}" if found.tree is not None else ""

@@ -13,23 +13,30 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from zkgroup.errors import Remedy, UsageError, ZkgroupError
+from zkgroup.errors import Remedy, UsageError
 
-from ._completion_values import (
+from ._completion import (
     complete_folders,
     complete_group,
     complete_topic,
     complete_words,
 )
-from ._context import bootstrap_brokers, connection, consumer_config, open_registry, warn
-from ._export_option_conflicts import refuse_unheeded, show_answers
-from ._export_progress import ProgressBar
+from ._context import bootstrap_brokers, connection, consumer_config, open_registry, show_command, warn
 from ._export_reports import show_destination, show_status
-from ._global_options import GlobalOptions
-from ._output import Output, Row, print_rows
-from ._schema_options import FormatOption, parse_format, read_schema, registry_of
-from ._shared_options import OutputOption, option, parse_key_values
-from ._spinner import rewrites
+from ._output import print_rows
+from ._progress import ProgressBar, rewrites
+from ._rendering import GlobalOptions
+from ._shared_options import (
+    FormatOption,
+    OutputOption,
+    check_options,
+    is_given,
+    option,
+    parse_format,
+    parse_key_values,
+    read_schema,
+    registry_of,
+)
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "When the export cannot simply continue"
@@ -41,6 +48,8 @@ OnMismatch: TypeAlias = Literal["fail", "lake", "group", "skip"]
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 TableKind: TypeAlias = Literal["parquet", "delta", "iceberg"]
 _SIZE = re.compile(r"([0-9]{1,12})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
+#: A Spark property with a secret, by what its key says; as Spark's own ``spark.redaction.regex``.
+_SECRET = re.compile(r"(?is)^([^=]*(?:secret|password|token|access[.]?key)[^=]*=).*")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -210,7 +219,7 @@ def export(
     """
     if sum((status, history, verify, backfill, abandon)) > 1:
         raise UsageError("--status, --history, --verify, --backfill and --abandon exclude each other", "choose one")
-    refuse_unheeded(ctx)
+    check_options(ctx, dict.fromkeys(("status", "history", "verify"), ("group", "to", "output")))
     if math.isnan(spark_timeout):
         raise UsageError("--spark-timeout nan is no time", "write it in seconds, like 120")
     if str(spark_log) == "-":  # standard output is for the rows
@@ -310,20 +319,37 @@ def export(
             line.clear()
     if not abandon:
         has_tables = any(row.table for row in rows)
-        _print_done(rows, (*COLUMNS, "table") if has_tables else COLUMNS, output)
+        print_rows(rows, (*COLUMNS, "table") if has_tables else COLUMNS, output)
 
 
-def _print_done(rows: Sequence[Row], columns: Sequence[str], output: Output) -> None:
-    """Print the rows. An error of standard output says that the export is done."""
-    try:
-        print_rows(rows, columns, output)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise ZkgroupError(
-            f"the export is done; only what it prints cannot be written: standard output: {error.strerror or error}"
-        ) from error
+def show_answers(ctx: typer.Context, answers: Sequence[tuple[str, str]]) -> None:
+    """Show on stderr what each answer to ``--on-mismatch`` does, with this command line's command for it."""
+    for answer, effect in answers:
+        show_command(ctx, f"{answer}: {effect}", ("export", "--on-mismatch", answer, *_words(ctx)))
+
+
+def _words(ctx: typer.Context) -> list[str]:
+    """The options and arguments of this command line, without secrets."""
+    from zkgroup.export.model.address import parse_address
+    from zkgroup.export.planning.export_request import name_address
+
+    words: list[str] = []
+    for declared in ctx.command.params:
+        name = str(declared.name)
+        if not getattr(declared, "expose_value", False) or not is_given(ctx, name) or name in ("on_mismatch", "topics"):
+            continue
+        value = ctx.params[name]
+        if value is True:
+            words.append(declared.opts[0])
+        elif name == "to":
+            words += [declared.opts[0], name_address(parse_address(value))]
+        else:
+            given = value if isinstance(value, list | tuple) else [value]
+            for one in given:
+                words += [declared.opts[0], _SECRET.sub(r"\1…", str(one))]
+    topics = ctx.params["topics"] or []
+    words += ["--"] * any(topic.startswith("-") for topic in topics)
+    return [*words, *topics]
 
 
 def _required(value: str | None, option: str) -> str:

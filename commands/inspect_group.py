@@ -15,30 +15,22 @@ import typer
 from zkgroup.errors import Remedy, UnreachableError, UsageError, VerificationError, ZkgroupError
 from zkgroup.protocol.names import session_text
 
-from ._completion_values import complete_finding
+from ._completion import complete_finding
 from ._context import connection, done, warn
-from ._global_options import GlobalOptions
-from ._group_overview import headline, print_findings, print_overview, print_summary, print_title
-from ._group_views import BehindOption, StoreOption, check_topics, read_all_groups, read_one_group
-from ._history import HistoryOption, read_points, show_history
-from ._monitoring import (
-    WINDOW,
-    CheckOption,
-    CritBehindOption,
-    CritLagOption,
-    HistoryFileOption,
-    MetricsOption,
-    ServeOption,
-    WarnBehindOption,
-    WarnLagOption,
-    WindowOption,
-    catch_up,
-    check,
-    history_cluster,
-    show_checks,
-    thresholds_of,
-    write_metrics,
+from ._group_views import (
+    BehindOption,
+    StoreOption,
+    check_topics,
+    headline,
+    print_findings,
+    print_overview,
+    print_summary,
+    print_title,
+    read_all_groups,
+    read_one_group,
 )
+from ._history import read_points, show_history
+from ._monitoring import MonitoringOptions, catch_up, check, history_cluster, show_checks, write_metrics
 from ._output import (
     SPARE,
     Column,
@@ -53,20 +45,20 @@ from ._output import (
     print_rows,
     time_column,
 )
-from ._rendering import render_command
+from ._progress import working
+from ._rendering import GlobalOptions, render_command
 from ._report import ReportOption, report_page
-from ._shared_options import ColumnsOption, NoHeaderOption, OptionalGroupArgument, OutputOption, TopicsOption, option
-from ._spinner import working
-from ._watch import (
-    IntervalOption,
-    PictureOption,
-    RecordOption,
-    ReplayOption,
-    WatchOption,
+from ._shared_options import (
+    ColumnsOption,
+    NoHeaderOption,
+    OptionalGroupArgument,
+    OutputOption,
+    TopicsOption,
     check_options,
-    replay_recording,
-    watch_group,
+    option,
+    with_options,
 )
+from ._watch import WatchOptions, replay_recording, watch_group
 
 if TYPE_CHECKING:
     from zkgroup.groups.findings.inspection import Inspection
@@ -88,13 +80,34 @@ COLUMNS: Mapping[Section, Columns] = {
     ),
     "findings": ("code", "severity", "subject", "message", "remedy", "commands"),
 }
-#: The parameters that go with ``--history``.
-_OF_HISTORY: Final = frozenset({"group", "history", "topic", "store", "history_file", "picture", "output"})
+#: A parameter, and those that have an effect beside it.
+_GOES_WITH: Final[Mapping[str, Sequence[str]]] = {
+    "history": ("group", "topic", "store", "history_file", "picture", "output"),
+    "replay": ("picture", "output"),
+    "watch": ("group", "topic", "store", "interval", "record", "picture", "output"),
+    "code": ("output",),
+    "report": ("group", "topic", "store", "again", "verify", "history_file", "behind"),
+    "serve": ("group", "every", "store", "behind", "checking", "history_file", "window"),
+    "checking": (
+        *("group", "every", "store", "again", "warn_lag", "crit_lag", "warn_behind", "crit_behind"),
+        *("window", "history_file", "metrics", "serve", "behind", "output"),
+    ),
+}
+#: A parameter, and those of which it needs one.
+_NEEDS: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(("interval", "record"), ("watch",)),
+    "picture": ("history", "replay", "record"),
+    **dict.fromkeys(("warn_lag", "crit_lag", "warn_behind", "crit_behind", "window"), ("checking",)),
+    "history_file": ("checking", "history", "report"),
+    **dict.fromkeys(("columns", "no_header"), ("section",)),
+}
 BOTH = ("committed_zookeeper", "committed_kafka")
 # JSON is read by names: more of them do no harm.
 ONLY_JSON: Mapping[Section, Columns] = {"members": (), "partitions": behind_columns("json"), "findings": ("page",)}
 
 
+@with_options("watching", WatchOptions)
+@with_options("monitoring", MonitoringOptions)
 def inspect_group(
     ctx: typer.Context,
     group: OptionalGroupArgument = None,
@@ -127,26 +140,14 @@ def inspect_group(
             complete=complete_finding,
         ),
     ] = None,
-    checking: CheckOption = False,
-    warn_lag: WarnLagOption = None,
-    crit_lag: CritLagOption = None,
-    warn_behind: WarnBehindOption = None,
-    crit_behind: CritBehindOption = None,
-    window: WindowOption = WINDOW,
-    history: HistoryOption = False,
-    history_file: HistoryFileOption = None,
     report: ReportOption = None,
-    metrics: MetricsOption = None,
-    serve: ServeOption = None,
-    watch: WatchOption = False,
-    interval: IntervalOption = None,
-    record: RecordOption = None,
-    replay: ReplayOption = None,
-    picture: PictureOption = None,
     behind: BehindOption = None,
     columns: ColumnsOption = None,
     no_header: NoHeaderOption = False,
     output: OutputOption = "table",
+    *,
+    monitoring: MonitoringOptions,
+    watching: WatchOptions,
 ) -> int | None:
     """Diagnose a group: members, partitions, lag, and findings with their remedies.
 
@@ -176,72 +177,30 @@ def inspect_group(
     zkgroup inspect-group billing --watch --record friday.jsonl --output json
     zkgroup inspect-group --replay friday.jsonl --picture friday.svg
     """
-    if history:
-        if _given(ctx) - _OF_HISTORY:
-            raise UsageError(
-                "--history with an option that it does not take",
-                "give a GROUP, --topic, --store, --history-file, --picture, --output",
-            )
-        if group is None:
-            raise UsageError("--history needs a GROUP", Remedy("see their names", ("list-groups",)))
-        show_history(ctx, group, output, store=store, topics=topic or (), path=history_file, picture=picture)
-        return None
-    check_options(watch, interval, record, replay, picture)
-    if (columns or no_header) and section is None:
-        raise UsageError("--columns and --no-header are about a section", "give --section members|partitions|findings")
-    if replay is not None or watch:
-        limited = warn_lag or crit_lag or warn_behind or crit_behind
-        looks_once = every or verify or section or again or code or checking or metrics or serve or limited or behind
-        if looks_once or report or (replay is not None and (group is not None or topic or store)):
-            raise UsageError(
-                f"{'--watch' if watch else '--replay'} with an option that it does not take",
-                "--watch takes a GROUP, --topic, --store, --output; --replay only --output and --picture",
-            )
-        if replay is not None:
-            return replay_recording(ctx, replay, output, picture=picture)
-        if group is None:
-            raise UsageError("--watch needs a GROUP", Remedy("see their names", ("list-groups",)))
-        return watch_group(
-            ctx,
-            group,
-            output,
-            store=store,
-            topics=topic or (),
-            interval=interval or 2.0,
-            record=record,
-            picture=picture,
-        )
+    check_options(ctx, _GOES_WITH, _NEEDS)
+    checking, metrics, history_file = monitoring.checking, monitoring.metrics, monitoring.history_file
+    if watching.replay is not None:
+        return replay_recording(ctx, watching.replay, output, picture=watching.picture)
     if code is not None:
-        if group is not None or every:
-            raise UsageError("--explain takes no group", "it is about a kind of finding, whatever group has it")
         _explain(code, output)
         return None
-    if checking and (verify or section or topic or not (is_table(output) or has_objects(output))):
-        raise UsageError("--check is a verdict on whole groups", "leave out --verify, --section, --topic and csv")
-    if not checking and not all(one is None for one in (warn_lag, crit_lag, warn_behind, crit_behind)):
-        raise UsageError("--warn-… and --crit-… are about --check", "give --check, too")
-    if history_file is not None and not checking and report is None:
-        raise UsageError("--history-file is about --check, --history and --report", "give one of them, too")
-    if report is not None and (every or section or checking or metrics or serve):
-        raise UsageError("--report is about one group", "leave out --all, --section, --check, --metrics and --serve")
     if (group is None) == (not every):
         raise UsageError("give one GROUP, or --all", Remedy("see their names", ("list-groups",)))
     if every and topic:
-        raise UsageError(
-            "--topic and --all exclude each other",
-            "inspect one group, or list the partitions: --all --section partitions",
-        )
-    if serve is not None and (
-        again or verify or section or topic or metrics or warn_lag or crit_lag or warn_behind or crit_behind
-    ):
-        raise UsageError(
-            "--serve with an option that it does not take",
-            "it takes GROUP or --all, --store, --behind, and --check with --history-file and --window",
-        )
+        remedy = "inspect one group, or list the partitions: --all --section partitions"
+        raise UsageError("--topic and --all exclude each other", remedy)
+    if group is not None and monitoring.history:
+        picture = watching.picture
+        show_history(ctx, group, output, store=store, topics=topic or (), path=history_file, picture=picture)
+        return None
+    if group is not None and watching.watch:
+        return watch_group(ctx, group, output, options=watching, store=store, topics=topic or ())
+    if checking and not (is_table(output) or has_objects(output)):
+        raise UsageError("--check is a verdict on whole groups", "leave out csv")
     from zkgroup.groups.findings.inspection import inspect, worst_first  # imports kazoo, which --help must not
     from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
 
-    thresholds = thresholds_of(warn_lag, crit_lag, warn_behind, crit_behind) if checking else None
+    thresholds = monitoring.thresholds if checking else None
     settings = connection(ctx)
 
     def read_snapshots(ages: bool | None = False) -> dict[str, Any]:
@@ -271,12 +230,12 @@ def inspect_group(
         if thresholds is None:
             return found, None
         judged = [one for one in found if not every or one.snapshot.partitions]  # others have nothing to check
-        return found, check(ctx, judged, thresholds, window=window, history=history_file)
+        return found, check(ctx, judged, thresholds, window=monitoring.window, history=history_file)
 
-    if serve is not None:
+    if monitoring.serve is not None:
         from ._metrics_server import parse_listener, serve_metrics  # asyncio takes 40 ms
 
-        return serve_metrics(ctx, parse_listener(serve), read)
+        return serve_metrics(ctx, parse_listener(monitoring.serve), read)
     found, checks = read()
     if metrics is not None:
         write_metrics(metrics, found, checks)
@@ -294,12 +253,6 @@ def inspect_group(
     if verify:
         _verify(found)
     return None
-
-
-def _given(ctx: typer.Context) -> set[str]:
-    """The parameters that the command line has."""
-    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 def _explain(code: str, output: Output) -> None:

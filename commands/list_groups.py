@@ -13,8 +13,7 @@ from zkgroup.errors import Notice, UsageError, as_remedy, did_you_mean
 from zkgroup.text import counted, is_matched
 
 from ._context import done, warn
-from ._group_overview import shown_lag
-from ._group_views import BehindOption, read_all_groups
+from ._group_views import BehindOption, read_all_groups, shown_lag
 from ._output import Output, RowLayout, behind_columns, has_objects, is_table, print_rows, time_column
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
 

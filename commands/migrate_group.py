@@ -9,12 +9,12 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._completion_values import complete_cluster
-from ._execution import ChangeOptions, change_of, with_change
+from ._completion import complete_cluster
+from ._group_changes import ChangeOptions, change_of, with_change
 from ._group_views import PartitionsOption, disable_garbage_collection
 from ._output import Output
+from ._progress import working
 from ._shared_options import OptionalGroupArgument, OutputOption, option
-from ._spinner import working
 
 if TYPE_CHECKING:
     from ._migrations import Migrations
@@ -118,9 +118,14 @@ def migrate_group(
     zkgroup migrate-group billing --to-cluster new --execute
     zkgroup migrate-group --all --to-cluster new
     """
-    _check_options(
-        group, pattern, to, to_cluster, aside=bool(topic_map or not_found), all_groups=all_groups, scoped=bool(topic)
-    )
+    if sum((group is not None, bool(pattern), all_groups)) != 1:
+        raise UsageError("no group is given, or more than one choice", "give a group, or --pattern, or --all")
+    if topic and group is None:
+        raise UsageError("--topic is about one group", "leave it out, or name the group")
+    if (topic_map or not_found) and to_cluster is None:
+        raise UsageError("--topic-map and --not-found are about --to-cluster", "leave them out, or name a cluster")
+    if to is None and to_cluster is None:
+        raise UsageError("no place is given", "give --to kafka, --to zookeeper or --to-cluster PROFILE")
     if verify and (options.execute or take is not None or options.backup is not None):
         raise UsageError("--verify only compares", "leave out --execute, --prefer and --backup")
     patterns = ["*"] if all_groups else pattern or []
@@ -130,30 +135,15 @@ def migrate_group(
     disable_garbage_collection()
     from zkgroup.groups.partition_scope import parse_scope
 
-    from ._many_migrations import migrate_many
-    from ._migrations import MigrationOptions, open_migrations
+    from ._migrations import MigrationOptions, migrate_many, open_migrations
 
     scope = parse_scope(topic) if topic else None
-    wanted = MigrationOptions(to or "kafka", scope, take, not_found is not None)
-    with open_migrations(change, wanted, [group] if group else [], to_cluster, topic_map or []) as migrations:
+    wanted = MigrationOptions(to or "kafka", scope, take, not_found is not None, to_cluster, topic_map or [])
+    with open_migrations(change, wanted, [group] if group else []) as migrations:
         if group is None:
             migrate_many(migrations, patterns, output, verify=verify)
         else:
             _migrate_one(migrations, group, output, verify=verify)
-
-
-def _check_options(
-    group: str | None, pattern: list[str] | None, to: str | None, to_cluster: str | None, *, aside: bool,
-    all_groups: bool, scoped: bool,
-) -> None:  # fmt: skip
-    if sum((group is not None, bool(pattern), all_groups)) != 1:
-        raise UsageError("no group is given, or more than one choice", "give a group, or --pattern, or --all")
-    if scoped and group is None:
-        raise UsageError("--topic is about one group", "leave it out, or name the group")
-    if aside and to_cluster is None:
-        raise UsageError("--topic-map and --not-found are about --to-cluster", "leave them out, or name a cluster")
-    if to is None and to_cluster is None:
-        raise UsageError("no place is given", "give --to kafka, --to zookeeper or --to-cluster PROFILE")
 
 
 def _migrate_one(migrations: Migrations, group: str, output: Output, *, verify: bool) -> None:

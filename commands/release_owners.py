@@ -9,9 +9,8 @@ import typer
 from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
-from ._completion_values import complete_member
-from ._execution import ChangeOptions, change_of, with_change
-from ._group_changes import open_applier
+from ._completion import complete_member
+from ._group_changes import ChangeOptions, change_of, open_applier, with_change
 from ._group_views import partitions_option
 from ._output import SPARE, print_rows, time_column
 from ._shared_options import GroupArgument, OutputOption, option

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,16 +9,20 @@ import typer
 from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError
 from zkgroup.text import Command, counted
 
-from ._execution import ChangeOptions, change_of, with_change
-from ._group_changes import OtherGroupArgument, add_acls, open_applier, show_offsets
+from ._group_changes import (
+    ChangeOptions,
+    OtherGroupArgument,
+    add_acls,
+    change_of,
+    open_applier,
+    show_offsets,
+    with_change,
+)
 from ._group_views import StoreOption
 from ._shared_options import GroupArgument, OutputOption
 
 if TYPE_CHECKING:
-    from zkgroup.groups.changes.plan import OffsetChange
-
-#: Of the backups of earlier runs so many are named, the newest.
-SHOWN = 5
+    pass
 
 
 @with_change()
@@ -42,7 +44,7 @@ def rename_group(
     a commit in the milliseconds between would be lost. Access lists in ZooKeeper come along, unless --zookeeper-acl
     gives another. A backup of the whole group is written before; 'reset-offsets
     GROUP --undo BACKUP' makes its offsets again. The backup of a run that goes on has what was left of the group:
-    undoing takes those of all runs.
+    undoing takes those of all runs, which 'backups' lists.
 
     \b
     zkgroup rename-group billing billing-v2
@@ -76,7 +78,7 @@ def rename_group(
             return
         change.wait_for_commits(applier.registry, [group], wait)
         applier.check_access(deletion)
-        with change.backed_up(applier.backup(deletion)) as backup_file:
+        with change.backed_up(applier.backup(deletion)):
             applier.write(copy)
             with after(f"group {group} is not deleted", GO_ON):
                 change.warn(applier.verify(copy))
@@ -90,33 +92,11 @@ def rename_group(
                     _copy_again(group, to),
                 )
                 raise
-        change.done(f"group {group} is now {to}: {_copied(copy.rows)}, {group} deleted")
-        if any(row.target is not None and not row.moves for row in copy.rows):
-            change.warn([_of_earlier(group, backup_file)])
+        copied = counted(sum(row.target is not None for row in copy.rows), "offset")
+        change.done(f"group {group} is now {to}: {copied} copied and verified, {group} deleted")
 
 
 def _copy_again(group: str, to: str) -> Command:
     """The command that copies offsets that have moved since."""
     ends = ("--",) if group.startswith("-") or to.startswith("-") else ()
     return "copy-group", "--overwrite", "--execute", *ends, group, to
-
-
-def _copied(rows: Sequence[OffsetChange]) -> str:
-    """How many offsets this run has copied, and how many it has found copied."""
-    copied = sum(row.moves for row in rows)
-    there = sum(row.target is not None for row in rows) - copied
-    if not there:
-        return f"{counted(copied, 'offset')} copied and verified"
-    return f"{counted(copied, 'offset')} copied, {there} {'was' if there == 1 else 'were'} there before, all verified"
-
-
-def _of_earlier(group: str, backup_file: Path) -> str:
-    """Where the backups of earlier, interrupted runs are: they alone have the nodes that these removed."""
-    from zkgroup.groups.changes.backup import earlier
-
-    found = [str(path) for path in earlier("rename-group", group) if path.resolve() != backup_file.resolve()]
-    places = f"in {', '.join(found[-SHOWN:])}" if found else "where --backup had them written"
-    return (
-        f"{backup_file} has what was left of group {group} in this run: if an earlier one was interrupted, its backup "
-        f"is {places}, and to undo the rename takes them all"
-    )

@@ -15,13 +15,12 @@ import typer
 from zkgroup.errors import Remedy, UsageError, VerificationError
 from zkgroup.text import counted, group_command
 
-from ._completion_values import complete_group
-from ._execution import SCOPE, Change, ChangeOptions, change_of, with_change
-from ._group_changes import open_applier, show_offsets
+from ._completion import complete_group
+from ._group_changes import SCOPE, Change, ChangeOptions, change_of, open_applier, show_offsets, with_change
 from ._group_views import StoreChoice, disable_garbage_collection, partitions_option
 from ._output import Output, has_objects
+from ._progress import working
 from ._shared_options import GroupArgument, OutputOption, option
-from ._spinner import working
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.applier import Applier
@@ -162,7 +161,10 @@ def reset_offsets(
             "--undo": undo,
         }
     )
-    _check_scope(bool(topic), all_topics, files=kind in ("--from-file", "--undo"))
+    if topic and all_topics:
+        raise UsageError("--topic and --all-topics contradict each other", "give one")
+    if not topic and not all_topics and kind not in ("--from-file", "--undo"):
+        raise UsageError("no partitions are given", "give --topic TOPIC[:P,P-P] or --all-topics")
     if from_file is None and (file_format is not None or from_group is not None or same_logs):
         raise UsageError("--file-format, --from-group and --same-logs are about --from-file", "leave them out")
     if export and options.execute:
@@ -209,13 +211,6 @@ def _only_one(targets: Mapping[str, Any]) -> tuple[str, Any]:
     return given[0]
 
 
-def _check_scope(topics: bool, all_topics: bool, *, files: bool) -> None:
-    if topics and all_topics:
-        raise UsageError("--topic and --all-topics contradict each other", "give one")
-    if not topics and not all_topics and not files:
-        raise UsageError("no partitions are given", "give --topic TOPIC[:P,P-P] or --all-topics")
-
-
 def _read_target(kind: str, value: Any) -> Target:
     """Where to, of the option that was given and its value; of a file its offsets."""
     from zkgroup.config.time_arguments import parse_duration, parse_time
@@ -232,10 +227,8 @@ def _read_target(kind: str, value: Any) -> Target:
             return Target("time", max(0, int(time.time() * 1000) - parse_duration(value)), from_now=True)
         case "--from-file":
             return Target("file", offsets=value)
-        case "--to-earliest":
-            return Target("earliest")
-        case "--to-latest":
-            return Target("latest")
+        case "--to-earliest" | "--to-latest":
+            return Target("earliest" if kind == "--to-earliest" else "latest")
         case _:
             return Target("current")
 

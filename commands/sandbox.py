@@ -14,14 +14,14 @@ import typer
 from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import FilterSyntaxError, Notice, Remedy, UsageError, ZkgroupError
 
-from ._completion_values import complete_release, complete_sandbox
+from ._completion import complete_release, complete_sandbox
 from ._context import done, warn
 from ._error_output import reader_is_gone
-from ._global_options import GlobalOptions
 from ._output import print_rows
+from ._progress import working
+from ._rendering import GlobalOptions
 from ._shared_options import OutputOption, option, parse_key_values
 from ._signals import StopRequest, before_start
-from ._spinner import working
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import LogRange

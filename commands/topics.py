@@ -11,13 +11,12 @@ from zkgroup.errors import NotFoundError, UsageError, did_you_mean
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import duration_text
 
-from ._completion_values import complete_topic
+from ._completion import complete_topic
 from ._context import connection, warn
-from ._group_overview import print_title, table_row
-from ._group_views import brokers_of, open_stores
+from ._group_views import brokers_of, open_stores, print_title, table_row
 from ._output import SPARE, Output, RowLayout, as_objects, has_objects, is_table, print_object, print_rows
+from ._progress import working
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption
-from ._spinner import working
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.log_offsets import Log

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ._execution import ChangeOptions, change_of, with_change
-from ._group_changes import remove_topics
+from ._group_changes import ChangeOptions, change_of, remove_topics, with_change
 from ._group_views import partitions_option
 from ._shared_options import GroupArgument, OutputOption
 

@@ -12,16 +12,8 @@ from ._output import Output, has_objects, print_object, print_rows
 from ._shared_options import option
 
 LIBRARIES = ("kazoo", "confluent-kafka", "orjson", "regex", "typer", "rich", "pyspark", "pyarrow")
-# Further programs of ``--version``, by their names.
-SHOWN = {
-    "python": "Python",
-    "kazoo": "kazoo",
-    "confluent-kafka": "confluent-kafka",
-    "librdkafka": "librdkafka",
-    "reader": "reader",
-    "pyspark": "pyspark",
-    "java": "Java",
-}
+# Those of ``--version``.
+SHOWN = ("python", "kazoo", "confluent-kafka", "librdkafka", "reader", "pyspark", "java")
 
 
 def version(
@@ -51,15 +43,14 @@ def versions() -> dict[str, str | None]:
     for name in LIBRARIES:
         found[name] = _installed(name)
         if name == "confluent-kafka":
-            found["librdkafka"] = _librdkafka()
-            found["reader"] = _reader()
+            found |= _native_parts()
     return found | {"java": first_java()}
 
 
 def summary() -> str:
     """Two lines: zkgroup's own version, and those of what matters in a report about it, as far as it is there."""
     found = versions()
-    shown_versions = [f"{shown} {found[name]}" for name, shown in SHOWN.items() if found[name] is not None]
+    shown_versions = [f"{name} {found[name]}" for name in SHOWN if found[name] is not None]
     return f"zkgroup {__version__}\n{', '.join(shown_versions)}"
 
 
@@ -70,18 +61,11 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _librdkafka() -> str | None:
+def _native_parts() -> dict[str, str | None]:
+    """Of librdkafka and the reader; a library that does not load is what a report is about."""
     try:
         from zkgroup.clients.kafka.client import libversion
-    except ImportError:  # a library that does not load is what a report is about
-        return None
-    number: str = libversion()[0]
-    return number
-
-
-def _reader() -> str | None:
-    try:
         from zkgroup.clients.kafka.native_reader import reader_in_use
     except ImportError:
-        return None
-    return reader_in_use()
+        return {"librdkafka": None, "reader": None}
+    return {"librdkafka": str(libversion()[0]), "reader": reader_in_use()}

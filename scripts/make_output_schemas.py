@@ -19,7 +19,7 @@ from zkgroup.commands import (
     _export_reports,
     _group_changes,
     _history,
-    _many_migrations,
+    _migrations,
     _watch,
     config,
     delete_group,
@@ -192,9 +192,9 @@ def outputs() -> dict[str, Any]:
         **dict.fromkeys(("current", "target", "change", "log_start", "log_end"), int | None),
         "note": str | None,
     }
-    many = dict.fromkeys(_many_migrations.COLUMNS, int | None) | {
+    many = dict.fromkeys(_migrations.GROUP_COLUMNS, int | None) | {
         "group": str,
-        "state": _many_migrations.State,
+        "state": _migrations.State,
         "note": str | None,
     }
     debris = [row(CandidateGroup, delete_group.DEBRIS_COLUMNS)]

@@ -16,7 +16,7 @@ from shells import home_of, shell
 from support import wait_until
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.commands._completion_values import TIMEOUT
+from zkgroup.commands._completion import TIMEOUT
 from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.groups.findings.finding_kinds import KINDS
 from zkgroup.protocol.names import TopicPartition

@@ -268,9 +268,8 @@ def test_an_end_that_does_not_come_is_waited_for_in_words(
         sink.start([stream])
         missing = f"the ends of {topic}-1..2"
         wait_until(lambda: sink.missing(ends) == missing, 30, "the end of the first partition")
-        _consumption.wait_until_time_to_leave(
-            sink, _consumption.Limits(1.5, until_end=True), StopRequest(), lambda: sink.missing(ends)
-        )
+        asked = _consumption.Consumption(None, None, None, None, sink, 1.5, until_end=True)  # type: ignore[arg-type]
+        _consumption.wait_until_time_to_leave(asked, StopRequest(), lambda: sink.missing(ends))
         assert sink.wait(5.0)
     feed.end(None)
     feed.close()

@@ -10,9 +10,9 @@ import pytest
 from broken_groups_by_hand import ALONE, MIXED
 from judged import having, inactive
 
-from zkgroup.commands._global_options import GlobalOptions
-from zkgroup.commands._group_overview import print_overview, print_summary
+from zkgroup.commands._group_views import print_overview, print_summary
 from zkgroup.commands._output import Output
+from zkgroup.commands._rendering import GlobalOptions
 from zkgroup.commands.list_groups import print_groups
 from zkgroup.groups.findings.inspection import Inspection, inspect, worst_first
 from zkgroup.groups.group_model import GroupSnapshot

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from writing import P
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.commands._global_options import GlobalOptions
-from zkgroup.commands._log_output import configure_logging
-from zkgroup.commands._rendering import place_options, render, render_command
+from zkgroup.commands._error_output import configure_logging
+from zkgroup.commands._rendering import GlobalOptions, place_options, render, render_command
 from zkgroup.errors import Notice, Remedy, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure, Exists, SetData, Stat

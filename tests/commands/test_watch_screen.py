@@ -18,9 +18,8 @@ from timelines import state
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._terminal_text import width
-from zkgroup.commands._watch_frame import HELP, REPLAY_HELP, Style, frame
-from zkgroup.commands._watch_terminal import split_keys, whole
-from zkgroup.commands._watch_view import View
+from zkgroup.commands._watch_screen import split_keys, whole
+from zkgroup.commands._watch_view import HELP, REPLAY_HELP, Style, View, frame
 from zkgroup.groups.watch.timeline import Event, WatchedFinding, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition

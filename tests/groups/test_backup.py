@@ -123,17 +123,6 @@ def test_a_malformed_access_list(tmp_path: Path, acl: object, place: str) -> Non
         backup.read(path)
 
 
-def test_earlier_backups_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the same command and group, the oldest first; not those of a group whose name goes on."""
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
-    assert backup.earlier("rename-group", "g/1") == []
-    mine = [backup.write(replace(SAVED, command="rename-group", group="g/1", time=time)) for time in (2000, 1000, 1000)]
-    for command, group in (("rename-group", "g/1-x"), ("delete-group", "g/1"), ("rename-group", "x-g/1")):
-        backup.write(replace(SAVED, command=command, group=group))
-    assert set(backup.earlier("rename-group", "g/1")) == set(mine)
-    assert backup.earlier("rename-group", "g/1")[-1] == mine[0]
-
-
 def test_a_backup_that_does_not_tell_its_cluster(tmp_path: Path) -> None:
     """Taken for the cluster at the same address, which is said; refused at any other."""
     nameless = replace(SAVED, cluster=Cluster(HERE.connect))

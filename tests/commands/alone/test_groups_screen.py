@@ -12,7 +12,7 @@ from screen import Screen
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands._groups_screen import GroupsView, groups_frame
 from zkgroup.commands._terminal_text import width
-from zkgroup.commands._watch_frame import Style
+from zkgroup.commands._watch_view import Style
 from zkgroup.errors import UnreachableError
 from zkgroup.groups.findings.inspection import Inspection, inspect
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, StoredOffset

@@ -7,7 +7,6 @@ base64. The file is there wholly or not at all, readable by its owner alone, and
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -234,12 +233,6 @@ def backup_files() -> list[Path]:
         return sorted((state_dir() / "backups").glob("*.json"))
     except OSError:  # it may not be there
         return []
-
-
-def earlier(command: str, group: str) -> list[Path]:
-    """The backups of changes of that kind and group that are in the state folder, the oldest first."""
-    wanted = re.compile(rf"[0-9TZ]+-{re.escape(command)}-{re.escape(_quoted(group))}(-[0-9]+)?\.json")
-    return [path for path in backup_files() if wanted.fullmatch(path.name)]
 
 
 def undo_command(backup: Backup, path: Path) -> Command:
