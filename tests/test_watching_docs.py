@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from xml.etree import ElementTree
 
-from timelines import state
-
 from zkgroup.commands._watch import COLUMNS
-from zkgroup.commands._watch_view import HELP, REPLAY_HELP
-from zkgroup.groups.watch.recording import _EVENT, _SCALARS, _changes
-from zkgroup.groups.watch.timeline import KINDS, WatchedGroup
+from zkgroup.commands._watch_frame import HELP, REPLAY_HELP
+from zkgroup.groups.watch.recording import _Changes
+from zkgroup.groups.watch.timeline import KINDS, Event
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "reference" / "watching.md").read_text(encoding="utf-8")
@@ -38,8 +37,8 @@ def test_every_key_is_listed() -> None:
 def test_columns_and_keys_of_files_are_listed() -> None:
     """Columns of events, and what may stand in a recording's lines."""
     assert f"`{' '.join(COLUMNS)}`" in PAGE
-    assert all(f'"{name}"' in PAGE for name in _EVENT)
-    written = {*_changes(WatchedGroup(0), state(1, {0: "a@1"}, "a")), *_SCALARS} - {"at"}
+    assert all(f'"{field.name}"' in PAGE for field in fields(Event))
+    written = {*_Changes.__struct_fields__} - {"at"}
     assert written == set(re.findall(r"`([a-z_]+)`", " ".join(rows("| key | |\n|---|---|\n| `members`"))))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.clients.zookeeper.registry import Registry
@@ -19,7 +19,7 @@ from zkgroup.groups.snapshot.group_znodes import TopicSelections, decode_member,
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import broker_fault, decode_broker, decode_partition_state, partitions_to_read
 from zkgroup.protocol.names import TopicPartition, parse_partition
-from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Op, Result
+from zkgroup.protocol.operations import Children, Code, Failure, Get, Node, Result
 
 #: Brokers whose registration has at least this version return all offsets of a group.
 _WHOLE_OFFSETS: Final = 4
@@ -55,6 +55,8 @@ class NodeCache:
     even those.
     """
 
+    _watches: ClassVar[bool] = False
+
     def __init__(self, selection: Selection | None = None, *, offsets: bool = True) -> None:
         self.selection = selection
         self._offsets = offsets
@@ -62,20 +64,27 @@ class NodeCache:
         self._nodes: dict[str, Result] = {}
         self._children: dict[str, tuple[tuple[str, str], ...]] = {}
         self._unreadable: dict[str, str] = {}
+        #: How many requests were sent.
+        self.requests = 0
 
-    def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
-        """One round: read what was not read yet. Raises ``UnreachableError``."""
-        new_lists = [path for path in dict.fromkeys(lists) if path and path not in self._lists]
-        new_nodes = [path for path in dict.fromkeys(nodes) if path and path not in self._nodes]
-        ops: list[Op] = [Children(path) for path in new_lists]
-        ops += [Get(path) for path in new_nodes]
-        results = registry.read(ops) if ops else []
+    def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> set[str]:
+        """One round: read what was not read yet. Returns the paths of what does not exist. Raises
+        ``UnreachableError``."""
+        ops: list[Children | Get] = [
+            Children(path, self._watches) for path in dict.fromkeys(lists) if path and path not in self._lists
+        ]
+        ops += [Get(path, self._watches) for path in dict.fromkeys(nodes) if path and path not in self._nodes]
+        missing = set()
         self._children.clear()
-        self._lists.update(zip(new_lists, results[: len(new_lists)], strict=True))
-        self._nodes.update(zip(new_nodes, results[len(new_lists) :], strict=True))
-        for path, result in zip([*new_lists, *new_nodes], results, strict=True):
-            if isinstance(result, Failure) and result.code is not Code.NO_NODE:
-                self._unreadable.setdefault(path, str(result.code.value))
+        for op, result in zip(ops, registry.read(ops) if ops else (), strict=True):
+            (self._lists if isinstance(op, Children) else self._nodes)[op.path] = result
+            if isinstance(result, Failure):
+                if result.code is Code.NO_NODE:
+                    missing.add(op.path)
+                else:
+                    self._unreadable.setdefault(op.path, str(result.code.value))
+        self.requests += len(ops)
+        return missing
 
     def paths(self, group: str) -> GroupPaths:
         """The paths of those of a group's nodes that are read; empty for the others."""

@@ -22,7 +22,7 @@ from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_g
 from zkgroup.groups.snapshot.znode_reader import needs_partitions
 from zkgroup.groups.watch.event_detector import EventDetector
 from zkgroup.groups.watch.timeline import Observation, WatchedFinding, WatchedGroup, watched_group
-from zkgroup.groups.watch.watch_sources import AGES_INTERVAL, Answer, BrokerPoller, Question, WatchedGroupReader
+from zkgroup.groups.watch.watch_sources import AGES_INTERVAL, Answer, BrokerPoller, WatchedNodeCache
 from zkgroup.protocol.names import TopicPartition
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class GroupWatch:
         self._findings: tuple[WatchedFinding, ...] = ()
         self._wants_ages = ages
         self.news = news
-        self._reader = WatchedGroupReader(group)
+        self._nodes = WatchedNodeCache(group)
         self._registry: WatchingRegistry | None = None
         self._detector = EventDetector()
         self._out: queue.Queue[Observation | BaseException] = queue.Queue(MAX_WAITING)
@@ -94,7 +94,7 @@ class GroupWatch:
     @property
     def requests(self) -> int:
         """How many requests were sent to ZooKeeper so far."""
-        return self._reader.nodes.requests
+        return self._nodes.requests
 
     def __enter__(self) -> GroupWatch:
         self._thread.start()
@@ -176,7 +176,7 @@ class GroupWatch:
             self._condition.wait_for(lambda: self._stopping, seconds)
 
     def _change(self, path: str) -> None:
-        if self._reader.nodes.change(path):
+        if self._nodes.change(path):
             with self._condition:
                 self._due = True
                 self._condition.notify()
@@ -194,7 +194,6 @@ class GroupWatch:
             self._timeout,
             coordinator=self._store != "zookeeper",
         )
-        poller.start()
         try:
             tick = 0.0
             while not self._stopping:
@@ -232,14 +231,7 @@ class GroupWatch:
             self._check_first(registry, snapshot)
             if due and self._detector.last is not None:  # brokers may take their time
                 self._publish(replace(state, measured=False))
-            question = Question(
-                [p.key for p in snapshot.partitions if p.exists],
-                snapshot.broker_ids,
-                frozenset(snapshot.existing_topics),
-                by_partition=needs_partitions(self._reader.nodes),
-                positions=self._positions(snapshot),
-            )
-            poller.ask(question)
+            poller.ask(snapshot, self._positions(snapshot), by_partition=needs_partitions(self._nodes))
             return time.monotonic() + self.interval
         elif due:
             self._pause(SETTLING_TIME)
@@ -265,9 +257,9 @@ class GroupWatch:
 
     def _state(self, registry: Registry, *, offsets: bool, measured: bool) -> tuple[GroupSnapshot, WatchedGroup]:
         last = self._last_answer
-        noticed = self._reader.nodes.noticed()  # before reading: later changes belong to the next state
+        noticed = self._nodes.noticed()  # before reading: later changes belong to the next state
         self._noticed = noticed if self._noticed is None else self._noticed
-        snapshot = self._reader.read(registry, _now(), last.kafka_group, last.logs, offsets=offsets)
+        snapshot = self._nodes.read_snapshot(registry, _now(), last.kafka_group, last.logs, offsets=offsets)
         state = watched_group(snapshot, self._store or snapshot.store, _now(), measured=measured, kafka=last.error)
         if measured and not offsets:  # the brokers have answered
             self._findings = self._judge(snapshot)

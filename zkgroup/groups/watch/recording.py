@@ -9,17 +9,19 @@ ones.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
 
-import orjson
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from zkgroup.errors import UsageError, ZkgroupError
-from zkgroup.groups.watch.timeline import KINDS, Event, Observation, WatchedGroup, WatchedMember, WatchedPartition
+from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedMember, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 
+T = TypeVar("T")
 FORMAT: Final = "zkgroup-timeline"
 VERSION: Final = 1
 #: A state is written whole once in so many.
@@ -27,16 +29,47 @@ WHOLE: Final = 200
 #: A longer line is none of ours: a group of 100,000 partitions makes some ten megabytes.
 _LONGEST: Final = 256 << 20
 _NEW: Final = WatchedPartition()
-_SCALARS: Final = ("exists", "phase", "ids_changed", "zookeeper", "kafka", "measured", "unreadable")
-_EVENT: Final = ("kind", "message", "member", "topic", "partition", "before", "after", "seconds")
+_SCALARS: Final = ("brokers", "exists", "phase", "ids_changed", "zookeeper", "kafka", "measured", "unreadable")
+#: Owner, member, claimed, judged, leader.
+_Held: TypeAlias = tuple[str | None, str | None, int, bool, int | None]
+#: Committed offset, log start and end.
+_Offsets: TypeAlias = tuple[int | None, int | None, int | None]
 
 
-class Header(NamedTuple):
+class Header(msgspec.Struct, frozen=True):
     """What a recording is of. ``interval`` in seconds, ``started`` in milliseconds since 1970."""
 
     group: str
     started: int
     interval: float
+
+
+class _Changes(msgspec.Struct, omit_defaults=True):
+    """What is other than in the last state. Members, topics: name → value; owners, offsets: topic → partition → value.
+    None for what is gone."""
+
+    at: int
+    members: dict[str, WatchedMember | None] = {}
+    owners: dict[str, dict[int, _Held]] = {}
+    offsets: dict[str, dict[int, _Offsets | None]] = {}
+    topics: dict[str, int | None] = {}
+    brokers: tuple[int, ...] | UnsetType = UNSET
+    exists: bool | UnsetType = UNSET
+    phase: str | UnsetType | None = UNSET
+    ids_changed: int | UnsetType = UNSET
+    zookeeper: str | UnsetType | None = UNSET
+    kafka: str | UnsetType | None = UNSET
+    measured: bool | UnsetType = UNSET
+    unreadable: int | UnsetType = UNSET
+
+
+class _Line(msgspec.Struct):
+    snapshot: _Changes | None = None
+    next: _Changes | None = None
+    event: Event | None = None
+
+
+_LINES: Final = msgspec.json.Decoder(_Line)
 
 
 class Recorder:
@@ -56,8 +89,7 @@ class Recorder:
             raise _is_there(self._path) from None
         except (OSError, ValueError) as error:
             raise self._failed(error) from None
-        header = self._header
-        self._write({FORMAT: VERSION, "group": header.group, "started": header.started, "interval": header.interval})
+        self._write({FORMAT: VERSION, **msgspec.structs.asdict(self._header)})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,17 +103,20 @@ class Recorder:
 
     def add(self, state: WatchedGroup, events: Iterable[Event]) -> None:
         if self._last is None or self._count % WHOLE == 0:
-            self._write({"snapshot": _whole(state)})
+            self._write({"snapshot": _changes(None, state)})
         else:
             self._write({"next": _changes(self._last, state)})
         self._last = state
         self._count += 1
         for event in events:
-            values = {name: value for name in _EVENT if (value := getattr(event, name)) is not None}
-            self._write({"event": {"at": event.at, **values}})
+            values = ((field.name, getattr(event, field.name)) for field in fields(event))
+            self._write({"event": {name: value for name, value in values if value is not None}})
 
     def _write(self, value: dict[str, Any]) -> None:
-        line = _encoded(value) + b"\n"
+        try:
+            line = msgspec.json.encode(value) + b"\n"
+        except UnicodeEncodeError:  # lone surrogates, which stand for bytes that were no UTF-8
+            line = msgspec.json.encode(_encodable(msgspec.to_builtins(value))) + b"\n"
         assert self._file is not None
         try:
             while line:
@@ -147,25 +182,29 @@ class Recording:
     def entries(self, start: int = 0, *, offsets: bool = True) -> Iterator[Observation]:
         """The states from this number on (the first is 0), each with its events. Without ``offsets`` those are not
         updated, which takes a fraction of the time; ``partitions`` then is the same object until an owner changes."""
-        begin = max((one for one in self._whole if one[0] <= max(0, start)), default=(0, 0))
-        number = begin[0] - 1
+        number, place = max(one for one in self._whole if one[0] <= max(0, start))
         entry: Observation | None = None
-        for value in self._lines(begin[1]):
-            if "event" in value:
+        for line in self._lines(place):
+            changes = line.snapshot or line.next
+            if entry is not None and line.event is not None:
+                entry = Observation(entry.state, (*entry.events, line.event))
+            elif changes is not None:
                 if entry is not None:
-                    entry = Observation(entry.state, (*entry.events, self._event(value["event"])))
-                continue
-            if entry is not None and number >= start:
-                yield entry
-            number += 1
-            entry = Observation(self._state(value, entry and entry.state, offsets), ())
+                    if number >= start:
+                        yield entry
+                    number += 1
+                last = WatchedGroup(0, self.header.group) if entry is None or line.snapshot else entry.state
+                entry = Observation(_applied(last, changes, offsets=offsets or line.snapshot is not None), ())
         if entry is not None and number >= start:
             yield entry
 
     def _survey(self) -> None:
         """Read the file once: what it is, and where its whole states are."""
-        lines = self._lines(0)
-        header = next(lines, {})
+        assert self._file is not None
+        try:
+            header = msgspec.json.decode(self._file.readline(_LONGEST), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            header = {}
         if FORMAT not in header:
             raise UsageError(f"{self.path} is no recording", "give a file that inspect-group --watch --record wrote")
         if header[FORMAT] != VERSION:
@@ -174,28 +213,22 @@ class Recording:
                 "replay it with the zkgroup that recorded it, or a newer one",
             )
         try:
-            self.header = Header(str(header["group"]), int(header["started"]), float(header["interval"]))
-        except (KeyError, TypeError, ValueError):
+            self.header = msgspec.convert(header, Header)
+        except msgspec.ValidationError:
             raise self._broken() from None
-        begin = end = None
-        for value in lines:
-            try:
-                if "snapshot" in value:
-                    self._whole.append((self.states, self._place))
-                elif "next" not in value:
-                    continue
-                end = int(value["snapshot" if "snapshot" in value else "next"]["at"])
-            except (KeyError, TypeError, ValueError):
-                raise self._broken() from None
+        for line in self._lines(self._file.tell()):
+            if line.snapshot is not None:
+                self._whole.append((self.states, self._place))
+            if (changes := line.snapshot or line.next) is None:
+                continue
             if not self._whole:
                 raise self._broken()
-            begin = end if begin is None else begin
+            self.times = (self.times[0] if self.states else changes.at, changes.at)
             self.states += 1
-        if begin is None or end is None:
+        if not self.states:
             raise UsageError(f"the recording {self.path} has no state", "it ended before the first one")
-        self.times = (begin, end)
 
-    def _lines(self, place: int) -> Iterator[dict[str, Any]]:
+    def _lines(self, place: int) -> Iterator[_Line]:
         """The lines from that place on, but for a last one that is cut off."""
         assert self._file is not None
         while True:
@@ -206,45 +239,17 @@ class Recording:
                 return  # the end, or what was being written when the writer was killed
             place += len(line)
             try:
-                value = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                value = None
-            if not isinstance(value, dict):
-                if self._place == 0:
-                    value = {}
-                elif not self._file.read(1):
+                value = _LINES.decode(line)
+            except msgspec.ValidationError:
+                raise self._broken() from None
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                if not self._file.read(1):
                     return  # a machine that went down may leave anything at the end
-                else:
-                    raise self._broken()
+                raise self._broken() from None
             yield value
 
     def _broken(self) -> UsageError:
         return UsageError(f"the recording {self.path} is damaged at byte {self._place}", "restore it")
-
-    def _state(self, value: dict[str, Any], last: WatchedGroup | None, offsets: bool) -> WatchedGroup:
-        try:
-            if "snapshot" in value:
-                return _applied(WatchedGroup(0), value["snapshot"], self.header.group, offsets=True)
-            if last is None:
-                raise ValueError
-            return _applied(last, value["next"], self.header.group, offsets=offsets)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-            raise self._broken() from None
-
-    def _event(self, value: Any) -> Event:
-        try:
-            if value["kind"] not in KINDS:
-                raise ValueError
-            return Event(int(value["at"]), *(value.get(name) for name in _EVENT))
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._broken() from None
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except (orjson.JSONEncodeError, TypeError):  # lone surrogates, which stand for bytes that were no UTF-8
-        return orjson.dumps(_encodable(value))
 
 
 def _encodable(value: Any) -> Any:
@@ -255,94 +260,68 @@ def _encodable(value: Any) -> Any:
     return [_encodable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _whole(state: WatchedGroup) -> dict[str, Any]:
-    return _changes(WatchedGroup(0, exists=not state.exists, measured=not state.measured), state)
-
-
-def _changes(last: WatchedGroup, state: WatchedGroup) -> dict[str, Any]:
-    """What is other than in the last state. Members, topics: name → value, null for what is gone. Owners: topic →
-    partition → [owner, member, claimed, judged, leader]. Offsets: topic → partition → [committed, log start, log end],
-    null for a partition that is gone."""
-    found: dict[str, Any] = {"at": state.at}
-    for name in _SCALARS:
-        if getattr(last, name) != getattr(state, name):
-            found[name] = getattr(state, name)
-    if last.brokers != state.brokers:
-        found["brokers"] = list(state.brokers)
-    if topics := _difference(last.topics, state.topics):
-        found["topics"] = topics
-    if members := _difference(last.members, state.members):
-        found["members"] = members
+def _changes(last: WatchedGroup | None, state: WatchedGroup) -> _Changes:
+    """The changes since the last state; the whole state without one."""
+    scalars = {name: getattr(state, name) for name in _SCALARS}
+    if last is None:
+        last = WatchedGroup(0)
+    else:
+        scalars = {name: value for name, value in scalars.items() if getattr(last, name) != value}
+    members, topics = _difference(last.members, state.members), _difference(last.topics, state.topics)
+    found = _Changes(state.at, members, topics=topics, **scalars)
     if last.partitions is state.partitions:
         return found
-    owners: dict[str, dict[str, Any]] = {}
-    offsets: dict[str, dict[str, Any]] = {}
     for key in last.partitions.keys() - state.partitions.keys():
-        offsets.setdefault(key.topic, {})[str(key.partition)] = None
+        found.offsets.setdefault(key.topic, {})[key.partition] = None
     for key, p in state.partitions.items():
         was = last.partitions.get(key)
         if was is None or _held(was) != _held(p):
-            owners.setdefault(key.topic, {})[str(key.partition)] = _held(p)
+            found.owners.setdefault(key.topic, {})[key.partition] = _held(p)
         if was is None or was[4:7] != p[4:7]:
-            offsets.setdefault(key.topic, {})[str(key.partition)] = p[4:7]
-    found |= {name: value for name, value in (("owners", owners), ("offsets", offsets)) if value}
+            found.offsets.setdefault(key.topic, {})[key.partition] = p[4:7]
     return found
 
 
-def _held(p: WatchedPartition) -> tuple[Any, ...]:
+def _held(p: WatchedPartition) -> _Held:
     return p.owner, p.member, p.claimed, p.judged, p.leader
 
 
-def _difference(last: Any, new: Any) -> dict[str, Any]:
-    changed = {name: value for name, value in new.items() if last.get(name) != value}
+def _difference(last: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T | None]:
+    changed: dict[str, T | None] = {name: value for name, value in new.items() if last.get(name) != value}
     return changed | dict.fromkeys(last.keys() - new.keys())
 
 
-def _applied(last: WatchedGroup, changes: dict[str, Any], group: str, *, offsets: bool) -> WatchedGroup:
-    """The state that comes out of the last one and what changed. Raises what comes of values that are no such thing."""
+def _merged(last: Mapping[str, T], changes: Mapping[str, T | None]) -> dict[str, T]:
+    return {name: value for name, value in {**last, **changes}.items() if value is not None}
+
+
+def _applied(last: WatchedGroup, changes: _Changes, *, offsets: bool) -> WatchedGroup:
+    """The state that comes out of the last one and what changed."""
     partitions, changed, added = dict(last.partitions), False, False
-    for topic, numbers in changes.get("offsets", {}).items():
+    for topic, numbers in changes.offsets.items():
         for number, values in numbers.items():
-            key = TopicPartition(topic, int(number))
+            key = TopicPartition(topic, number)
             known = partitions.get(key)
             if values is None:
-                del partitions[key]
+                partitions.pop(key, None)
             elif known is None or offsets:
-                known, added = (_NEW, True) if known is None else (known, added)
-                committed, start, end = map(_number, values)
-                partitions[key] = WatchedPartition(*known[:4], committed, start, end, known.leader)
+                added = added or known is None
+                known = known or _NEW
+                partitions[key] = WatchedPartition(*known[:4], *values, known.leader)
             else:
                 continue
             changed = True
-    for topic, numbers in changes.get("owners", {}).items():
-        for number, (owner, member, claimed, judged, leader) in numbers.items():
-            key = TopicPartition(topic, int(number))
-            claim = (_text(owner), _text(member), int(claimed), bool(judged))
-            partitions[key] = WatchedPartition(*claim, *partitions[key][4:7], _number(leader))
+    for topic, claims in changes.owners.items():
+        for number, held in claims.items():
+            key = TopicPartition(topic, number)
+            partitions[key] = WatchedPartition(*held[:4], *partitions.get(key, _NEW)[4:7], held[4])
             changed = True
-    members = dict(last.members)
-    for name, value in changes.get("members", {}).items():
-        members.pop(name, None)
-        if value is not None:
-            subscription, session, host = value
-            members[name] = WatchedMember(str(subscription), int(session), _text(host))
-    topics = {**last.topics, **changes.get("topics", {})}
-    scalars = {name: changes[name] for name in _SCALARS if name in changes}
+    scalars: dict[str, Any] = {name: value for name in _SCALARS if (value := getattr(changes, name)) is not UNSET}
     return replace(
         last,
-        at=int(changes["at"]),
-        group=group,
-        members=members,
+        at=changes.at,
+        members=_merged(last.members, changes.members),
         partitions=last.partitions if not changed else dict(sorted(partitions.items())) if added else partitions,
-        topics={name: int(value) for name, value in topics.items() if value is not None},
-        brokers=tuple(map(int, changes["brokers"])) if "brokers" in changes else last.brokers,
-        **cast("dict[str, Any]", scalars),
+        topics=_merged(last.topics, changes.topics),
+        **scalars,
     )
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
