@@ -175,7 +175,7 @@ CASES: list[tuple[str, Case]] = [
         inactive(3), 2, stored=None))),
     ("partition-without-offset", ("warning", "orders-2", "others of its topic have", having(
         inactive(3), 2, stored=None, log_start=5, log_end=5))),
-    ("incompatible-broker", ("critical", "/brokers/ids/2", "claims its partitions and reads nothing", with_broker(
+    ("incompatible-broker", ("critical", "/brokers/ids/2", "claim their partitions and read nothing", with_broker(
         ALONE, BrokerFault("has no PLAINTEXT endpoint", None, rebalances=True)))),
     ("incompatible-broker", ("info", "/brokers/ids/2", "members of 0.9 to 0.10.1 fail their rebalances", with_broker(
         ALONE, BrokerFault("has a listener", "of 0.9 to 0.10.1", rebalances=False)))),

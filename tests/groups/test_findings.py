@@ -192,22 +192,6 @@ def test_what_a_filter_takes_of_internal_topics_is_its_own_business() -> None:
     assert "owner-without-subscription" in codes(group(ALONE.members, partitions))
 
 
-@pytest.mark.parametrize(
-    ("registered", "words"),
-    [
-        (5, "restart the member, which claimed this after it had registered: was its registration changed by hand?;"),
-        (9, "restart the member, which has registered anew since it claimed;"),
-        (0, "restart the member;"),
-    ],
-)
-def test_whether_a_member_has_registered_since_it_claimed_is_known(registered: int, words: str) -> None:
-    """Transactions tell which of both nodes is the older one; where they were not read, nothing is said of it."""
-    one = replace(ALONE, members=tuple(replace(each, czxid=registered) for each in ALONE.members))
-    wrong = having(one, 1, owner="g_a-1", stream=1, claimed=7)
-    (finding,) = [each for each in judged(wrong) if each.code == "owner-beyond-streams"]
-    assert str(finding.remedy).startswith(words), finding.remedy
-
-
 def test_members_that_cannot_be_read_make_no_mix() -> None:
     """Where a member's topics are not known, nobody can say whose plan the owners are."""
     members = (*TWO.members, unreadable_filter("(a*)*b", "takes too much work"))

@@ -8,17 +8,8 @@ from typing import Final
 
 from zkgroup.clients.kafka.responses import words_of
 from zkgroup.errors import Remedy
-from zkgroup.groups.findings.finding_kinds import Finding, Severity
-from zkgroup.groups.findings.group_facts import (
-    COMMITTED_BY_THEN,
-    REST,
-    GroupFacts,
-    ago,
-    finding,
-    first_few,
-    per_topic,
-    unsubscribe,
-)
+from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
+from zkgroup.groups.findings.group_facts import COMMITTED_BY_THEN, REST, GroupFacts, unsubscribe
 from zkgroup.groups.group_model import FaultyBroker, GroupPartition, NodeProblem
 from zkgroup.groups.partition_scope import whole
 from zkgroup.groups.snapshot.snapshot_defects import members_failed_by, notes_by_reason, read_twice
@@ -49,7 +40,7 @@ def diagnose_cluster(facts: GroupFacts) -> Iterator[Finding]:
     yield from _deletions(facts)
     yield from _split(facts)
     yield from _problems(facts)
-    yield from diagnose_unreadable(facts)
+    yield from _unreadable(facts)
     yield from _incomplete(facts)
     if facts.settling and facts.now - facts.read_at >= COMMITTED_BY_THEN:
         yield finding(
@@ -76,10 +67,8 @@ def _faulty_brokers(facts: GroupFacts) -> Iterator[Finding]:
         members = members_failed_by(facts.snapshot, broker)
         if not members or (fault.rebalances and len(brokers) == len(facts.snapshot.broker_ids) and not _stuck(facts)):
             continue
-        which = "every member of the Scala consumer" if fault.releases is None else f"members {fault.releases}"
-        does = "claims its partitions and reads nothing" if fault.rebalances else "fails its rebalances"
-        if fault.releases is not None:
-            does = does.replace("claims its", "claim their").replace("reads", "read").replace("fails its", "fail their")
+        which = "all members of the Scala consumer" if fault.releases is None else f"members {fault.releases}"
+        does = "claim their partitions and read nothing" if fault.rebalances else "fail their rebalances"
         yield finding(
             "incompatible-broker",
             broker.path,
@@ -103,10 +92,7 @@ _MEND_BROKER: Final = {
     (True, True): "give the broker a PLAINTEXT listener, which is all that the Scala consumer speaks",
     (True, False): "restart the broker, so that it registers anew; delete the node if it is no broker's",
     (False, True): "give the broker a PLAINTEXT listener that names its host, or upgrade members of 0.8",
-    (
-        False,
-        False,
-    ): "upgrade the members, or name the broker's listeners by protocol, hosts by letters, digits, - and .",
+    (False, False): "upgrade the members, or name its listeners by protocol, its hosts by letters, digits, - and .",
 }
 
 
@@ -209,11 +195,7 @@ def _problems(facts: GroupFacts) -> Iterator[Finding]:
         topics = any(path.startswith(f"{znodes.topics()}/") for path in paths)
         remedy = _WRITE_TOPIC if topics else _correction(facts, alike)
         severity: Severity = "critical" if why.endswith(_STOPS) else "warning"
-        if len(paths) > 1:
-            message = f"{len(paths)} nodes, of which each {why}: {first_few(paths)}"
-            yield finding("unreadable-node", snapshot.group, message, remedy, severity)
-        else:
-            yield finding("unreadable-node", paths[0], why, remedy, severity)
+        yield _of_nodes(facts, paths, why, remedy, severity)
     if len(by_why) > MOST:
         more = f"and {len(by_why) - MOST} more kinds of nodes that cannot be read, or should not be there"
         yield finding("unreadable-node", snapshot.group, more, "inspect them with ZooKeeper's own shell", "warning")
@@ -255,51 +237,46 @@ def _has_log(facts: GroupFacts, p: GroupPartition) -> bool:
     return p.exists and _without_leader(facts, p) is None and p.leader is not None
 
 
-_REMEDY = "connect with credentials that the access list of {} admits: until then its content is unknown"
-
-
-def diagnose_unreadable(facts: GroupFacts) -> Iterator[Finding]:
-    """A finding for each unreadable part of the group; members have findings of their own."""
-    alike: dict[tuple[str, bool], list[str]] = {}
+def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
+    """Nodes that may not be read; members have findings of their own. An access list says nothing about the group:
+    whatever depends on such a node is not judged elsewhere."""
+    alike: dict[tuple[str, Severity], list[str]] = {}
     for path, why in facts.snapshot.unreadable.items():
-        effect, matters = _effect(facts.snapshot.group, path)
+        effect = _effect(facts.snapshot.group, path)
         if effect is not None:
-            alike.setdefault((f"cannot be read: {why}; {effect}", matters), []).append(path)
-    for (message, matters), paths in alike.items():
-        severity: Severity = "warning" if matters else "info"
-        if len(paths) == 1:
-            yield finding("unreadable-node", paths[0], message, _REMEDY.format("this node"), severity)
-        else:
-            text = f"{len(paths)} nodes, of which each {message}: {first_few(paths)}"
-            yield finding("unreadable-node", facts.snapshot.group, text, _REMEDY.format("these nodes"), severity)
+            severity: Severity = (
+                "info" if path in (f"/consumers/{facts.snapshot.group}", znodes.delete_topics()) else "warning"
+            )
+            alike.setdefault((f"cannot be read: {why}; {effect}", severity), []).append(path)
+    for (message, severity), paths in alike.items():
+        remedy = "connect with credentials that its access list admits: until then its content is unknown"
+        yield _of_nodes(facts, paths, message, remedy, severity)
 
 
-def _effect(group: str, path: str) -> tuple[str | None, bool]:
-    """What is unknown without a node, and whether that matters; None for a member, which has a finding of its own."""
+def _effect(group: str, path: str) -> str | None:
+    """What is unknown without a node; None for a member."""
     root = f"/consumers/{group}"
-    part, _, rest = path.removeprefix(f"{root}/").partition("/")
-    if path == root:
-        return "nothing of the group depends on it", False
-    if not path.startswith(f"{root}/"):
-        return _effect_of_cluster(path)
-    match part:
+    effects = {
+        root: "nothing of the group depends on it",
+        f"{root}/ids": "who is a member is not known, and nothing about members and owners was judged",
+        znodes.topics(): "which topics exist is not known, nor which of them filters take",
+        znodes.broker_ids(): "which brokers are up is not known",
+        znodes.delete_topics(): "which topics are to be deleted is not known",
+    }
+    if path in effects:
+        return effects[path]
+    match path.removeprefix(f"{root}/").split("/")[0] if path.startswith(f"{root}/") else "topic":
         case "ids":
-            whose = "who is a member is not known, and nothing about members and owners was judged"
-            return (None if rest else whose), True
-        case "owners":
-            whose = "the partitions" if not rest else "partitions of the topic" if "/" not in rest else "the partition"
-            return f"who owns {whose} is not known, and was not judged", True
-        case _:
-            where = "of it" if not rest else "in the topic" if "/" not in rest else "in the partition"
-            where = "" if not rest else f" {where}"
-            return f"the group's offset{where} is not known, and was not judged", True
+            return None
+        case "topic":
+            return "which partitions the topic has is not known, and nothing about it was judged"
+        case part:
+            return f"the group's {part} there are not known, and were not judged"
 
 
-def _effect_of_cluster(path: str) -> tuple[str, bool]:
-    if path == znodes.topics():
-        return "which topics exist is not known, nor which of them filters take", True
-    if path == znodes.broker_ids():
-        return "which brokers are up is not known", True
-    if path == znodes.delete_topics():
-        return "which topics are to be deleted is not known", False
-    return "which partitions the topic has is not known, and nothing about it was judged", True
+def _of_nodes(facts: GroupFacts, paths: Sequence[str], why: str, remedy: str | Remedy, severity: Severity) -> Finding:
+    """The finding of a node, or of all that have the same trouble."""
+    if len(paths) == 1:
+        return finding("unreadable-node", paths[0], why, remedy, severity)
+    text = f"{len(paths)} nodes, of which each {why}: {first_few(paths)}"
+    return finding("unreadable-node", facts.snapshot.group, text, remedy, severity)

@@ -1,18 +1,27 @@
-"""The kinds of findings, each with a page in ``docs/reference/findings``, installed as ``zkgroup/pages``."""
+"""The kinds of findings, their wording, and their pages: ``docs/reference/findings``, here as ``zkgroup/pages``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final, Literal, NamedTuple
 
-from zkgroup.errors import Remedy, UsageError, did_you_mean
-from zkgroup.text import Command
+from zkgroup.errors import Remedy, UsageError, as_remedy, did_you_mean
+from zkgroup.protocol.names import TopicPartition, span_list
+from zkgroup.text import Command, listed, short
 
 Severity = Literal["critical", "warning", "info"]
 
+SECOND: Final = 1000
+DAY: Final = 86_400 * SECOND
+
+#: How many examples a message names, and how long a subject may get.
+EXAMPLES: Final = 3
+SUBJECT_LENGTH: Final = 120
+#: Names come from ZooKeeper and may be long: a message stays readable, also as a field of CSV.
+MESSAGE_LENGTH: Final = 4000
 #: A link from one page to another.
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([a-z-]+)\.md\)")
 #: Worst first.
@@ -113,3 +122,61 @@ KINDS: Final[Mapping[str, Kind]] = {
     "foreign-client": Kind(_I, "members, or nodes, of another client than the Scala consumer's"),
     "leftover-group": Kind(_I, "the nodes of a group without members that has not changed for long"),
 }
+
+
+def finding(code: str, subject: str, message: str, remedy: str | Remedy, severity: Severity | None = None) -> Finding:
+    """A finding of a kind; its worst severity where none is given."""
+    worst = KINDS[code].severities[0]
+    return Finding(code, severity or worst, subject, short(message, MESSAGE_LENGTH), as_remedy(remedy))
+
+
+def per_topic(
+    code: str,
+    found: Iterable[tuple[TopicPartition, str]],
+    remedy: str | Remedy | Callable[[Sequence[TopicPartition]], Remedy],
+    severity: Severity | None = None,
+) -> list[Finding]:
+    """One finding for each topic, from partitions and the predicate of each (``has no owner``).
+
+    ``remedy``: one for all, or made for the partitions of each topic.
+    """
+    topics: dict[str, dict[TopicPartition, str]] = {}
+    for key, text in found:
+        topics.setdefault(key.topic, {})[key] = text
+    findings = []
+    for said in topics.values():
+        keys = sorted(said)
+        texts = set(said.values())
+        if len(keys) == 1:
+            message = said[keys[0]]
+        elif len(texts) == 1:
+            message = f"{len(keys)} partitions, of which each {texts.pop()}"
+        else:
+            message = f"{len(keys)} partitions: " + first_few([f"{key.partition} {said[key]}" for key in keys], "; ")
+        advice = remedy if isinstance(remedy, str | Remedy) else remedy(keys)
+        findings.append(finding(code, subject_of(keys), message, advice, severity))
+    return findings
+
+
+def subject_of(keys: Sequence[TopicPartition]) -> str:
+    """Partitions as a subject: all of them, or as many as fit."""
+    parts = span_list(keys)
+    if len(text := ", ".join(parts)) <= SUBJECT_LENGTH:
+        return text
+    while len(parts) > 1 and len(", ".join(parts)) > SUBJECT_LENGTH:
+        parts.pop()
+    return ", ".join(parts) + " …"
+
+
+def first_few(names: Sequence[str], between: str = ", ") -> str:
+    """The first few of many names."""
+    return listed(names, between, EXAMPLES)
+
+
+def ago(millis: int) -> str:
+    """A duration for people: ``8 s``, ``5 min``, ``3 h``, ``9 days``."""
+    seconds = max(0, millis) // SECOND
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

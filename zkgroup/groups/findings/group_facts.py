@@ -1,17 +1,17 @@
-"""What all findings share: ages, whether the group is at rest, and the wording of findings."""
+"""What all findings share: ages, whether the group is at rest, and the remedies of offsets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
-from zkgroup.errors import Remedy, as_remedy
-from zkgroup.groups.findings.finding_kinds import KINDS, Finding, Severity
-from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot
+from zkgroup.errors import Remedy
+from zkgroup.groups.findings.finding_kinds import DAY, SECOND, ago, first_few
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, StoredOffset, in_store
 from zkgroup.groups.partition_scope import ranges, whole
 from zkgroup.groups.snapshot.snapshot_defects import (
     damaged_topics,
@@ -21,14 +21,11 @@ from zkgroup.groups.snapshot.snapshot_defects import (
 )
 from zkgroup.groups.snapshot.table_rows import kafka_members
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, span_list
-from zkgroup.text import Command, group_command, listed, short
+from zkgroup.protocol.names import TopicPartition
+from zkgroup.text import Command, group_command
 
 if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
-
-SECOND: Final = 1000
-DAY: Final = 86_400 * SECOND
 
 #: A rebalance of a healthy group took 2.3 s: what has not settled by then is no rebalance.
 REST: Final = 10 * SECOND
@@ -37,12 +34,6 @@ REST: Final = 10 * SECOND
 COMMITTED_BY_THEN: Final = 120 * SECOND
 #: After that, the findings of an unchanged group without members are less severe.
 ABANDONED: Final = 7 * DAY
-
-#: How many examples a message names, and how long a subject may get.
-EXAMPLES: Final = 3
-SUBJECT_LENGTH: Final = 120
-#: Names come from ZooKeeper and may be long: a message stays readable, also as a field of CSV.
-MESSAGE_LENGTH: Final = 4000
 
 # The console consumer generates such a name, and never uses it again.
 _CONSOLE: Final = re.compile(r"console-consumer-[0-9]+", re.ASCII)
@@ -274,67 +265,6 @@ def _claims(snapshot: GroupSnapshot) -> tuple[object, ...]:
     return frozenset(member.member for member in snapshot.members), owned
 
 
-# --- wording --------------------------------------------------------------------------------------------------------
-
-
-def finding(code: str, subject: str, message: str, remedy: str | Remedy, severity: Severity | None = None) -> Finding:
-    """A finding of a kind; its worst severity where none is given."""
-    worst = KINDS[code].severities[0]
-    return Finding(code, severity or worst, subject, short(message, MESSAGE_LENGTH), as_remedy(remedy))
-
-
-def per_topic(
-    code: str,
-    found: Iterable[tuple[TopicPartition, str]],
-    remedy: str | Remedy | Callable[[Sequence[TopicPartition]], Remedy],
-    severity: Severity | None = None,
-) -> list[Finding]:
-    """One finding for each topic, from partitions and the predicate of each (``has no owner``).
-
-    ``remedy``: one for all, or made for the partitions of each topic.
-    """
-    topics: dict[str, dict[TopicPartition, str]] = {}
-    for key, text in found:
-        topics.setdefault(key.topic, {})[key] = text
-    findings = []
-    for said in topics.values():
-        keys = sorted(said)
-        texts = set(said.values())
-        if len(keys) == 1:
-            message = said[keys[0]]
-        elif len(texts) == 1:
-            message = f"{len(keys)} partitions, of which each {texts.pop()}"
-        else:
-            message = f"{len(keys)} partitions: " + first_few([f"{key.partition} {said[key]}" for key in keys], "; ")
-        advice = remedy if isinstance(remedy, str | Remedy) else remedy(keys)
-        findings.append(finding(code, subject_of(keys), message, advice, severity))
-    return findings
-
-
-def subject_of(keys: Sequence[TopicPartition]) -> str:
-    """Partitions as a subject: all of them, or as many as fit."""
-    parts = span_list(keys)
-    if len(text := ", ".join(parts)) <= SUBJECT_LENGTH:
-        return text
-    while len(parts) > 1 and len(", ".join(parts)) > SUBJECT_LENGTH:
-        parts.pop()
-    return ", ".join(parts) + " …"
-
-
-def first_few(names: Sequence[str], between: str = ", ") -> str:
-    """The first few of many names."""
-    return listed(names, between, EXAMPLES)
-
-
-def ago(millis: int) -> str:
-    """A duration for people: ``8 s``, ``5 min``, ``3 h``, ``9 days``."""
-    seconds = max(0, millis) // SECOND
-    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
 def topic_option(keys: Sequence[TopicPartition]) -> tuple[str, str]:
     """``--topic orders:0,3-5``: exactly these partitions, however many."""
     return "--topic", f"{keys[0].topic}:{ranges(key.partition for key in keys)}"
@@ -366,3 +296,108 @@ def _removal_of(those: Sequence[GroupPartition], removing: Command) -> Remedy:
         return here
     there = Remedy(f"in Kafka {OFFSETS_IN_KAFKA}")
     return here.then(there, "; ") if any(p.stored is not None for p in those) else there
+
+
+#: How messages name the store of an offset, where there are two.
+IN_ZOOKEEPER: Final = in_store("zookeeper")
+IN_KAFKA: Final = in_store("kafka")
+
+
+def reset_remedy(
+    facts: GroupFacts,
+    keys: Sequence[TopicPartition],
+    what: str,
+    *target: str,
+    wrong: Mapping[TopicPartition, set[str]] | None = None,
+) -> Remedy:
+    """A reset to ``target`` (the words of the option), described by ``what``. ``wrong``: the stores in which the
+    offsets are wrong; the other store keeps its offset."""
+    parts: dict[tuple[str, ...], list[TopicPartition]] = {}
+    for key in keys:
+        stores = wrong[key] if wrong is not None else set()
+        parts.setdefault(_alone(facts.by_key[key], stores), []).append(key)
+    commands = (
+        facts.command("reset-offsets", *topic_option(part), *target, *option, "--execute")
+        for option, part in parts.items()
+    )
+    return Remedy(f"{stopped(facts.active)}{what}", *commands)
+
+
+#: What ``reset_remedy`` does with ``--to-earliest``.
+TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
+
+
+def correction(facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> Remedy:
+    """How to set ``wrong`` offsets: from the other store, where its offset is right, else to the log's start."""
+    right: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        right.setdefault(_taken_over(facts, facts.by_key[key], wrong[key]), []).append(key)
+    rest = right.pop("", [])
+    remedy = Remedy("")
+    if right:
+        commands = (
+            facts.command("migrate-group", "--to", to, "--prefer", "source", *topic_option(part), "--execute")
+            for to, part in right.items()
+        )
+        remedy = Remedy(f"{stopped(facts.active)}take over the other store's offset", *commands)
+    return remedy.then(reset_remedy(facts, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
+
+
+def _taken_over(facts: GroupFacts, p: GroupPartition, wrong: set[str]) -> str:
+    """The only store with a wrong offset, if the other store's lies within the log; else an empty text."""
+    to, good = "", None
+    if wrong == {IN_ZOOKEEPER} and p.kafka is not None:
+        to, good = "zookeeper", p.kafka.offset
+    elif wrong == {IN_KAFKA} and p.stored is not None and p.stored.defect is None and not is_stale(facts, p):
+        to, good = "kafka", p.stored.offset
+    return "" if good is None or is_outside(p, good) else to
+
+
+def is_outside(p: GroupPartition, offset: int) -> bool:
+    """Whether the offset lies outside the log, as far as the log is known."""
+    return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)
+
+
+def _alone(partition: GroupPartition, wrong: set[str]) -> tuple[str, ...]:
+    """The option that keeps the other store's offset; nothing where there is none, or it is wrong, too. An unknown
+    offset may exist and be right."""
+    if partition.kafka_unknown and wrong:
+        return ("--store", "zookeeper")
+    if wrong == {IN_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
+        return ("--store", "zookeeper")
+    if wrong == {IN_KAFKA} and partition.stored is not None:
+        return ("--store", "kafka")
+    return ()
+
+
+def offsets_of(partition: GroupPartition) -> Iterable[tuple[str, int]]:
+    """Each offset with its store, named where it matters: an offset that both agree on comes once."""
+    stored = partition.stored.offset if partition.stored is not None else None
+    kafka = partition.kafka.offset if partition.kafka is not None else None
+    if stored is not None:
+        yield "" if kafka in (None, stored) else IN_ZOOKEEPER, stored
+    if kafka is not None and kafka != stored:
+        yield IN_KAFKA, kafka
+
+
+def is_stale(facts: GroupFacts, p: GroupPartition) -> bool:
+    """Whether ZooKeeper's offset was written before the topic was created."""
+    topic = facts.snapshot.topics.get(p.topic)
+    if topic is None or not topic.exists or p.stored is None or not p.stored.offset:
+        return False
+    return _older(p.stored, topic)
+
+
+def _older(stored: StoredOffset, topic: GroupTopic) -> bool:
+    """By transaction ids, which are exact, or by times where those are unknown (0)."""
+    if stored.mzxid and topic.czxid:
+        return stored.mzxid < topic.czxid
+    return topic.created_at is not None and 0 < stored.changed_at < topic.created_at
+
+
+def is_gone(facts: GroupFacts, p: GroupPartition) -> bool:
+    """Whether the partition surely does not exist: no member gets it, and its offset cannot be set."""
+    if p.exists or (not facts.snapshot.existing_topics and facts.snapshot.problems):
+        return False  # the list of topics may be what could not be read
+    topic = facts.snapshot.topics.get(p.topic)
+    return topic is None or topic.error is None or not topic.exists

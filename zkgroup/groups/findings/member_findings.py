@@ -11,8 +11,8 @@ from typing import Final
 
 from zkgroup.errors import FilterSyntaxError, Remedy, UsageError
 from zkgroup.groups.assignment.strategy_inference import Variant
-from zkgroup.groups.findings.finding_kinds import Finding
-from zkgroup.groups.findings.group_facts import GroupFacts, finding, first_few
+from zkgroup.groups.findings.finding_kinds import Finding, finding, first_few
+from zkgroup.groups.findings.group_facts import GroupFacts
 from zkgroup.groups.group_model import GroupMember
 from zkgroup.groups.snapshot.group_znodes import stops_everyone
 from zkgroup.protocol import znodes
@@ -182,9 +182,6 @@ def _subscription(facts: GroupFacts, member: GroupMember) -> Iterator[Finding]:
         )
 
 
-_LEAVE: Final = "leave the nodes to the client that wrote them: only delete-group and rename-group remove them"
-
-
 def _foreign(facts: GroupFacts) -> Iterator[Finding]:
     stopping: dict[str, list[str]] = {}
     for member in facts.snapshot.members:
@@ -205,16 +202,14 @@ def _foreign(facts: GroupFacts) -> Iterator[Finding]:
         nodes, paths = counted(len(facts.snapshot.foreign), "node"), first_few(facts.snapshot.foreign)
         said.append(f"{nodes} that no consumer makes, as Storm's spout does for its state: {paths}")
     if said:
-        remedy = (
-            Remedy(_LEAVE)
-            if not (names or stopping)
-            else Remedy("start no member of the Scala consumer in this group")
-            if stopping
-            else Remedy(
+        remedy = Remedy("leave the nodes to their client: only delete-group and rename-group remove them")
+        if stopping:
+            remedy = Remedy("start no member of the Scala consumer in this group")
+        elif names:
+            remedy = Remedy(
                 "do not mix them with Scala members in one group unless they compute the same plan: compare",
                 facts.command("assign"),
             )
-        )
         yield finding("foreign-client", facts.snapshot.group, "; ".join(said), remedy)
 
 
@@ -222,32 +217,30 @@ def _disagreement(facts: GroupFacts) -> Iterator[Finding]:
     inference = facts.inference
     if inference is None or facts.settling:
         return
-    why = next((text for (name, compat), text in inference.refused.items() if (name, compat) == _STRICT), None)
+    why = inference.refused.get(_STRICT)
     if why is None or _LENIENT in inference.refused:
         return
     is_owned = any(partition.member is not None for partition in facts.partitions)
     running = inference.best is not None and inference.best[0] == "roundrobin"
-    if facts.gaps and (running or not is_owned):
-        effect, severity = f"{counted(len(facts.gaps), 'partition')} unread", "critical"
-    elif running or (facts.gaps and inference.deviating):
-        effect, severity = "members of 0.8.2 to 0.10.1 would not rebalance", "warning"
-    else:
+    is_stuck = bool(facts.gaps) and (running or not is_owned)
+    if not (running or is_stuck or (facts.gaps and inference.deviating)):
         return
+    unread = f"{counted(len(facts.gaps), 'partition')} unread"
     yield finding(
         "subscription-disagreement",
         facts.snapshot.group,
-        f"{why}; {effect}",
+        f"{why}; {unread if is_stuck else 'members of 0.8.2 to 0.10.1 would not rebalance'}",
         Remedy(
             "subscribe all members to the same topics, with one number of streams for each, or set"
             " partition.assignment.strategy=range for all; see that plan",
             facts.command("assign", "--strategy", "range"),
         ),
-        "critical" if severity == "critical" else "warning",
+        "critical" if is_stuck else "warning",
     )
 
 
 # What the first refuses alone is subscriptions that differ; what the second refuses too is the number of streams.
-_STRICT: Final = ("roundrobin", "0.8.2")
+_STRICT: Final = Variant("roundrobin", "0.8.2")
 _LENIENT: Final = Variant("roundrobin", "1.1")
 
 

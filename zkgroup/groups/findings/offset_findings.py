@@ -12,29 +12,23 @@ from typing import Final
 
 from zkgroup.errors import Remedy
 from zkgroup.groups.changes.unregistered_committers import find_unregistered_commits
-from zkgroup.groups.findings.finding_kinds import Finding, Severity
+from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import (
     COMMITTED_BY_THEN,
-    GroupFacts,
-    ago,
-    finding,
-    first_few,
-    offset_removal,
-    per_topic,
-    stopped,
-    topic_option,
-    unsubscribe,
-)
-from zkgroup.groups.findings.remedies import (
     IN_KAFKA,
     IN_ZOOKEEPER,
     TO_EARLIEST,
+    GroupFacts,
     correction,
     is_gone,
     is_outside,
     is_stale,
+    offset_removal,
     offsets_of,
     reset_remedy,
+    stopped,
+    topic_option,
+    unsubscribe,
 )
 from zkgroup.groups.group_model import GroupPartition
 from zkgroup.protocol import znodes
@@ -207,17 +201,10 @@ def _missing(facts: GroupFacts) -> Iterator[Finding]:
             )
         else:
             said = [(key, f"does not exist, {name} has {counted(len(topic.partitions), 'partition')}") for key in keys]
-            yield from per_topic("offset-of-missing-partition", said, lambda keys: _of_former_topic(facts, keys))
-
-
-def _of_former_topic(facts: GroupFacts, gone: Sequence[TopicPartition]) -> Remedy:
-    """The other offsets stay: only in ZooKeeper those of the former topic are known (``_recreated``)."""
-    others = [p for p in facts.partitions if p.topic == gone[0].topic and not is_gone(facts, p)]
-    doubt = any(p.kafka is not None and p.kafka.offset for p in others)
-    undated = ", and its other offsets in Kafka may count messages of the former one" if doubt else ""
-    return offset_removal(facts, gone).after(
-        f"was the topic recreated with fewer partitions{undated}? {stopped(facts.active)}"
-    )
+            removal = offset_removal(facts, keys).after(
+                f"was the topic recreated with fewer partitions? {stopped(facts.active)}"
+            )
+            yield from per_topic("offset-of-missing-partition", said, removal)
 
 
 def _without(facts: GroupFacts) -> Iterator[Finding]:
@@ -377,14 +364,12 @@ def _growing(facts: GroupFacts) -> Iterator[Finding]:
             said.append((p.key, f"lag grew from {then.lag('both')} to {p.lag('both')}, nothing was committed{last}"))
     if not said:
         return
+    what = f"in {ago(apart)}{'' if facts.active else '; the group has no members'}"
     if not facts.active:
-        what = f"in {ago(apart)}; the group has no members"
         remedy = Remedy("start a member, if the group is still wanted")
     elif apart < COMMITTED_BY_THEN:
-        what = f"in {ago(apart)}"
         remedy = Remedy(f"inspect again in {ago(COMMITTED_BY_THEN)}: by default members commit once a minute")
     else:
-        what = f"in {ago(apart)}"
         remedy = Remedy(
             "is the owner's process stuck, or failing over and over? find its host, and restart it",
             facts.command("owners"),

@@ -6,24 +6,13 @@ several rounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import Remedy
-from zkgroup.groups.findings.finding_kinds import Finding
-from zkgroup.groups.findings.group_facts import (
-    REST,
-    SECOND,
-    GroupFacts,
-    ago,
-    finding,
-    first_few,
-    per_topic,
-    subject_of,
-    topic_option,
-    unowned,
-)
+from zkgroup.groups.findings.finding_kinds import SECOND, Finding, ago, finding, first_few, per_topic, subject_of
+from zkgroup.groups.findings.group_facts import REST, GroupFacts, topic_option, unowned
 from zkgroup.groups.group_model import GroupPartition
 from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text
 from zkgroup.text import counted, short
@@ -32,8 +21,6 @@ if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
 
 Said = list[tuple[TopicPartition, str]]
-
-_FREE_FIRST: Final = "first free the partitions that no registered member owns: until then no member can claim them"
 
 
 def diagnose_owners(facts: GroupFacts) -> Iterator[Finding]:
@@ -56,18 +43,11 @@ def _diagnose(facts: GroupFacts) -> Iterator[Finding]:
 def _gaps(facts: GroupFacts) -> Iterator[Finding]:
     if not facts.gaps:
         return
-    if facts.obstacle is not None:
-        remedy = Remedy(facts.obstacle)
-    elif facts.unresponsive:
-        remedy = Remedy(_wake_first(facts))
-    elif facts.unregistered_owners:
-        remedy = Remedy(_FREE_FIRST)
-    else:
-        remedy = Remedy(
-            "let the members try again; where a gap remains, restart the members that own nothing, and compare"
-            " strategies and releases",
-            facts.command("assign", "--execute"),
-        )
+    remedy = _first_step(facts) or Remedy(
+        "let the members try again; where a gap remains, restart the members that own nothing, and compare"
+        " strategies and releases",
+        facts.command("assign", "--execute"),
+    )
     again = " in two snapshots" if facts.unowned_before.issuperset(p.key for p in facts.gaps) else ""
     topics: dict[str, list[GroupPartition]] = {}
     for partition in facts.gaps:
@@ -82,9 +62,18 @@ def _gaps(facts: GroupFacts) -> Iterator[Finding]:
         yield finding("partition-without-owner", subject, f"{number}{what}{more}", remedy)
 
 
-def _wake_first(facts: GroupFacts) -> str:
-    names = first_few(sorted(facts.unresponsive))
-    return f"first resume or end {names}: no other member can claim its partitions, before or after a rebalance"
+def _first_step(facts: GroupFacts) -> Remedy | None:
+    """What must be done before unread partitions can get an owner; None where members may just try again."""
+    if facts.obstacle is not None:
+        return Remedy(facts.obstacle)
+    if facts.unresponsive:
+        names = first_few(sorted(facts.unresponsive))
+        return Remedy(
+            f"first resume or end {names}: no other member can claim its partitions, before or after a rebalance"
+        )
+    if facts.unregistered_owners:
+        return Remedy("first free the partitions that no registered member owns: until then no member can claim them")
+    return None
 
 
 def _unresponsive(facts: GroupFacts) -> Iterator[Finding]:
@@ -126,12 +115,11 @@ def _awaited(facts: GroupFacts) -> Iterator[Finding]:
         and name not in facts.unresponsive
     ]
     if waiting:
-        has, claims = ("has", "its claims are") if len(waiting) == 1 else ("have", "their claims are")
         yield finding(
             "rebalance-in-progress",
             facts.snapshot.group,
-            f"{first_few(waiting)} {has} yet to rebalance: {claims} older than the last coming or going of a member, of"
-            " which ZooKeeper keeps no time; that was just now, or the process hangs",
+            f"no claim of {first_few(waiting)} is newer than the last coming or going of a member, of which ZooKeeper"
+            " keeps no time: that was just now, or the process hangs",
             Remedy(
                 "inspect twice: that names the member that hangs",
                 facts.command("inspect-group", "--recheck-after", str(REST // SECOND)),
@@ -256,24 +244,13 @@ def _claims(facts: GroupFacts) -> Iterator[Finding]:
     yield from per_topic("owner-without-registration", stay, lambda keys: _release(facts, keys))
     again = facts.rebalance()
     others = ", and the others take over" if facts.snapshot.members else ""
-
-    def restarting(keys: Sequence[TopicPartition]) -> Remedy:
-        """Transaction ids show whether the member has registered since its claim."""
-        owned = [(facts.by_key[key], facts.members[facts.by_key[key].member or ""]) for key in keys]
-        if all(0 < member.czxid < partition.claimed for partition, member in owned):
-            why = ", which claimed this after it had registered: was its registration changed by hand?"
-        elif all(0 < partition.claimed < member.czxid for partition, member in owned):
-            why = ", which has registered anew since it claimed"
-        else:
-            why = ""
-        return Remedy(f"restart the member{why}").then(again)
-
-    remedies: dict[str, Remedy | Callable[[Sequence[TopicPartition]], Remedy]] = {
+    restart = Remedy("restart the member").then(again)
+    remedies = {
         "owner-without-registration": Remedy(
             f"end the process that has the session (its id node was deleted, or it hangs): its nodes go with it{others}"
         ).then(again),
-        "owner-without-subscription": restarting,
-        "owner-beyond-streams": restarting,
+        "owner-without-subscription": restart,
+        "owner-beyond-streams": restart,
         "owner-of-former-session": Remedy(
             "nothing, if it goes within the session timeout; else two processes use one consumer.id: end one of them"
         ),
@@ -304,6 +281,11 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
         per_name[key.topic] = per_name.get(key.topic, 0) + 1
     unreadable = {p.topic for p in facts.partitions if p.is_unreadable}
     blocked = frozenset(facts.inference.blocked) if facts.inference is not None else frozenset()
+    first = _first_step(facts)
+    again = Remedy(
+        "let it try again; where that fails, restart it, and set partition.assignment.strategy alike for all",
+        facts.command("assign", "--execute"),
+    )
     for member in facts.snapshot.members:
         unread = sum(per_name.get(topic, 0) for topic in member.streams)
         if member.member in holders or member.error is not None or not unread:
@@ -312,24 +294,8 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
             continue  # it may own what cannot be seen
         since = member.created_at or member.registered_at
         joined = f", registered for {ago(facts.now - since)}" if since is not None else ""
-        remedy = Remedy(
-            "let it try again; where that fails, restart it, and set partition.assignment.strategy alike for all",
-            facts.command("assign", "--execute"),
-        )
-        if facts.stopping:
-            why = "no rebalance can finish while a registration cannot be read"
-        elif facts.obstacle is not None:
-            why = (
-                "no rebalance is known to succeed"
-                if facts.snapshot.broker_ids
-                else "no member claims anything while no broker is registered"
-            )
-        elif facts.unresponsive:
-            why = f"{first_few(sorted(facts.unresponsive))} has not rebalanced, and may own a part of its share"
-            remedy = Remedy(_wake_first(facts))
-        elif any(key.topic in member.streams for key in facts.unregistered_owners):
-            why = "an unregistered member may own a part of its share, so that it can claim none"
-            remedy = Remedy(_FREE_FIRST)
+        if first is not None:
+            why = "as the group is, it can claim no share"
         elif member.member in blocked:
             why = "others own a part of its share, so that it can claim none: strategies or releases differ"
         else:
@@ -338,7 +304,7 @@ def _idle_members(facts: GroupFacts) -> Iterator[Finding]:
             "member-without-partitions",
             member.member,
             f"owns nothing{joined}, with {counted(unread, 'partition')} of its topics unread: {why}",
-            facts.obstacle or remedy,
+            first or again,
         )
 
 

@@ -7,7 +7,7 @@ again: a member that hangs is STOP, not STALL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
@@ -78,8 +78,7 @@ def check_group(
     statuses = {p.key: evaluate(windows.get(p.key, ())) for p in snapshot.partitions if p.key not in unknown}
     reasons = [
         *_of_findings(one.findings),
-        *_of_lag(row.lag_at_least or 0, thresholds),
-        *_of_behind(one, row.lag_seconds_at_least or 0.0, thresholds),
+        *_of_lag(one, thresholds),
         *_of_progress(statuses),
     ]
     if unread:
@@ -121,28 +120,25 @@ def _of_findings(findings: Iterable[Finding]) -> list[tuple[State, str]]:
     ]
 
 
-def _of_lag(total: int, thresholds: Thresholds) -> list[tuple[State, str]]:
-    for state, limit in (("CRITICAL", thresholds.crit_lag), ("WARNING", thresholds.warn_lag)):
-        if limit is not None and total >= limit:
-            return [("CRITICAL" if state == "CRITICAL" else "WARNING", f"lag {total} (from {limit} on)")]
-    return []
+def _of_lag(one: Inspection, limits: Thresholds) -> Iterator[tuple[State, str]]:
+    total, seconds = one.summary.lag_at_least or 0, one.summary.lag_seconds_at_least or 0.0
+    if (state := _beyond(total, limits.warn_lag, limits.crit_lag)) is not None:
+        yield state[0], f"lag {total} (from {state[1]} on)"
+    if (state := _beyond(seconds, limits.warn_behind, limits.crit_behind)) is not None:
+        yield state[0], f"{duration_text(seconds)} behind (from {duration_text(state[1])} on)"
+    elif limits.in_time != (None, None):
+        ages = {p.key: p.next_age for p in one.snapshot.partitions if p.known_lag(one.store)}
+        unknown = [key for key, age in ages.items() if age is None or age.is_at_least]
+        if unknown:
+            what = counted(len(unknown), "partition")
+            yield "UNKNOWN", f"lag in time of {what} not known ({listed(span_list(unknown))})"
 
 
-def _of_behind(one: Inspection, seconds: float, thresholds: Thresholds) -> list[tuple[State, str]]:
-    limits: tuple[tuple[State, float | None], ...] = (
-        ("CRITICAL", thresholds.crit_behind),
-        ("WARNING", thresholds.warn_behind),
-    )
-    for state, limit in limits:
-        if limit is not None and seconds >= limit:
-            return [(state, f"{duration_text(seconds)} behind (from {duration_text(limit)} on)")]
-    ages = {p.key: p.next_age for p in one.snapshot.partitions if p.known_lag(one.store)}
-    unknown = [key for key, age in ages.items() if age is None or age.is_at_least]
-    if thresholds.in_time == (None, None) or not unknown:
-        return []
-    return [
-        ("UNKNOWN", f"lag in time of {counted(len(unknown), 'partition')} not known ({listed(span_list(unknown))})")
-    ]
+def _beyond(value: float, warning: float | None, critical: float | None) -> tuple[State, float] | None:
+    """The state of a value, and the limit that it reaches; None below both."""
+    if critical is not None and value >= critical:
+        return "CRITICAL", critical
+    return ("WARNING", warning) if warning is not None and value >= warning else None
 
 
 def _of_progress(statuses: Mapping[TopicPartition, Status]) -> list[tuple[State, str]]:
