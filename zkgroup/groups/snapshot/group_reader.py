@@ -2,8 +2,8 @@
 
 A group may be incomplete. A node that is missing is missing in the snapshot, one that cannot be read carries its own
 error, and nothing is created. ``znode_reader`` reads ZooKeeper in a few pipelined rounds, however many groups there
-are; ``raw_group`` joins the answers and is pure. ``broker_queries`` asks the brokers for log ranges and for offsets in
-Kafka; what they do not answer is unknown, which is no failure.
+are; ``snapshot_builder`` joins the answers and is pure. ``broker_queries`` asks the brokers for log ranges and for
+offsets in Kafka; what they do not answer is unknown, which is no failure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zkgroup.errors import NotFoundError, UnreachableError, UsageError, ZkgroupE
 from zkgroup.groups.group_model import GroupPartition, GroupSnapshot, Store
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries, Brokers
-from zkgroup.groups.snapshot.raw_group import RawGroup, build_raw_group, build_snapshot, why_log_unread
+from zkgroup.groups.snapshot.snapshot_builder import build_snapshot, why_log_unread, with_logs
 from zkgroup.groups.snapshot.snapshot_defects import notes_by_reason
 from zkgroup.groups.snapshot.znode_reader import ClusterState, NodeCache, ZnodeReader, needs_partitions
 from zkgroup.protocol import znodes
@@ -147,11 +147,11 @@ class GroupReader:
         reader = self._start(names)
         nodes, cluster, groups = reader.nodes, reader.cluster, reader.groups
 
-        def build(group: str, kafka_group: KafkaGroup) -> RawGroup:
-            return build_raw_group(group, nodes, reader.members[group], kafka_group, cluster)
+        def build(group: str, kafka_group: KafkaGroup) -> GroupSnapshot:
+            return build_snapshot(group, nodes, reader.members[group], kafka_group, cluster, self.taken_at)
 
         logs: dict[TopicPartition, Log] = dict(self.known_logs)
-        early: dict[str, RawGroup] = {}
+        early: dict[str, GroupSnapshot] = {}
         # A coordinator may be dead: the other brokers are asked for their logs meanwhile.
         with ThreadPoolExecutor(1) as executor:
             answers = self._ask_coordinators(reader, executor)
@@ -168,22 +168,20 @@ class GroupReader:
         reader.read_topics(
             {topic for group in existing for topic in reader.concerned_topics(group, self.kafka_groups[group])}
         )
-        raw_groups = []
+        found = []
         for group in existing:
             kafka_group = self.kafka_groups[group]
-            is_alone = group in early and kafka_group.group is None and not kafka_group.offsets
-            raw_groups.append(replace(early[group], kafka_group=kafka_group) if is_alone else build(group, kafka_group))
-        logs |= self._read_logs(raw_groups, cluster, logs)
+            is_alone = group in early and kafka_group == KafkaGroup()
+            found.append(early[group] if is_alone else build(group, kafka_group))
+        logs |= self._read_logs(found, cluster, logs)
         if self.reads_leaders:
             # The answer about a log names its leader: ZooKeeper is asked for the others.
+            partitions = (p for one in found for p in one.partitions)
             reader.read_leaders(
-                key
-                for raw in raw_groups
-                for key, one in raw.partitions.items()
-                if one.exists and isinstance(logs.get(key), ZkgroupError | None)
+                p.key for p in partitions if p.exists and isinstance(logs.get(p.key), ZkgroupError | None)
             )
         shown = logs if self.reads_logs or self.known_logs else None
-        found = [build_snapshot(raw, nodes, cluster, self.taken_at, shown) for raw in raw_groups]
+        found = [with_logs(one, cluster, shown) for one in found]
         if self.queries is not None and self.ages is not False:
             found = self._with_ages(found, self.queries)
         took = time.monotonic() - self.started
@@ -203,13 +201,13 @@ class GroupReader:
         return reader
 
     def _read_logs(
-        self, raw_groups: Iterable[RawGroup], cluster: ClusterState, known: Container[TopicPartition]
+        self, snapshots: Iterable[GroupSnapshot], cluster: ClusterState, known: Container[TopicPartition]
     ) -> Mapping[TopicPartition, Log]:
         """The logs of these groups' partitions that are not known yet."""
         if self.queries is None or not self.reads_logs:
             return {}
-        partitions = {key: one for raw in raw_groups for key, one in raw.partitions.items() if key not in known}
-        return self.queries.logs(key for key, one in partitions.items() if why_log_unread(key, one, cluster) is None)
+        partitions = {p.key: p for one in snapshots for p in one.partitions if p.key not in known}
+        return self.queries.logs(key for key, p in partitions.items() if why_log_unread(p, cluster) is None)
 
     def _with_ages(self, found: Sequence[GroupSnapshot], queries: BrokerQueries) -> list[GroupSnapshot]:
         """The snapshots with the age of the next message of each partition with lag."""

@@ -23,7 +23,7 @@ from zkgroup.clients.zookeeper.registry import EVERYTHING, Registry
 from zkgroup.errors import ZkgroupError, is_wrong_setting
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.groups.snapshot.group_znodes import TopicSelections
-from zkgroup.groups.snapshot.raw_group import build_raw_group, build_snapshot
+from zkgroup.groups.snapshot.snapshot_builder import build_snapshot, with_logs
 from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader, assigned
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
@@ -90,8 +90,8 @@ class WatchedNodeCache(NodeCache):
         reader.read_topics(reader.concerned_topics(group, kafka_group))
         # What was not used is gone, as a partition may be.
         self._forget([path for path in {*self._lists, *self._nodes} if path not in self._used])
-        raw = build_raw_group(group, self, reader.members[group], kafka_group, reader.cluster)
-        return build_snapshot(raw, self, reader.cluster, at, logs)
+        found = build_snapshot(group, self, reader.members[group], kafka_group, reader.cluster, at)
+        return with_logs(found, reader.cluster, logs)
 
     def _forget(self, paths: Iterable[str]) -> None:
         for path in paths:
