@@ -121,7 +121,7 @@ def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[...
     assert "done  no member answered" in result.stderr
     assert "no Scala member can rebalance until it is corrected" in result.stderr
     last = result.stderr.splitlines()[-1]
-    assert f"{topic}-0..3 have no owner, the plan gives them to {group}_a: " in last
+    assert f"{topic}-0..3: owned by nobody, planned for {group}_a: " in last
     assert last.endswith(f"mend the registration of {group}_bad first")
 
 

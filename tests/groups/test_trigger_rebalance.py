@@ -181,7 +181,7 @@ def test_owners_of_another_strategy_are_found_wrong(
         wait_for_rest(registry, group, 2)
         result = trigger_rebalance(ours, group, a_judge(NEW), timeout=3.0)
         assert len(result.defects) == 2  # aaabbb, not ababab
-        assert f"{topic}-1 is owned by {group}_a-0, the plan gives it to {group}_b-0" in result.defects
+        assert f"{topic}-1: owned by {group}_a-0, planned for {group}_b" in result.defects
         assert result.still == ()
         assert nothing_is_left(registry, group)
 

@@ -379,9 +379,9 @@ def test_misfits_name_partitions_and_owners() -> None:
     group = snapshot(members, {"t": range(2)}, owners, errors={"g_bad": "no JSON"})
     assert find_misfits(group, [RANGE, NEW]) == [
         "member g_bad: no JSON; no Scala member can rebalance until it is corrected: the plan leaves it out",
-        "old-0 is owned by g_b-0, the plan gives it to nobody",
-        "t-0 is owned by g_b-0, the plan gives it to g_a-0",
-        "t-1 has no owner, the plan gives it to g_b-0",
+        "old-0: owned by g_b-0, planned for nobody",
+        "t-0: owned by g_b-0, planned for g_a",
+        "t-1: owned by nobody, planned for g_b",
     ]
 
 

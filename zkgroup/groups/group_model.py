@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from zkgroup.clients.kafka.responses import CoordinatorGroup, Half, KafkaOffset, MessageAge, words_of
+from zkgroup.clients.kafka.responses import CoordinatorGroup, CoordinatorMember, Half, KafkaOffset, MessageAge, words_of
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerFault
@@ -315,6 +315,22 @@ class GroupSnapshot:
         return self.unanswered.union(self.kafka_failures.values())
 
     @property
+    def kafka_members(self) -> tuple[CoordinatorMember, ...]:
+        """Its members in Kafka."""
+        return self.coordinator.members if self.coordinator is not None else ()
+
+    @property
+    def kafka_owners(self) -> dict[TopicPartition, str]:
+        """Which member in Kafka has which partition."""
+        return {partition: member.member for member in self.kafka_members for partition in member.assigned}
+
+    @property
+    def kafka_phase(self) -> str | None:
+        """Kafka's word for a group that rebalances there; None where it is at rest, or has no members there."""
+        state = self.coordinator.state if self.coordinator is not None and self.coordinator.members else "Stable"
+        return None if state.lower() in ("stable", "unknown") else state
+
+    @property
     def exists(self) -> bool:
         """Whether one of the stores that were read knows the group."""
         return self.in_zookeeper or self.coordinator is not None or bool(self.offset_topics.get("kafka"))
@@ -355,7 +371,7 @@ class GroupSnapshot:
         the list of members may not be read and no partition has an owner."""
         if self.problems or any(member.error and not member.is_unreadable for member in self.members):
             return "broken"
-        alive = self.coordinator is not None and bool(self.coordinator.members)
+        alive = bool(self.kafka_members)
         if self.members_unreadable and not alive:
             return "active" if any(partition.session_id for partition in self.partitions) else "broken"
         return "active" if self.members or alive else "inactive"

@@ -145,13 +145,10 @@ def accepted(inference: StrategyInference, strategy: Strategy | None, release: s
     """The strategies that may have made a group's owners, the likeliest first."""
     likely = choose(inference, strategy, release)
     if release is not None:
-        return [likely] if strategy is not None else [choice_of(each, release) for each in _first(likely, release)]
-    others = [Choice(variant, inference.internal) for variant in VARIANTS if strategy in (None, variant.strategy)]
+        others = [choice_of(each, release) for each in strategies_of(release) if strategy in (None, each)]
+    else:
+        others = [Choice(variant, inference.internal) for variant in VARIANTS if strategy in (None, variant.strategy)]
     return [likely, *(choice for choice in others if choice != likely)]
-
-
-def _first(likely: Choice, release: str) -> list[Strategy]:
-    return sorted(strategies_of(release), key=lambda strategy: strategy != likely.variant.strategy)
 
 
 def nearest(plan: ScenarioPlan, snapshot: GroupSnapshot | None) -> tuple[Outcome, bool]:
@@ -175,30 +172,23 @@ def find_misfits(snapshot: GroupSnapshot, choices: Sequence[Choice]) -> list[str
             lines = [conflict.message for conflict in plan.conflicts]
         else:
             rows = rows_of(plan.assignment(plan.outcomes[0]), plan.wanted, owned_now(snapshot))
-            lines = _folded([row for row in rows if row.change not in (None, "tied")])
+            lines = _differences([row for row in rows if row.change not in (None, "tied")])
             if not lines:
                 return found
         differences = differences or lines
     return [*found, *(differences or [])]
 
 
-def _folded(rows: Iterable[Row]) -> list[str]:
-    """A line for all partitions of one topic with the same difference, in the order of the first of each."""
-    alike: dict[tuple[str, str | None, str | None, str | None], list[Row]] = {}
+def _differences(rows: Iterable[Row]) -> list[str]:
+    """A line for all partitions of one topic with the same owner now and in the plan."""
+    alike: dict[tuple[str, str | None, str | None], list[TopicPartition]] = {}
     for row in rows:
-        alike.setdefault((row.topic, row.change, row.current, row.member), []).append(row)
-    return [_misfit(group) for group in alike.values()]
-
-
-def _misfit(rows: Sequence[Row]) -> str:
-    row, several = rows[0], len(rows) > 1
-    name = spans(TopicPartition(each.topic, each.partition) for each in rows)
-    one_stream = all(each.owner == row.owner for each in rows)
-    them, planned = "them" if several else "it", row.owner if one_stream else row.member
-    if row.change == "claim":
-        return f"{name} {'have' if several else 'has'} no owner, the plan gives {them} to {planned}"
-    owned = f"{name} {'are' if several else 'is'} owned by {row.current}, the plan gives {them} to"
-    return f"{owned} {'nobody' if row.change == 'release' else planned}"
+        planned = row.owner if row.change == "stream" else row.member
+        alike.setdefault((row.topic, row.current, planned), []).append(TopicPartition(row.topic, row.partition))
+    return [
+        f"{spans(keys)}: owned by {current or 'nobody'}, planned for {planned or 'nobody'}"
+        for (_, current, planned), keys in alike.items()
+    ]
 
 
 #: What the plan changes for a partition. ``move``: to another member; ``stream``: to another stream of the same;

@@ -15,7 +15,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from zkgroup.clients.zookeeper.registry import Registry
@@ -50,15 +50,6 @@ class Ownership(NamedTuple):
 
     members: frozenset[str]
     claims: Mapping[str, tuple[str, int]]
-
-
-class _Settled(NamedTuple):
-    """A group after a wait: the defects of its owners, the members without a new claim, whether owner nodes changed."""
-
-    snapshot: GroupSnapshot
-    defects: Sequence[str]
-    stale: frozenset[str]
-    answered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +161,7 @@ def trigger_rebalance(
         before = read_ownership(registry, group)
         _create(registry, group, node)
         log.info("made znode %s: waiting for the members to claim anew", node)
-        answered = _wait_until_settled(registry, group, before, check, timeout).answered
+        answered = _wait_until_settled(registry, group, before, check, started, timeout).answered
         between = read_ownership(registry, group)
         _delete(registry, node)
         log.info("deleted it after %.1f s: waiting once more", time.monotonic() - started)
@@ -179,11 +170,10 @@ def trigger_rebalance(
             with contextlib.suppress(ZkgroupError):
                 registry.write(Delete(node))
         raise
-    rest = _wait_until_settled(registry, group, between, check, timeout)
-    stale = rest.stale & _stale(before, read_ownership(registry, group)) if rest.stale else rest.stale
-    seconds = time.monotonic() - started
+    rest = _wait_until_settled(registry, group, between, check, started, timeout)
+    still = _stale(before, read_ownership(registry, group)).intersection(rest.still) if rest.still else ()
     answered = answered or rest.answered or between.claims != before.claims
-    return Rebalanced(rest.snapshot, tuple(rest.defects), tuple(sorted(stale)), seconds, answered)
+    return replace(rest, still=tuple(sorted(still)), answered=answered)
 
 
 def read_ownership(registry: Registry, group: str) -> Ownership:
@@ -210,8 +200,9 @@ def _wait_until_settled(
     group: str,
     before: Ownership,
     check: Callable[[GroupSnapshot], Sequence[str]],
+    started: float,
     timeout: float,
-) -> _Settled:
+) -> Rebalanced:
     """Wait until the group is settled after changes of what was ``before``."""
     deadline = time.monotonic() + timeout
     last, changed, judged = before, time.monotonic(), False
@@ -228,7 +219,7 @@ def _wait_until_settled(
             snapshot = read_group(registry, group)
             defects, judged = check(snapshot), True
             if over or not defects:
-                return _Settled(snapshot, defects, stale, answered)
+                return Rebalanced(snapshot, tuple(defects), tuple(sorted(stale)), now - started, answered)
         time.sleep(_STEP)
 
 

@@ -193,10 +193,17 @@ def plan_all(
         for number in scenario.partitions.get(topic, ())
     }
     clashes = _clashes(shares)
-    conflicts += [_claim_conflict(pair, clashes[pair]) for pair in sorted(clashes)]
+    for pair, claimed in sorted(clashes.items()):
+        both = tuple(sorted(claimed))
+        conflicts.append(Conflict("claim", pair, both, f"{pair[0]} and {pair[1]} both take {brief(both)}"))
     sets, more = holder_sets(shares.keys(), clashes.keys(), max_outcomes)
     refusing = {member for member, own in choices.items() if own not in plans and seen[own.internal][member]}
-    outcomes = [_outcome(holders, shares, refusing | shares.keys(), wanted) for holders in sets]
+    outcomes = []
+    for holders in sets:
+        owners = {partition: thread for member in holders for partition, thread in shares[member].items()}
+        losers = (refusing | shares.keys()) - holders
+        unread = tuple(sorted(wanted - owners.keys()))
+        outcomes.append(Outcome(tuple(sorted(holders)), tuple(sorted(losers)), owners, unread))
     return ScenarioPlan(
         tuple(sorted(outcomes, key=lambda outcome: (len(outcome.unread), outcome.losers))),
         more,
@@ -232,26 +239,6 @@ def _clashes(shares: Mapping[str, Iterable[TopicPartition]]) -> dict[tuple[str, 
             for second in members[position + 1 :]:
                 found.setdefault((first, second), []).append(partition)
     return found
-
-
-def _claim_conflict(pair: tuple[str, str], partitions: Iterable[TopicPartition]) -> Conflict:
-    listed = tuple(sorted(partitions))
-    return Conflict("claim", pair, listed, f"{pair[0]} and {pair[1]} both take {brief(listed)}")
-
-
-def _outcome(
-    holders: Collection[str],
-    shares: Mapping[str, Mapping[TopicPartition, ConsumerThreadId]],
-    would_be: Collection[str],
-    wanted: Collection[TopicPartition],
-) -> Outcome:
-    owners = {partition: thread for member in holders for partition, thread in shares[member].items()}
-    return Outcome(
-        tuple(sorted(holders)),
-        tuple(sorted(set(would_be) - set(holders))),
-        owners,
-        tuple(sorted(partition for partition in wanted if partition not in owners)),
-    )
 
 
 def brief(partitions: Collection[TopicPartition]) -> str:

@@ -174,7 +174,7 @@ def _kafka_failure(snapshot: GroupSnapshot, failure: ZkgroupError | None) -> Zkg
 
 
 def _store_of(snapshot: GroupSnapshot) -> Store:
-    members = snapshot.coordinator.members if snapshot.coordinator is not None else ()
+    members = snapshot.kafka_members
     if not members and not snapshot.offset_topics["kafka"]:
         return "zookeeper"
     return "both" if snapshot.in_zookeeper else "kafka"

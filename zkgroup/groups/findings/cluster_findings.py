@@ -160,11 +160,11 @@ def _deletions(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def _split(facts: GroupFacts) -> Iterator[Finding]:
-    group = facts.snapshot.coordinator
-    if group is None or not group.members or not facts.snapshot.members:
+    members, others = facts.snapshot.members, facts.snapshot.kafka_members
+    if not members or not others:
         return
     twice = read_twice(facts.snapshot)
-    here, there = counted(len(facts.snapshot.members), "member"), counted(len(group.members), "member")
+    here, there = counted(len(members), "member"), counted(len(others), "member")
     yield finding(
         "split-group",
         facts.snapshot.group,

@@ -19,7 +19,6 @@ from zkgroup.groups.snapshot.snapshot_defects import (
     stops_rebalances,
     unreadable_ownership,
 )
-from zkgroup.groups.snapshot.table_rows import kafka_members
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import Command, group_command
@@ -90,20 +89,12 @@ class GroupFacts:
         Deleted nodes leave no time. A member's departure shows in its last commits, in later claims of others, or in an
         earlier snapshot.
         """
-        if self.rebalancing_in_kafka:
+        if self.snapshot.kafka_phase:
             return True
         if self._newest is not None and self.now - self._newest < REST:
             return True
         before = self.earlier
         return before is not None and self.now - before.taken_at < REST and _claims(before) != _claims(self.snapshot)
-
-    @property
-    def rebalancing_in_kafka(self) -> str | None:
-        """The coordinator's state of the group; None where its members there are at rest, or there are none."""
-        group = self.snapshot.coordinator
-        if group is None or not group.members or group.state.lower() in ("stable", "unknown"):
-            return None
-        return group.state
 
     @cached_property
     def unregistered_owners(self) -> frozenset[TopicPartition]:
@@ -137,8 +128,7 @@ class GroupFacts:
     @cached_property
     def active(self) -> bool:
         """Whether the group has members, or may have: hidden ones may be active."""
-        group = self.snapshot.coordinator
-        alive = bool(self.snapshot.members) or (group is not None and bool(group.members))
+        alive = bool(self.snapshot.members or self.snapshot.kafka_members)
         return alive or self.snapshot.members_unreadable or self.snapshot.kafka_members_unknown
 
     @cached_property
@@ -244,7 +234,7 @@ class GroupFacts:
 
     @cached_property
     def _assigned_in_kafka(self) -> frozenset[TopicPartition]:
-        return frozenset(kafka_members(self.snapshot))
+        return frozenset(self.snapshot.kafka_owners)
 
 
 def unowned(snapshot: GroupSnapshot) -> tuple[GroupPartition, ...]:

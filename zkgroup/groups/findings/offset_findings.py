@@ -243,8 +243,7 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
 
 def _is_unread(facts: GroupFacts, p: GroupPartition) -> bool:
     """Whether no member reads the topic any more: see ``_without_subscriber``."""
-    group = facts.snapshot.coordinator
-    readers = facts.snapshot.members and not (group is not None and group.members)
+    readers = facts.snapshot.members and not facts.snapshot.kafka_members
     return bool(readers) and p.owner is None and p.topic not in facts.snapshot.subscribed
 
 
@@ -260,8 +259,8 @@ def _young(facts: GroupFacts, p: GroupPartition) -> bool:
 
 
 def _without_subscriber(facts: GroupFacts) -> Iterator[Finding]:
-    members, group = facts.snapshot.members, facts.snapshot.coordinator
-    if not members or any(member.error is not None for member in members) or (group is not None and group.members):
+    members = facts.snapshot.members
+    if not members or any(member.error is not None for member in members) or facts.snapshot.kafka_members:
         return
     if facts.snapshot.topics_unreadable or facts.snapshot.kafka_members_unknown:
         return  # a filter may take it, or a member in Kafka

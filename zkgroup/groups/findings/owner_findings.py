@@ -162,7 +162,7 @@ def _in_progress(facts: GroupFacts) -> Iterator[Finding]:
     """A rebalance, reported only where something is out of place: a group that has settled is just young."""
     missing = [p for p in unowned(facts.snapshot) if p.key not in facts.unowned_before]
     wrong = [p for p in facts.partitions if p.owner is not None and _why_wrong(facts, p) is not None]
-    in_kafka = facts.rebalancing_in_kafka
+    in_kafka = facts.snapshot.kafka_phase
     inference = facts.inference
     known = not (
         facts.snapshot.members_unreadable or facts.snapshot.owners_unreadable or facts.snapshot.topics_unreadable

@@ -23,14 +23,7 @@ KEPT: Final = 7 * 24 * 3600 * 1000
 APART: Final = 15_000
 #: How long to wait for another process that writes, in seconds.
 LOCK_TIMEOUT: Final = 5.0
-_MOVE: Final = "move it away: a new one is made"
-#: Primary error codes of SQLite that say nothing about what is in the file.
-_NOT_ITS_CONTENT: Final = frozenset(
-    {
-        *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
-        *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN),
-    }
-)
+_REMEDY: Final = "choose another with --history-file, or, if it is damaged, move it away: a new one is made"
 _VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE snapshot (
@@ -154,7 +147,7 @@ class LagHistory:
                 yield TopicPartition(topic, partition), Sample(taken_at, committed, log_end, changed_at)
 
     def _damaged(self) -> ZkgroupError:
-        return ZkgroupError(f"the history {self._path} is damaged", _MOVE)
+        return ZkgroupError(f"the history {self._path} is damaged", _REMEDY)
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -172,7 +165,7 @@ class LagHistory:
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {_VERSION}")
         elif version != _VERSION:
-            raise UsageError(f"{self._path} is of another release of zkgroup (version {version})", _MOVE)
+            raise UsageError(f"{self._path} is of another release of zkgroup (version {version})", _REMEDY)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -190,20 +183,11 @@ class LagHistory:
         """Raise SQLite's errors as zkgroup's."""
         try:
             yield
-        except UnicodeDecodeError:  # in the schema; in rows it is one of SQLite's errors
-            raise self._damaged() from None
-        except sqlite3.DatabaseError as error:
-            why = " ".join(str(error).split())  # it quotes a damaged schema
-            code = getattr(error, "sqlite_errorcode", None)  # errors that sqlite3 raises by itself have none
-            if code == sqlite3.SQLITE_NOTADB:
-                raise UsageError(f"{self._path} is no history: {why}", _MOVE) from None
-            is_sound = code is not None and code & 0xFF in _NOT_ITS_CONTENT
-            remedy = "choose another with --history-file" if is_sound else _MOVE
-            raise ZkgroupError(f"the history {self._path} cannot be used: {why}", remedy) from None
-        except OSError as error:
-            raise ZkgroupError(
-                f"the history {self._path} cannot be made: {error.strerror}", "choose another with --history-file"
-            ) from None
+        except (sqlite3.DatabaseError, UnicodeDecodeError, OSError) as error:  # the second: of a damaged schema
+            why = getattr(error, "strerror", None) or " ".join(str(error).split())
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+                raise UsageError(f"{self._path} is no history: {why}", _REMEDY) from None
+            raise ZkgroupError(f"the history {self._path} cannot be used: {why}", _REMEDY) from None
 
 
 def samples_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, Sample]:

@@ -82,8 +82,7 @@ def format_state(error_code: int, took: float, age: float) -> str:
 def _of_group(series: _MetricSeries, one: Inspection) -> None:
     snapshot = one.snapshot
     group = snapshot.group
-    coordinator = snapshot.coordinator
-    members = len(snapshot.members) + (len(coordinator.members) if coordinator is not None else 0)
+    members = len(snapshot.members) + len(snapshot.kafka_members)
     series.set("kafka_consumergroup_members", members, consumergroup=group)
     series.set("zkgroup_snapshot_timestamp_seconds", snapshot.taken_at / 1000, consumergroup=group)
     for severity in SEVERITIES:

@@ -144,10 +144,10 @@ def _is_unclear(member: GroupMember, snapshot: GroupSnapshot) -> bool:
 
 def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:
     """The partitions that a member in ZooKeeper and one in Kafka read, in order."""
-    if snapshot.coordinator is None or not snapshot.members:
+    if not snapshot.members:
         return []
     owned = {partition.key for partition in snapshot.partitions if partition.owner is not None}
-    return sorted({key for member in snapshot.coordinator.members for key in member.assigned} & owned)
+    return sorted(snapshot.kafka_owners.keys() & owned)
 
 
 def _in_kafka(snapshot: GroupSnapshot) -> list[str]:

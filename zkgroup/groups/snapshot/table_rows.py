@@ -119,12 +119,11 @@ def group_row(snapshot: GroupSnapshot, store: Store | None = None) -> GroupRow:
     lags = [lag for partition in snapshot.partitions if (lag := partition.known_lag(store)) is not None]
     unknown = sum(partition.is_lag_unknown(store) for partition in snapshot.partitions)
     known = sum(lags) if lags or unknown < len(snapshot.partitions) else None
-    in_kafka = snapshot.coordinator.members if snapshot.coordinator is not None else ()
     return GroupRow(
         snapshot.group,
         snapshot.store,
         snapshot.state,
-        len(snapshot.members) + len(in_kafka),
+        len(snapshot.members) + len(snapshot.kafka_members),
         len({partition.topic for partition in snapshot.partitions} | snapshot.subscribed),
         len(snapshot.partitions),
         None if unknown else known,
@@ -153,7 +152,7 @@ def member_rows(snapshot: GroupSnapshot) -> list[MemberRow]:
         if partition.member is not None:
             owned[partition.member] = owned.get(partition.member, 0) + 1
     rows = [_member_row(member, owned.get(member.member, 0)) for member in snapshot.members]
-    for member in snapshot.coordinator.members if snapshot.coordinator is not None else ():
+    for member in snapshot.kafka_members:
         topics = sorted({partition.topic for partition in member.assigned})
         rows.append(MemberRow(member.member, member.host or None, None, topics, None, None, len(member.assigned), None))
     return rows
@@ -176,7 +175,7 @@ def _member_row(member: GroupMember, owned: int) -> MemberRow:
 
 def partition_rows(snapshot: GroupSnapshot, store: Store) -> list[PartitionRow]:
     """The partitions that the group owns, and all of topics that it reads or has offsets of in ``store``, in order."""
-    in_kafka = kafka_members(snapshot)
+    in_kafka = snapshot.kafka_owners
     known = {partition.topic for partition in snapshot.partitions if _is_kept(partition, store)}
     rows = []
     for partition in snapshot.partitions:
@@ -232,8 +231,8 @@ def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
     Where a group has members in ZooKeeper and in Kafka, a partition may have two rows.
     """
     hosts = {member.member: member.host for member in snapshot.members}
-    in_kafka = kafka_members(snapshot)
-    kafka_hosts = {m.member: m.host for m in snapshot.coordinator.members} if snapshot.coordinator is not None else {}
+    in_kafka = snapshot.kafka_owners
+    kafka_hosts = {member.member: member.host for member in snapshot.kafka_members}
     rows = []
     for partition in snapshot.partitions:
         holder = in_kafka.get(partition.key)
@@ -257,12 +256,6 @@ def owner_rows(snapshot: GroupSnapshot) -> list[OwnerRow]:
             host = kafka_hosts.get(holder) or None
             rows.append(OwnerRow(partition.topic, partition.partition, holder, holder, host, True, None, "kafka"))
     return rows
-
-
-def kafka_members(snapshot: GroupSnapshot) -> dict[TopicPartition, str]:
-    """Which member in Kafka has which partition."""
-    members = snapshot.coordinator.members if snapshot.coordinator is not None else ()
-    return {partition: member.member for member in members for partition in member.assigned}
 
 
 def only_topics(snapshot: GroupSnapshot, topics: Iterable[str]) -> GroupSnapshot:

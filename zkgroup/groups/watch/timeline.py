@@ -177,14 +177,8 @@ def watched_group(
         )
         for member in snapshot.members
     }
-    owners: dict[TopicPartition, str] = {}
-    phase = None
-    group = snapshot.coordinator
-    if group is not None and group.members:
-        for one in group.members:
-            members[one.member] = WatchedMember("", 0, one.host)
-            owners |= dict.fromkeys(one.assigned, one.member)
-        phase = None if group.state.lower() in ("stable", "unknown") else group.state
+    members |= {one.member: WatchedMember("", 0, one.host) for one in snapshot.kafka_members}
+    owners = snapshot.kafka_owners
     wanted = snapshot.subscribed | {key.topic for key in owners}
     partitions = {}
     for p in snapshot.partitions:
@@ -207,8 +201,8 @@ def watched_group(
         partitions,
         topics,
         snapshot.broker_ids,
-        snapshot.in_zookeeper or group is not None or any(p.kafka for p in snapshot.partitions),
-        phase,
+        snapshot.in_zookeeper or snapshot.coordinator is not None or any(p.kafka for p in snapshot.partitions),
+        snapshot.kafka_phase,
         snapshot.ids_changed,
         kafka=kafka,
         measured=measured,
