@@ -14,7 +14,8 @@ from zkgroup.errors import Remedy
 from zkgroup.groups.findings.finding_kinds import SECOND, Finding, ago, finding, first_few, per_topic, subject_of
 from zkgroup.groups.findings.group_facts import REST, GroupFacts, topic_option, unowned
 from zkgroup.groups.group_model import GroupPartition
-from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text
+from zkgroup.groups.snapshot.snapshot_defects import claim_defect
+from zkgroup.protocol.names import TopicPartition, session_text
 from zkgroup.text import counted, short
 
 if TYPE_CHECKING:
@@ -193,34 +194,9 @@ def _in_progress(facts: GroupFacts) -> Iterator[Finding]:
 
 def _why_wrong(facts: GroupFacts, partition: GroupPartition) -> tuple[str, str] | None:
     """The code and the message of what is wrong with an owner."""
-    owner, member = short(partition.owner or ""), facts.members.get(partition.member or "")
-    if member is None and facts.snapshot.members_unreadable:
+    if not partition.exists and partition.member is not None:
         return None
-    if member is None:
-        return (
-            "owner-without-registration",
-            f"is owned by {owner}{_session(partition)}, which is not registered: nobody reads it, nobody else can",
-        )
-    if not partition.exists or member.error is not None:
-        return None
-    streams = member.streams.get(partition.topic, 0)
-    if streams == 0:
-        # No registration says whether a filter takes internal topics.
-        if member.has_filter and (facts.snapshot.topics_unreadable or partition.topic in INTERNAL_TOPICS):
-            return None
-        return "owner-without-subscription", f"is owned by {owner}, which does not subscribe to the topic"
-    if partition.stream is not None and partition.stream >= streams:
-        return (
-            "owner-beyond-streams",
-            f"is owned by {owner}, whose member has {counted(streams, 'stream')} for the topic",
-        )
-    if partition.session_id and member.session_id and partition.session_id != member.session_id:
-        return (
-            "owner-of-former-session",
-            f"is owned by {owner} in session {session_text(partition.session_id)}, while that member is registered in"
-            f" {session_text(member.session_id)}",
-        )
-    return None
+    return claim_defect(partition, facts.members.get(partition.member or ""), facts.snapshot)
 
 
 def _is_wrong(facts: GroupFacts, partition: GroupPartition) -> bool:
@@ -228,10 +204,6 @@ def _is_wrong(facts: GroupFacts, partition: GroupPartition) -> bool:
     if partition.owner is None:
         return partition.error is not None and not partition.is_unreadable
     return not partition.exists or _why_wrong(facts, partition) is not None
-
-
-def _session(partition: GroupPartition) -> str:
-    return f" (session {session_text(partition.session_id)})" if partition.session_id else ""
 
 
 def _claims(facts: GroupFacts) -> Iterator[Finding]:

@@ -1,7 +1,9 @@
-"""Requests to the brokers about groups. A broker that does not answer causes a warning, and no failure.
+"""Requests to the brokers about groups, for a snapshot, and again and again for a watch. A broker that does not answer
+causes a warning, and no failure.
 
 A dead broker is registered until its session ends, and requests to it time out. So all requests of one snapshot share
-one time-out: a request that others wait for gets a part of the time that is left.
+one time-out: a request that others wait for gets a part of the time that is left. Those of a watch have a thread of
+their own, so that the watch of ZooKeeper goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -9,11 +11,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from zkgroup.clients.kafka.responses import UNKNOWN_KAFKA_GROUP, GroupNames, KafkaGroup, MessageAges
+from zkgroup.clients.kafka.responses import (
+    UNKNOWN_KAFKA_GROUP,
+    GroupNames,
+    KafkaGroup,
+    MessageAge,
+    MessageAges,
+    words_of,
+)
 from zkgroup.errors import NoAnswerError, ZkgroupError, is_wrong_setting
-from zkgroup.protocol.names import TopicPartition
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.znode_reader import assigned
+from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -23,6 +36,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Seconds that each request gets at least: brokers that run answer in less.
 MIN_TIMEOUT: Final = 1.0
+#: Seconds between two readings of messages' ages, and for one of them at most: each opens a consumer.
+AGES_INTERVAL: Final = 10.0
+AGES_TIMEOUT: Final = 1.0
+#: For so many seconds the coordinator is not asked again for a group that it does not know.
+UNKNOWN_FOR: Final = 30.0
 #: Finds out how to reach the brokers. It is called at the first request.
 FindBrokers: TypeAlias = "Callable[[], KafkaSettings]"
 #: How to reach the brokers, or a function that finds that out.
@@ -157,3 +175,119 @@ class BrokerQueries:
     def _fail(self, what: str, error: ZkgroupError) -> None:
         self.failure = error
         self._failed.setdefault(error.reason, (error, set()))[1].add(what)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The brokers' answer; ``error``: why a part of it is missing, else None. ``ages``: those of the last
+    ``AGES_INTERVAL``."""
+
+    kafka_group: KafkaGroup = field(default_factory=KafkaGroup)
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    error: str | None = None
+    ages: Mapping[TopicPartition, MessageAge] = field(default_factory=dict)
+
+
+class BrokerPoller:
+    """Sends requests about ``group`` on a thread, one after the other.
+
+    ``find`` finds out how to reach the brokers; ``done`` gets each answer, on the thread. ``timeout``: seconds, for
+    each part of a request. ``coordinator``: whether the group may be in Kafka.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        find: Callable[[], KafkaSettings],
+        done: Callable[[Answer | BaseException], object],
+        timeout: float,
+        *,
+        coordinator: bool = True,
+    ) -> None:
+        self._group = group
+        self._find = find
+        self._done = done
+        self._timeout = timeout
+        self._reads_coordinator = coordinator
+        self._thread: threading.Thread | None = None
+        self._brokers: tuple[int, ...] | None = None
+        self._settings: KafkaSettings | None = None
+        self._coordinators: Coordinators | None = None
+        self._kafka_group = KafkaGroup()
+        self._unknown_since: float | None = None
+        self._ages: Mapping[TopicPartition, MessageAge] = {}
+        self._ages_due = 0.0
+
+    def ask(self, snapshot: GroupSnapshot, positions: Mapping[TopicPartition, int], *, by_partition: bool) -> None:
+        """Send the request for what ``snapshot`` has, unless the last one is not answered yet. ``positions``: the
+        offsets that are read next, where the age of the message there is wanted. ``by_partition``: as in
+        ``Coordinators.read_groups``."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=self._run, args=(snapshot, positions, by_partition), name="zkgroup-poll", daemon=True
+            )
+            self._thread.start()
+
+    def close(self, timeout: float = 0.5) -> None:
+        """End. A thread that waits for a broker is not waited for: it ends with the broker's answer."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self, snapshot: GroupSnapshot, positions: Mapping[TopicPartition, int], by_partition: bool) -> None:
+        try:
+            answer: Answer | BaseException = self._answer(snapshot, positions, by_partition)
+        except BaseException as error:  # noqa: BLE001  # the caller raises it
+            answer = error
+        self._done(answer)
+
+    def _answer(self, snapshot: GroupSnapshot, positions: Mapping[TopicPartition, int], by_partition: bool) -> Answer:
+        try:
+            coordinators = self._connect(snapshot.broker_ids)
+            # A request to the coordinator makes brokers create this topic; without it there are no offsets in Kafka.
+            if self._reads_coordinator and OFFSETS_TOPIC in snapshot.existing_topics:
+                self._read_kafka_group(coordinators, by_partition)
+            existing = {p.key for p in snapshot.partitions if p.exists}
+            wanted = existing | self._kafka_group.offsets.keys() | assigned(self._kafka_group).keys()
+            error = "; ".join(words_of(f"group {self._group}", self._kafka_group.failures)) or None
+            logs = coordinators.log_offsets(sorted(wanted), self._timeout) if wanted else {}
+            return Answer(self._kafka_group, logs, error, self._read_ages(positions))
+        except ZkgroupError as error:
+            if is_wrong_setting(error) and self._brokers is None:  # what is registered later ends no watch
+                raise
+            self._coordinators = None
+            return Answer(self._kafka_group, {}, error.message)
+
+    def _connect(self, brokers: tuple[int, ...]) -> Coordinators:
+        """The brokers; their addresses are found anew where others are registered than last time."""
+        from zkgroup.clients.kafka.group_coordinator import (
+            Coordinators,  # confluent-kafka, which not every import needs
+        )
+
+        if self._coordinators is None or brokers != self._brokers:
+            settings = self._find()
+            if self._coordinators is None or settings != self._settings:
+                self._settings, self._coordinators = settings, Coordinators(settings, self._timeout)
+            self._brokers = brokers
+        return self._coordinators
+
+    def _read_kafka_group(self, coordinators: Coordinators, by_partition: bool) -> None:
+        since = self._unknown_since
+        if since is None or time.monotonic() - since >= UNKNOWN_FOR:
+            found = self._kafka_group = coordinators.read_group(self._group, by_partition=by_partition)
+            is_known = found.group is not None or found.offsets or found.failures
+            self._unknown_since = None if is_known else time.monotonic()
+
+    def _read_ages(self, positions: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, MessageAge]:
+        """The ages of the messages at these positions; those of the last reading, where that is not long ago. Without
+        those that cannot be read."""
+        if not positions or self._settings is None:
+            self._ages = {}
+        elif time.monotonic() >= self._ages_due:
+            from zkgroup.clients.kafka.message_times import message_ages  # as above
+
+            wanted = {key: (position,) for key, position in positions.items()}
+            with suppress(ZkgroupError):
+                found = message_ages(self._settings, wanted, time.time_ns() // 1_000_000, AGES_TIMEOUT)
+                self._ages = {key: age for key, its in found.ages.items() for age in its.values()}
+            self._ages_due = time.monotonic() + AGES_INTERVAL
+        return self._ages

@@ -7,7 +7,7 @@ from typing import Final
 
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupPartition, GroupSnapshot, NodeProblem, Store
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, spans
+from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text, spans
 from zkgroup.text import counted, listed, short
 
 #: How long the names of partitions in a line may get.
@@ -105,21 +105,15 @@ def ownership_defects(snapshot: GroupSnapshot) -> list[str]:
     for partition in snapshot.partitions:
         if partition.is_unreadable:
             continue
-        owned = f"{partition.name} is owned by {short(partition.owner or '')}"
         if partition.error is not None:
             defects.append(f"{partition.name}: {partition.error}")
         elif partition.owner is None:
             if partition.topic in snapshot.subscribed and partition.exists:
                 defects.append(f"{partition.name} has no owner")
-        elif partition.member is None:
-            if not snapshot.members_unreadable:
-                defects.append(f"{owned}, which is not registered")
-        elif not _is_unclear(members[partition.member], snapshot):
-            streams = members[partition.member].streams.get(partition.topic, 0)
-            if streams == 0:
-                defects.append(f"{owned}, which does not subscribe to the topic")
-            elif partition.stream is not None and partition.stream >= streams:
-                defects.append(f"{owned}, whose member has {streams} streams")
+        else:
+            code, why = claim_defect(partition, members.get(partition.member or ""), snapshot) or ("", "")
+            if code not in ("", "owner-of-former-session"):
+                defects.append(f"{partition.name} {why}")
     twice = read_twice(snapshot)
     if twice:
         defects.append(f"{spans(twice)} {'is' if len(twice) == 1 else 'are'} read in ZooKeeper and in Kafka as well")
@@ -137,9 +131,38 @@ def unreadable_ownership(snapshot: GroupSnapshot) -> list[str]:
     ]
 
 
-def _is_unclear(member: GroupMember, snapshot: GroupSnapshot) -> bool:
-    """Whether the topics that the member may own are unknown."""
-    return member.is_unreadable or (snapshot.topics_unreadable and member.has_filter)
+def claim_defect(p: GroupPartition, member: GroupMember | None, snapshot: GroupSnapshot) -> tuple[str, str] | None:
+    """The code of a finding and its message, where the owned partition should not be this member's; None where it
+    may be."""
+    owner = short(p.owner or "")
+    if member is None:
+        if snapshot.members_unreadable:
+            return None
+        session = f" (session {session_text(p.session_id)})" if p.session_id else ""
+        return (
+            "owner-without-registration",
+            f"is owned by {owner}{session}, which is not registered: nobody reads it, nobody else can",
+        )
+    if member.error is not None:
+        return None
+    streams = member.streams.get(p.topic, 0)
+    if streams == 0:
+        # No registration says whether a filter takes internal topics.
+        if member.has_filter and (snapshot.topics_unreadable or p.topic in INTERNAL_TOPICS):
+            return None
+        return "owner-without-subscription", f"is owned by {owner}, which does not subscribe to the topic"
+    if p.stream is not None and p.stream >= streams:
+        return (
+            "owner-beyond-streams",
+            f"is owned by {owner}, whose member has {counted(streams, 'stream')} for the topic",
+        )
+    if p.session_id and member.session_id and p.session_id != member.session_id:
+        return (
+            "owner-of-former-session",
+            f"is owned by {owner} in session {session_text(p.session_id)}, while that member is registered in"
+            f" {session_text(member.session_id)}",
+        )
+    return None
 
 
 def read_twice(snapshot: GroupSnapshot) -> list[TopicPartition]:

@@ -3,6 +3,9 @@
 ZooKeeper's watches report members and owners within milliseconds. Changed offsets are read once an interval, and log
 ends after them: so the log end is the newer of the two, and the order of the requests makes no lag negative. A group in
 Kafka is read once an interval.
+
+All znodes are read once, then only those that have changed. A watch fires once; the next reading that needs the node
+reads it again and sets a new watch. No node is created.
 """
 
 from __future__ import annotations
@@ -10,23 +13,28 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from zkgroup.clients.kafka.responses import MessageAge
-from zkgroup.clients.zookeeper.registry import Registry, WatchingRegistry
+from zkgroup.clients.kafka.responses import KafkaGroup, MessageAge
+from zkgroup.clients.zookeeper.registry import EVERYTHING, Registry, WatchingRegistry
 from zkgroup.errors import NotFoundError, UnreachableError, ZkgroupError
 from zkgroup.groups.group_model import GroupSnapshot, Store
+from zkgroup.groups.snapshot.broker_queries import AGES_INTERVAL, Answer, BrokerPoller
 from zkgroup.groups.snapshot.group_reader import MAX_AGES, next_position, read_group
-from zkgroup.groups.snapshot.znode_reader import needs_partitions
+from zkgroup.groups.snapshot.group_znodes import TopicSelections
+from zkgroup.groups.snapshot.snapshot_builder import build_snapshot, with_logs
+from zkgroup.groups.snapshot.znode_reader import NodeCache, ZnodeReader, needs_partitions
 from zkgroup.groups.watch.event_detector import EventDetector
 from zkgroup.groups.watch.timeline import Observation, WatchedFinding, WatchedGroup, watched_group
-from zkgroup.groups.watch.watch_sources import AGES_INTERVAL, Answer, BrokerPoller, WatchedNodeCache
+from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
+from zkgroup.protocol.operations import Exists, Stat
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
+    from zkgroup.clients.kafka.log_offsets import Log
 
 #: Opens a registry that reports changes to the function given. Raises ``ZkgroupError``.
 Opener: TypeAlias = Callable[[Callable[[str], None]], WatchingRegistry]
@@ -42,6 +50,84 @@ SETTLING_TIME: Final = 0.03
 RECONNECT_INTERVAL: Final = 1.0
 #: Observations that wait for ``next``; then the watch waits for its reader.
 MAX_WAITING: Final = 64
+
+
+class WatchedNodeCache(NodeCache):
+    """The nodes of one group in ZooKeeper, watched: the changed ones are read again. One thread, but for ``change``."""
+
+    _watches = True
+
+    def __init__(self, group: str) -> None:
+        super().__init__()
+        self._group = group
+        self._patient = f"{znodes.offsets(group)}/"  # changes below it wait for a reading of offsets
+        self._lock = threading.Lock()
+        self._changed: set[str] = set()
+        self._lost = False
+        self._used: set[str] = set()
+        self._noticed: int | None = None
+        self._selections: TopicSelections | None = None
+
+    def change(self, path: str) -> bool:
+        """Note that a watch fired, on any thread. Returns whether the group is to be read again at once."""
+        with self._lock:
+            if path == EVERYTHING:
+                self._lost = True
+                return True
+            self._changed.add(path)
+            if path.startswith(self._patient):
+                return False
+            if self._noticed is None:
+                self._noticed = time.time_ns() // 1_000_000
+        return True
+
+    def noticed(self) -> int | None:
+        """When the first change since the last call was noted, but for offsets (milliseconds since 1970)."""
+        with self._lock:
+            at, self._noticed = self._noticed, None
+        return at
+
+    def read_snapshot(
+        self, registry: Registry, at: int, kafka_group: KafkaGroup, logs: dict[TopicPartition, Log], *, offsets: bool
+    ) -> GroupSnapshot:
+        """The group as it is now; ``kafka_group`` and ``logs`` are the brokers' last answers. Without ``offsets`` those
+        are not read again. A group that does not exist has ``in_zookeeper`` false. Raises ``UnreachableError``; nothing
+        that was read before is lost then."""
+        group = self._group
+        with self._lock:
+            lost, self._lost = self._lost, False
+            changed = {path for path in self._changed if offsets or lost or not path.startswith(self._patient)}
+            self._changed -= changed
+        self._used.clear()
+        self._forget([*self._lists, *self._nodes] if lost else changed)
+        reader = ZnodeReader(registry, [group], self)
+        reader.read_members(self._selections)
+        self._selections = reader.cluster.selections  # a filter takes a while with thousands of topics
+        reader.read_partitions()
+        reader.read_topics(reader.concerned_topics(group, kafka_group))
+        # What was not used is gone, as a partition may be.
+        self._forget([path for path in {*self._lists, *self._nodes} if path not in self._used])
+        found = build_snapshot(group, self, reader.members[group], kafka_group, reader.cluster, at)
+        return with_logs(found, reader.cluster, logs)
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._lists.pop(path, None)
+            self._nodes.pop(path, None)
+            self._unreadable.pop(path, None)
+        self._children.clear()
+
+    def read(self, registry: Registry, *, lists: Iterable[str] = (), nodes: Iterable[str] = ()) -> set[str]:
+        """As ``NodeCache.read``, with watches; a node that is not there is watched for its coming."""
+        lists, nodes = list(lists), list(nodes)
+        self._used.update(lists, nodes)
+        missing = super().read(registry, lists=lists, nodes=nodes)
+        self.requests += len(missing)
+        found = registry.read([Exists(path, watch=True) for path in missing]) if missing else ()
+        for path, stat in zip(missing, found, strict=True):
+            if isinstance(stat, Stat):
+                self.change(path)  # it has come meanwhile
+        return missing
 
 
 class GroupWatch:
