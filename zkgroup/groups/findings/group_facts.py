@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.errors import Remedy
 from zkgroup.groups.findings.finding_kinds import DAY, SECOND, ago, first_few
-from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, GroupTopic, StoredOffset, in_store
+from zkgroup.groups.group_model import GroupMember, GroupPartition, GroupSnapshot, OffsetStore
 from zkgroup.groups.partition_scope import ranges, whole
 from zkgroup.groups.snapshot.snapshot_defects import (
     damaged_topics,
@@ -288,9 +288,8 @@ def _removal_of(those: Sequence[GroupPartition], removing: Command) -> Remedy:
     return here.then(there, "; ") if any(p.stored is not None for p in those) else there
 
 
-#: How messages name the store of an offset, where there are two.
-IN_ZOOKEEPER: Final = in_store("zookeeper")
-IN_KAFKA: Final = in_store("kafka")
+#: The stores in which an offset is wrong; None is the only store that has one, or both where they agree.
+WrongStores: TypeAlias = Set[OffsetStore | None]
 
 
 def reset_remedy(
@@ -298,14 +297,13 @@ def reset_remedy(
     keys: Sequence[TopicPartition],
     what: str,
     *target: str,
-    wrong: Mapping[TopicPartition, set[str]] | None = None,
+    wrong: Mapping[TopicPartition, WrongStores] | None = None,
 ) -> Remedy:
-    """A reset to ``target`` (the words of the option), described by ``what``. ``wrong``: the stores in which the
-    offsets are wrong; the other store keeps its offset."""
+    """A reset to ``target`` (the words of the option), described by ``what``. The store that is not ``wrong`` keeps its
+    offset."""
     parts: dict[tuple[str, ...], list[TopicPartition]] = {}
     for key in keys:
-        stores = wrong[key] if wrong is not None else set()
-        parts.setdefault(_alone(facts.by_key[key], stores), []).append(key)
+        parts.setdefault(_alone(facts.by_key[key], wrong[key] if wrong is not None else set()), []).append(key)
     commands = (
         facts.command("reset-offsets", *topic_option(part), *target, *option, "--execute")
         for option, part in parts.items()
@@ -317,7 +315,9 @@ def reset_remedy(
 TO_EARLIEST: Final = "go to the log's start (or, with --to-latest, to its end)"
 
 
-def correction(facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, set[str]]) -> Remedy:
+def correction(
+    facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping[TopicPartition, WrongStores]
+) -> Remedy:
     """How to set ``wrong`` offsets: from the other store, where its offset is right, else to the log's start."""
     right: dict[str, list[TopicPartition]] = {}
     for key in keys:
@@ -333,12 +333,12 @@ def correction(facts: GroupFacts, keys: Sequence[TopicPartition], wrong: Mapping
     return remedy.then(reset_remedy(facts, rest, TO_EARLIEST, "--to-earliest", wrong=wrong), "; ") if rest else remedy
 
 
-def _taken_over(facts: GroupFacts, p: GroupPartition, wrong: set[str]) -> str:
+def _taken_over(facts: GroupFacts, p: GroupPartition, wrong: WrongStores) -> str:
     """The only store with a wrong offset, if the other store's lies within the log; else an empty text."""
     to, good = "", None
-    if wrong == {IN_ZOOKEEPER} and p.kafka is not None:
+    if wrong == {"zookeeper"} and p.kafka is not None:
         to, good = "zookeeper", p.kafka.offset
-    elif wrong == {IN_KAFKA} and p.stored is not None and p.stored.defect is None and not is_stale(facts, p):
+    elif wrong == {"kafka"} and p.stored is not None and p.stored.defect is None and not is_stale(facts, p):
         to, good = "kafka", p.stored.offset
     return "" if good is None or is_outside(p, good) else to
 
@@ -348,26 +348,26 @@ def is_outside(p: GroupPartition, offset: int) -> bool:
     return (p.log_start is not None and offset < p.log_start) or (p.log_end is not None and offset > p.log_end)
 
 
-def _alone(partition: GroupPartition, wrong: set[str]) -> tuple[str, ...]:
+def _alone(partition: GroupPartition, wrong: WrongStores) -> tuple[str, ...]:
     """The option that keeps the other store's offset; nothing where there is none, or it is wrong, too. An unknown
     offset may exist and be right."""
     if partition.kafka_unknown and wrong:
         return ("--store", "zookeeper")
-    if wrong == {IN_ZOOKEEPER} and partition.kafka is not None and partition.kafka.offset is not None:
+    if wrong == {"zookeeper"} and partition.kafka is not None and partition.kafka.offset is not None:
         return ("--store", "zookeeper")
-    if wrong == {IN_KAFKA} and partition.stored is not None:
+    if wrong == {"kafka"} and partition.stored is not None:
         return ("--store", "kafka")
     return ()
 
 
-def offsets_of(partition: GroupPartition) -> Iterable[tuple[str, int]]:
+def offsets_of(partition: GroupPartition) -> Iterable[tuple[OffsetStore | None, int]]:
     """Each offset with its store, named where it matters: an offset that both agree on comes once."""
     stored = partition.stored.offset if partition.stored is not None else None
     kafka = partition.kafka.offset if partition.kafka is not None else None
     if stored is not None:
-        yield "" if kafka in (None, stored) else IN_ZOOKEEPER, stored
+        yield None if kafka in (None, stored) else "zookeeper", stored
     if kafka is not None and kafka != stored:
-        yield IN_KAFKA, kafka
+        yield "kafka", kafka
 
 
 def is_stale(facts: GroupFacts, p: GroupPartition) -> bool:
@@ -375,14 +375,9 @@ def is_stale(facts: GroupFacts, p: GroupPartition) -> bool:
     topic = facts.snapshot.topics.get(p.topic)
     if topic is None or not topic.exists or p.stored is None or not p.stored.offset:
         return False
-    return _older(p.stored, topic)
-
-
-def _older(stored: StoredOffset, topic: GroupTopic) -> bool:
-    """By transaction ids, which are exact, or by times where those are unknown (0)."""
-    if stored.mzxid and topic.czxid:
-        return stored.mzxid < topic.czxid
-    return topic.created_at is not None and 0 < stored.changed_at < topic.created_at
+    if p.stored.mzxid and topic.czxid:  # transaction ids are exact; 0 where they are unknown
+        return p.stored.mzxid < topic.czxid
+    return topic.created_at is not None and 0 < p.stored.changed_at < topic.created_at
 
 
 def is_gone(facts: GroupFacts, p: GroupPartition) -> bool:

@@ -15,10 +15,9 @@ from zkgroup.groups.changes.unregistered_committers import find_unregistered_com
 from zkgroup.groups.findings.finding_kinds import Finding, Severity, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import (
     COMMITTED_BY_THEN,
-    IN_KAFKA,
-    IN_ZOOKEEPER,
     TO_EARLIEST,
     GroupFacts,
+    WrongStores,
     correction,
     is_gone,
     is_outside,
@@ -30,7 +29,7 @@ from zkgroup.groups.findings.group_facts import (
     topic_option,
     unsubscribe,
 )
-from zkgroup.groups.group_model import GroupPartition
+from zkgroup.groups.group_model import GroupPartition, OffsetStore, in_store
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
@@ -109,7 +108,7 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
                 defective[p.key] = p.stored.offset
                 blanks.append((p.key, p.stored.defect))
     fails = "every member that is given it fails"
-    wrong = {key: {IN_ZOOKEEPER} for key, _ in (*said, *blanks)}
+    wrong: dict[TopicPartition, WrongStores] = {key: {"zookeeper"} for key, _ in (*said, *blanks)}
 
     def anew(keys: Sequence[TopicPartition]) -> Remedy:
         return correction(facts, keys, wrong).after(f"{fails}; ")
@@ -127,21 +126,22 @@ def _unreadable(facts: GroupFacts) -> Iterator[Finding]:
 def _out_of_range(facts: GroupFacts) -> Iterator[Finding]:
     before: Said = []
     beyond: Said = []
-    lost_in: dict[TopicPartition, set[str]] = {}
-    over_in: dict[TopicPartition, set[str]] = {}
+    lost_in: dict[TopicPartition, set[OffsetStore | None]] = {}
+    over_in: dict[TopicPartition, set[OffsetStore | None]] = {}
     for p in facts.partitions:
         of_former_log = is_stale(facts, p)
-        for where, offset in offsets_of(p):
-            if of_former_log and where != IN_KAFKA:
+        for store, offset in offsets_of(p):
+            if of_former_log and store != "kafka":
                 continue  # the recreated topic has a finding
+            at = f"is committed at {offset}{in_store(store)}"
             if p.log_start is not None and offset < p.log_start:
                 lost = counted(p.log_start - offset, "message")
-                lost_in.setdefault(p.key, set()).add(where)
-                before.append((p.key, f"is committed at {offset}{where}, the log starts at {p.log_start}: {lost} lost"))
+                lost_in.setdefault(p.key, set()).add(store)
+                before.append((p.key, f"{at}, the log starts at {p.log_start}: {lost} lost"))
             elif p.log_end is not None and offset > p.log_end:
                 over = offset - p.log_end
-                over_in.setdefault(p.key, set()).add(where)
-                beyond.append((p.key, f"is committed at {offset}{where}, {over} beyond the log's end {p.log_end}"))
+                over_in.setdefault(p.key, set()).add(store)
+                beyond.append((p.key, f"{at}, {over} beyond the log's end {p.log_end}"))
     yield from per_topic(
         "offset-before-start",
         before,
@@ -176,7 +176,7 @@ def _recreated(facts: GroupFacts) -> Iterator[Finding]:
                 keys,
                 "begin at the start of the new one",
                 "--to-earliest",
-                wrong={p.key: {where for where, _ in offsets_of(p)} - {IN_KAFKA} for p in stale},
+                wrong={p.key: {store for store, _ in offsets_of(p)} - {"kafka"} for p in stale},
             ),
         )
 

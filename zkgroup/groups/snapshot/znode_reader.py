@@ -154,17 +154,18 @@ class ClusterState:
 
     @classmethod
     def of_registry(cls, nodes: NodeCache) -> ClusterState:
-        """From the lists in ZooKeeper."""
-        brokers = [int(name) for name in nodes.names(znodes.broker_ids()) if _BROKER.fullmatch(name)]
-        cluster = cls(nodes.names(znodes.topics()), brokers, nodes.names(znodes.delete_topics()))
-        for path in (znodes.topics(), znodes.broker_ids(), znodes.delete_topics()):
-            cluster._note_unreadable(path, nodes)
+        """From the lists and the brokers' registrations in ZooKeeper."""
+        lists = (znodes.topics(), znodes.broker_ids(), znodes.delete_topics())
+        brokers = [(int(name), path) for name, path in nodes.children(lists[1]) if _BROKER.fullmatch(name)]
+        cluster = cls(nodes.names(lists[0]), [number for number, _ in brokers], nodes.names(lists[2]))
+        cluster.unreadable = {path: why for path in lists if (why := nodes.why_unreadable(path)) is not None}
+        registered = [(path, node) for _, path in brokers if (node := nodes.node(path)) is not None]
+        cluster.faulty_brokers = tuple(
+            FaultyBroker(path, fault, node.stat.czxid)
+            for path, node in registered
+            if (fault := broker_fault(node.data)) is not None
+        )
         return cluster
-
-    def _note_unreadable(self, path: str, nodes: NodeCache) -> None:
-        why = nodes.why_unreadable(path)
-        if why is not None:
-            self.unreadable[path] = why
 
     @classmethod
     def of_brokers(cls, leaders: Mapping[str, Mapping[int, int | None]], broker_ids: Iterable[int]) -> ClusterState:
@@ -174,18 +175,6 @@ class ClusterState:
             cluster.topics[name] = GroupTopic(name, True, tuple(sorted(partitions)))
             cluster.leaders.update({TopicPartition(name, number): leader for number, leader in partitions.items()})
         return cluster
-
-    def add_brokers(self, nodes: NodeCache) -> None:
-        """Take up the brokers whose registrations were read."""
-        found = [
-            (path, nodes.node(path))
-            for path in child_paths(znodes.broker_ids(), nodes)
-            if _BROKER.fullmatch(path.rpartition("/")[2])
-        ]
-        faults = [(path, broker_fault(node.data), node.stat.czxid) for path, node in found if node is not None]
-        self.faulty_brokers = tuple(
-            FaultyBroker(path, fault, czxid) for path, fault, czxid in faults if fault is not None
-        )
 
     def add_topics(self, nodes: NodeCache, names: Iterable[str]) -> None:
         """Take up the topics whose nodes were read."""
@@ -200,16 +189,17 @@ class ClusterState:
         marked = name in self._marked
         node = nodes.node(path)
         if node is None:
-            self._note_unreadable(path, nodes)
-            return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=nodes.failure(path))
-        stat = node.stat
+            error = nodes.failure(path)
+            if error is not None:
+                self.unreadable[path] = nodes.why_unreadable(path) or ""
+            return GroupTopic(name, nodes.exists(path), to_be_deleted=marked, error=error)
         try:
             partitions, damage = partitions_to_read(path, node.data)
+            passed_over = damage is not None
         except MalformedZnodeError as malformed:
-            problem = NodeProblem(path, malformed.why, is_malformed=True)
-            return GroupTopic(name, True, (), stat.czxid, stat.ctime, marked, problem, stat.mtime)
-        passed_over = damage is not None
+            partitions, damage, passed_over = (), malformed, False
         error = None if damage is None else NodeProblem(path, damage.why, is_malformed=True)
+        stat = node.stat
         return GroupTopic(name, True, partitions, stat.czxid, stat.ctime, marked, error, stat.mtime, passed_over)
 
     def add_leaders(self, nodes: NodeCache, partitions: Iterable[TopicPartition]) -> None:
@@ -217,18 +207,14 @@ class ClusterState:
         for partition in partitions:
             path = znodes.partition_state(partition)
             node = nodes.node(path)
-            if node is None:
-                if nodes.exists(path):
-                    self.unknown_leaders.add(partition)
-                else:
-                    self.leaders[partition] = None
-                continue
             try:
-                leader = decode_partition_state(path, node.data).leader
+                leader = -1 if node is None else decode_partition_state(path, node.data).leader
             except MalformedZnodeError:
+                leader = None
+            if leader is None or (node is None and nodes.exists(path)):
                 self.unknown_leaders.add(partition)  # the brokers may know it
-                continue
-            self.leaders[partition] = leader if leader >= 0 else None
+            else:
+                self.leaders[partition] = leader if leader >= 0 else None
 
 
 class ZnodeReader:
@@ -259,9 +245,6 @@ class ZnodeReader:
             ],
             nodes=[path for group in paths for path in group[:2]],
         )
-        self.cluster = cluster = ClusterState.of_registry(nodes)
-        if selections is not None and selections.topics == cluster.existing_topics:
-            cluster.selections = selections
         self._read(
             lists=[path for group in paths for parent in group[2:] for path in child_paths(parent, nodes)],
             nodes=[
@@ -269,7 +252,9 @@ class ZnodeReader:
                 *child_paths(znodes.broker_ids(), nodes),
             ],
         )
-        cluster.add_brokers(nodes)
+        self.cluster = cluster = ClusterState.of_registry(nodes)
+        if selections is not None and selections.topics == cluster.existing_topics:
+            cluster.selections = selections
         self.members = {group: members_of(group, nodes, cluster.selections) for group in self.groups}
 
     def read_partitions(self) -> None:
