@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from zkgroup.commands._watch import COLUMNS
-from zkgroup.commands._watch_frame import HELP, REPLAY_HELP
+from zkgroup.commands._watch_view import HELP, REPLAY_HELP
 from zkgroup.groups.watch.recording import _Changes
 from zkgroup.groups.watch.timeline import KINDS, Event
 
