@@ -20,7 +20,7 @@ from zkgroup.java_runtime import find_java, install_words
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.kafka_releases import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_configuration import LOG4J1
+from zkgroup.sandbox.server_configuration import write_logging
 from zkgroup.sandbox.topic_admin import create_topic
 
 PARTITIONS = 4
@@ -93,11 +93,8 @@ class Bench:
 
     def java(self, main: str, *arguments: str) -> list[str]:
         """A command of the reference's."""
-        log4j = self.folder / "log4j.properties"
-        if not log4j.exists():
-            log4j.write_text(LOG4J1.format(level="ERROR", target="System.err"), encoding="utf-8")
         return [
-            *(str(find_java()), "-Xmx1g", f"-Dlog4j.configuration=file:{log4j}"),
+            *(str(find_java()), "-Xmx1g", write_logging(self.folder, level="ERROR", target="System.err")),
             *("-cp", kafka_class_path("1.1.1"), main, *arguments),
         ]
 

@@ -27,7 +27,7 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure, Exists, Get, Node, Op, Result, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 from zkgroup.sandbox.scala_member import member_class_path
-from zkgroup.sandbox.server_configuration import LOG4J1, properties_file
+from zkgroup.sandbox.server_configuration import properties_file, write_logging
 from zkgroup.sandbox.topic_admin import create_topic
 
 HOSTS: Final = 2  # processes that members live in
@@ -92,10 +92,9 @@ class LargeGroup:
         self._watcher = watcher
         options = {"zookeeper.connect": sandbox.connect, "group.id": name, "auto.offset.reset": "smallest", **SETTINGS}
         if theirs:
-            properties, log4j = folder / "properties", folder / "log4j"
+            properties = folder / "properties"
             properties.write_text(properties_file(options), encoding="utf-8")
-            log4j.write_text(LOG4J1.format(level="FATAL", target="System.err"), encoding="utf-8")
-            java = [str(find_java()), "-Xmx2g", "-Xss256k", f"-Dlog4j.configuration=file:{log4j}"]
+            java = [str(find_java()), "-Xmx2g", "-Xss256k", write_logging(folder, level="FATAL", target="System.err")]
             program = Path(__file__).with_name("LoadMembers.java")
             compiled = ["org.codehaus.janino.SimpleCompiler", str(program), program.stem]
             command = [*java, "-cp", member_class_path("1.1.1"), *compiled, str(properties), topic]

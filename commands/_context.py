@@ -112,7 +112,7 @@ def _ask(answers: dict[str, str]) -> Callable[[str], str] | None:
 def zookeeper_settings(settings: ConnectionSettings) -> ZooKeeperSettings:
     """The settings of the connection to ZooKeeper. Raises ``UsageError`` if none is named."""
     from zkgroup.clients.zookeeper import ZooKeeperSettings
-    from zkgroup.protocol.acls import parse_acl
+    from zkgroup.protocol.operations import parse_acl
 
     return ZooKeeperSettings(
         str(settings.require_zookeeper()),

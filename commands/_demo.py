@@ -6,14 +6,18 @@ each step.
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
+import sys
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import astuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from importlib.util import find_spec
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
@@ -25,14 +29,137 @@ from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.owned_processes import spawn
-from zkgroup.sandbox.topic_admin import create_topic, produce
+from zkgroup.sandbox.processes import spawn, wait_for
+from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
-from ._demo_checks import Ranges, check_reading, export_defects, messages, parse_printed
-from ._demo_parts import GROUP, LEAVE, PARTITIONS, TOPICS, DemoMember, demo_message, until, zkgroup_command
 from ._narrator import Narrator
 from ._output import format_rows
 from ._signals import StopRequest, Terminated
+
+if TYPE_CHECKING:
+    from zkgroup.export.spark.readback import PartitionRows  # brings Spark
+
+#: The offsets ``[start, end)`` of each partition.
+Ranges: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+
+
+def messages(ranges: Ranges) -> int:
+    """The number of messages in the ranges (of logs without gaps)."""
+    return sum(end - start for start, end in ranges.values())
+
+
+def parse_printed(lines: Iterable[bytes]) -> list[tuple[TopicPartition, int]]:
+    """The partition and offset of lines that begin with topic, partition, offset and a tab after each."""
+    parts = (line.split(b"\t", 3) for line in lines)
+    return [(TopicPartition(topic.decode(), int(number)), int(offset)) for topic, number, offset, _ in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingCheck:
+    """Counts of a group's messages: expected, never read, read more than once, and read but not expected."""
+
+    expected: int
+    missing: int
+    repeated: int
+    foreign: int
+
+
+def check_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]]) -> ReadingCheck:
+    """Compare the printed messages of all members with the expected ones."""
+    times = Counter(printed)
+    wanted = {(partition, offset) for partition, (start, end) in expected.items() for offset in range(start, end)}
+    return ReadingCheck(
+        expected=len(wanted),
+        missing=len(wanted - times.keys()),
+        repeated=sum(1 for count in times.values() if count > 1),
+        foreign=len(times.keys() - wanted),
+    )
+
+
+def export_defects(expected: Ranges, found: Mapping[TopicPartition, PartitionRows]) -> list[str]:
+    """The differences between an export and exactly one row per expected message; empty if there are none."""
+    wanted = {partition: span for partition, span in expected.items() if span[1] > span[0]}
+    defects = [f"{partition} was not to be exported" for partition in sorted(found.keys() - wanted.keys())]
+    for partition, (start, end) in sorted(wanted.items()):
+        there = found.get(partition)
+        if there is None:
+            defects.append(f"{partition} is not there")
+            continue
+        if there.rows != there.offsets:
+            defects.append(f"{partition} has {there.rows - there.offsets} rows that are there already")
+        if (there.first, there.last, there.offsets) != (start, end - 1, end - start):
+            defects.append(
+                f"{partition} has {there.offsets} offsets from {there.first} to {there.last}, "
+                f"not {end - start} from {start} to {end - 1}"
+            )
+    return defects
+
+
+GROUP: Final = "shop"
+TOPICS: Final = ("orders", "payments")
+PARTITIONS: Final = 3
+ITEMS: Final = ("teapot", "kettle", "cup", "saucer", "spoon")
+LEAVE: Final = 30.0  # seconds until a process has left
+
+
+def zkgroup_command(arguments: Sequence[str], folder: Path) -> list[str]:
+    """The command line of this zkgroup. Its temporary files are in ``folder``."""
+    return ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
+
+
+class DemoMember:
+    """A member of the group: a command that runs in the background and prints to a file."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path, sandbox: Sandbox) -> None:
+        self.name = name
+        self.id = f"{GROUP}_{name}"
+        self.arguments = arguments
+        self._output = folder / f"{name}.txt"
+        self._errors = folder / f"{name}.log"
+        self._process = spawn(
+            zkgroup_command(arguments, folder),
+            folder=folder,
+            log=self._errors,
+            guard=sandbox.guard,
+            output=self._output,
+        )
+
+    def lines(self) -> list[bytes]:
+        """The whole lines that it has printed so far."""
+        return self._output.read_bytes().split(b"\n")[:-1]
+
+    def check_alive(self) -> None:
+        """Raise ``ZkgroupError`` if it has ended."""
+        if not self._process.alive():
+            raise ZkgroupError(f"member {self.name} ended with status {self._process.returncode}: {self._last_error()}")
+
+    def leave(self) -> int:
+        """Interrupt it and wait until it has left. Returns its exit status."""
+        self.check_alive()
+        self._process.signal(signal.SIGINT)
+        if not self._process.wait(LEAVE):
+            raise ZkgroupError(f"member {self.name} did not leave within {LEAVE:g} s: {self._last_error()}")
+        return self._process.returncode or 0
+
+    def end(self) -> None:
+        """End it if it runs."""
+        if self._process.alive():
+            self._process.end(LEAVE)
+
+    def _last_error(self) -> str:
+        lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else "it printed nothing"
+
+
+def demo_message(number: int) -> ProducerRecord:
+    """The message with this number: its topic is ``TOPICS[number % 2]``."""
+    if number % len(TOPICS) == 0:
+        value = {"order": number, "item": ITEMS[number // 2 % len(ITEMS)]}
+    else:
+        value = {"payment": number, "cents": 100 + number * 37 % 9900}
+    partition = number // len(TOPICS) % PARTITIONS
+    return ProducerRecord(json.dumps(value).encode(), b"customer-%d" % (number % 97), partition)
+
 
 BATCHES: Final = 4
 #: The format of the Scala consumer's records.
@@ -43,6 +170,8 @@ JOIN: Final = 60.0
 READ: Final = 60.0
 PRODUCE: Final = 30.0
 COMMAND: Final = 180.0
+#: What to do where one was not kept.
+BUSY: Final = "is the machine very busy? try again"
 
 
 def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: str = DEFAULT_RELEASE) -> None:
@@ -67,11 +196,9 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
     sandbox = Sandbox(name, kafka=kafka)
     if sandbox.release.kraft:
         raise UsageError(f"the demo has groups in ZooKeeper, and Kafka {kafka} has none", "choose an older --kafka")
-    started = False
     try:
         demo = Demo(narrator, sandbox, total)
         demo.start_servers()
-        started = True
         # Of a JVM that an interrupt has ended already pyspark says that it cannot be stopped.
         with sandbox.registry() as registry, warnings.catch_warnings(action="ignore", category=RuntimeWarning):
             # Of a pandas that Spark does not know yet, and that nothing here uses.
@@ -84,10 +211,6 @@ def run_demo(narrator: Narrator, *, keep: bool, name: str, total: int, kafka: st
             sandbox.stop()
     except (KeyboardInterrupt, Terminated):
         narrator.title("\nInterrupted: everything that runs is ended.")
-        raise
-    except Exception as error:
-        if started and not sandbox.folder.exists():
-            raise ZkgroupError(f"sandbox {name} was stopped while the demo used it", "start the demo again") from error
         raise
     finally:
         sandbox.stop()  # does nothing where it is stopped, or meant to run on
@@ -316,7 +439,7 @@ class Demo:
             return owners == wanted and len(seen.partitions) == partitions and not ownership_defects(seen)
 
         with self._narrator.waiting("waiting until the group is at rest"):
-            until(settled, JOIN, "the group did not come to rest")
+            wait_for(settled, JOIN, "the group did not come to rest", BUSY)
         self._show("-c", self._cluster, "owners", GROUP, "--verify")
         self._narrator.check("every partition has exactly one owner, and it is a registered member")
 
@@ -329,7 +452,7 @@ class Demo:
             return len(lines) >= self._sent and len(set(parse_printed(lines))) >= self._sent
 
         with self._narrator.waiting("waiting until everything is read"):
-            until(read, READ, "not all messages were read")
+            wait_for(read, READ, "not all messages were read", BUSY)
 
     def _show(self, *arguments: str) -> None:
         """Run a command, and show it with what it prints."""

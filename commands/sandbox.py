@@ -107,9 +107,9 @@ def start(
     zkgroup sandbox start
     zkgroup sandbox start --name old --kafka 0.8.2.2 --brokers 3
     """
-    from zkgroup.sandbox.kerberos_realm import KerberosRealm
-    from zkgroup.sandbox.lifecycle import process_rows
     from zkgroup.sandbox.local_cluster import Sandbox
+    from zkgroup.sandbox.sandbox_security import KerberosRealm
+    from zkgroup.sandbox.sandbox_state import process_rows
 
     properties = parse_key_values(broker_property or (), "--broker-property")
     if own := sorted(_OWN & properties.keys()):
@@ -158,8 +158,7 @@ def status(
     zkgroup sandbox status
     zkgroup sandbox status --name old --output json
     """
-    from zkgroup.sandbox.lifecycle import process_rows, running
-    from zkgroup.sandbox.sandbox_state import SandboxState, read_states
+    from zkgroup.sandbox.sandbox_state import SandboxState, process_rows, read_states, running
 
     states = list(read_states()) if name is None else [running(name)]
     print_rows(
@@ -196,9 +195,9 @@ def stop(
     zkgroup sandbox stop
     zkgroup sandbox stop --member audit_nightly
     """
-    from zkgroup.sandbox.lifecycle import stop as stop_sandbox
-    from zkgroup.sandbox.lifecycle import stop_member
     from zkgroup.sandbox.sandbox_state import not_running, sandbox_names
+    from zkgroup.sandbox.sandbox_state import stop as stop_sandbox
+    from zkgroup.sandbox.scala_member import stop_member
 
     if member is not None:
         if all_of_them:
@@ -258,9 +257,8 @@ def fill(
         from zkgroup.clients.kafka.client import KafkaSettings
         from zkgroup.clients.zookeeper.registry import Registry
         from zkgroup.protocol.names import validate_topic
-        from zkgroup.sandbox.kerberos_realm import KerberosRealm
-        from zkgroup.sandbox.lifecycle import running
-        from zkgroup.sandbox.sandbox_security import registry_settings, security_in
+        from zkgroup.sandbox.sandbox_security import KerberosRealm, registry_settings, security_in
+        from zkgroup.sandbox.sandbox_state import running
         from zkgroup.sandbox.topic_admin import fill_topic
 
     validate_topic(topic)
@@ -329,9 +327,9 @@ def member(
     """
     from zkgroup.config import Property, load_consumer_config
     from zkgroup.protocol.names import validate_group_id, validate_topic
-    from zkgroup.sandbox.lifecycle import check_id, running, start_member
     from zkgroup.sandbox.sandbox_security import security_in
-    from zkgroup.sandbox.scala_member import MemberOptions
+    from zkgroup.sandbox.sandbox_state import running
+    from zkgroup.sandbox.scala_member import MemberOptions, check_id, start_member
 
     given = [
         (kind, value)
@@ -373,11 +371,11 @@ def member(
     )
     if id is not None:
         options = replace(options, name=id)
-        check_id(state, options)
     if detach:
         started = start_member(name, options)
         done(ctx, f"member {started.name} runs; it prints to {started.log}")
         return 0
+    check_id(state, options)
     return _run_in_foreground(options, name, ctx.ensure_object(GlobalOptions).verbosity)
 
 
@@ -396,7 +394,7 @@ def _check_filter(expression: str) -> None:
 def _run_in_foreground(options: MemberOptions, name: str, verbosity: int) -> int:
     """Run it in the sandbox ``name`` until it ends or a signal comes; returns the exit code."""
     from zkgroup.child_processes import Watchdog, childs_environment
-    from zkgroup.sandbox.lifecycle import running
+    from zkgroup.sandbox.sandbox_state import running
 
     folder = options.folder(Path(running(name).folder))
     command = options.command(folder, level="INFO" if verbosity else "WARN")

@@ -50,7 +50,7 @@ from zkgroup.groups.monitoring.group_check import State as CheckState
 from zkgroup.groups.monitoring.lag_history import HistoryPoint
 from zkgroup.groups.snapshot.table_rows import GroupRow, MemberRow, OwnerRow, PartitionRow, TopicPartitionRow, TopicRow
 from zkgroup.groups.watch.timeline import Kind
-from zkgroup.sandbox.lifecycle import ProcessRow
+from zkgroup.sandbox.sandbox_state import ProcessRow
 
 FILE: Final = Path(__file__).resolve().parents[1] / "docs" / "reference" / "output-schemas.json"
 #: A type of Python, or a schema, for each name; one that ends with ? may be missing.

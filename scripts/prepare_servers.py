@@ -11,9 +11,9 @@ from pathlib import Path
 
 from zkgroup.errors import ZkgroupError
 from zkgroup.java_runtime import find_java
-from zkgroup.sandbox import class_data_sharing
 from zkgroup.sandbox.kafka_releases import is_fetched, kafka_class_path, kafka_jars, zookeeper_class_path
 from zkgroup.sandbox.scala_member import member_class_path
+from zkgroup.sandbox.server_configuration import record
 
 
 def main(versions: list[str]) -> int:
@@ -26,7 +26,7 @@ def main(versions: list[str]) -> int:
                 sys.stderr.write(f"downloaded Kafka {version} in {time.monotonic() - began:.0f} s\n")
         if versions:
             class_paths = [zookeeper_class_path(), kafka_class_path(versions[0]), member_class_path(versions[0])]
-            class_data_sharing.record(find_java(), class_paths, lambda: run_once(versions[0]))
+            record(find_java(), class_paths, lambda: run_once(versions[0]))
     except ZkgroupError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

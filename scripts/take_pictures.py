@@ -28,12 +28,12 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
 from rich.text import Text
 
-from zkgroup.commands._demo_parts import until
+from zkgroup.commands._demo import until
 from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure
-from zkgroup.sandbox.lifecycle import stop
 from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_state import stop
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 LIGHT = TerminalTheme(

@@ -15,8 +15,7 @@ from zkgroup.child_processes import Watchdog
 from zkgroup.java_runtime import find_java
 from zkgroup.sandbox import server_configuration
 from zkgroup.sandbox.kafka_releases import zookeeper_class_path
-from zkgroup.sandbox.server_probe import HOST, free_port
-from zkgroup.sandbox.server_process import Server
+from zkgroup.sandbox.processes import HOST, Server, free_port
 
 
 def four_letters(address: str, word: str, timeout: float = 2.0) -> str:
@@ -54,9 +53,6 @@ class Ensemble:
             (folder / "data").mkdir(parents=True, exist_ok=True)
             (folder / "data" / "myid").write_text(str(number), encoding="utf-8")
             (folder / "zoo.cfg").write_text(server_configuration.properties_file(properties), encoding="utf-8")
-            (folder / "log4j2.properties").write_text(
-                server_configuration.LOG4J2.format(level="INFO"), encoding="utf-8"
-            )
             command = server_configuration.zookeeper_command(self._java, self._jars, folder, 128)
             at = command.index("org.apache.zookeeper.server.ZooKeeperServerMain")
             command[at] = "org.apache.zookeeper.server.quorum.QuorumPeerMain"

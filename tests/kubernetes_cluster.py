@@ -31,8 +31,7 @@ from support import wait_until
 from zkgroup.child_processes import Watchdog
 from zkgroup.config.files import cache_dir
 from zkgroup.java_runtime import find_java
-from zkgroup.sandbox.owned_processes import Process, spawn
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import Process, free_port, spawn
 
 GO: Final = shutil.which("go")
 _SOURCES: Final = Path(__file__).parent / "kubernetes"

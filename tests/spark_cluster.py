@@ -15,7 +15,7 @@ from support import wait_until
 
 from zkgroup.child_processes import Watchdog
 from zkgroup.java_runtime import QUICK, find_java
-from zkgroup.sandbox.owned_processes import Process, spawn
+from zkgroup.sandbox.processes import Process, spawn
 
 HOME = Path(pyspark.__file__).parent
 _LOG4J = """\

@@ -8,13 +8,12 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import NotFoundError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure, Exists, Get, Node, SetData
-from zkgroup.sandbox.server_probe import led_partitions
+from zkgroup.sandbox.processes import led_partitions, wait_for
 from zkgroup.sandbox.topic_admin import (
     broker_ids,
     broker_registrations,
     check_written,
     plan_replicas,
-    wait_for,
     wait_until_led,
 )
 

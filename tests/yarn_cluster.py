@@ -21,8 +21,7 @@ from zkgroup.child_processes import Watchdog
 from zkgroup.config.files import cache_dir
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path, pyspark_jars, retrieve
-from zkgroup.sandbox.owned_processes import Process, spawn
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import Process, free_port, spawn
 
 _SERVERS = "org.apache.hadoop.yarn.server"
 

@@ -18,7 +18,7 @@ from zkgroup.errors import UnreachableError
 from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 from zkgroup.sandbox.topic_admin import create_topic
 
 P = TopicPartition

@@ -9,7 +9,7 @@ import pytest
 from cli import run
 
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 
 @pytest.fixture

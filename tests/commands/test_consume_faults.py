@@ -24,7 +24,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Get, Node, SetData, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, fill_topic, produce
 
 MakeTopic = Callable[..., str]

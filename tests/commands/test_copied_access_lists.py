@@ -18,8 +18,7 @@ from zkgroup.groups.changes.access_lists import copied_lists, identities, refuse
 from zkgroup.groups.changes.group_tree import read_tree
 from zkgroup.groups.changes.zookeeper_offset_writer import write_offsets
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import format_acl
-from zkgroup.protocol.operations import OPEN, Acl, Acls, Create, Exists, Failure, GetAcl, Stat
+from zkgroup.protocol.operations import OPEN, Acl, Acls, Create, Exists, Failure, GetAcl, Stat, format_acl
 from zkgroup.sandbox.local_cluster import Sandbox
 
 READABLE = Acl("world", "anyone", 1)

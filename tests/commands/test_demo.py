@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import wait_until
 
-from zkgroup.commands._demo_checks import ReadingCheck, check_reading, export_defects, messages, parse_printed
+from zkgroup.commands._demo import ReadingCheck, check_reading, export_defects, messages, parse_printed
 from zkgroup.commands._narrator import Narrator, continued
 from zkgroup.protocol.names import TopicPartition
 
@@ -240,18 +240,6 @@ def test_a_killed_demo_leaves_nothing(demo: Running) -> None:
     demo.process.kill()
     wait_until(lambda: not folder.exists(), 10.0, "the folder to be gone")
     wait_until(lambda: not processes_with(str(demo.home)), 10.0, "its processes to be gone")
-
-
-def test_a_demo_whose_sandbox_is_stopped(demo: Running) -> None:
-    """Somebody stops all sandboxes while the demo is active: it says that, and nothing of what broke by it."""
-    demo.read_until("They meet in ZooKeeper")
-    stopped = run("sandbox", "stop", "--all", env={"ZKGROUP_STATE_DIR": str(demo.home)})
-    assert (stopped.returncode, stopped.stderr) == (0, f"zkgroup: sandbox {demo.name} is stopped\n")
-    assert demo.end() == 1
-    assert demo.shown.splitlines()[-1] == (
-        f"zkgroup: sandbox {demo.name} was stopped while the demo used it: start the demo again"
-    )
-    assert "Traceback" not in demo.shown
 
 
 def test_a_failed_check_is_reported(demo: Running) -> None:

@@ -23,7 +23,7 @@ from tcp_proxy import TcpProxy
 from zkgroup.commands import _metrics_server
 from zkgroup.commands._metrics_server import MetricsReading, MetricsServer
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 
 class Served:

@@ -15,7 +15,7 @@ from grouping import Groups, commit_in_kafka, static
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 COLUMNS = ["topic", "partition", "committed", "committed_at", "log_start", "log_end", "lag"]
 BOTH = ["committed_zookeeper", "committed_kafka"]

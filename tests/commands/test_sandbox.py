@@ -22,9 +22,9 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.files import STATE_VARIABLE
-from zkgroup.sandbox.lifecycle import stop as stop_recorded
+from zkgroup.sandbox.processes import HOST, port_is_free
 from zkgroup.sandbox.sandbox_state import find, sandbox_folder
-from zkgroup.sandbox.server_probe import HOST, port_is_free
+from zkgroup.sandbox.sandbox_state import stop as stop_recorded
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from zkgroup.connector.blocking_calls import Worker
+from zkgroup.connector.zookeeper_driver import Worker
 
 
 def test_what_was_submitted_is_done_in_turn_and_no_more_after_the_end() -> None:

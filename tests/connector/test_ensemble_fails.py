@@ -13,7 +13,7 @@ from support import fresh_name, wait_until
 
 from zkgroup.protocol.names import OFFSETS_TOPIC
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_process import Server
+from zkgroup.sandbox.processes import Server
 from zkgroup.sandbox.topic_admin import create_topic
 
 TIMEOUT = 8.0

@@ -9,7 +9,7 @@ import pytest
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.connector.member_setup import zookeeper_settings
+from zkgroup.connector.zookeeper_connector import zookeeper_settings
 from zkgroup.errors import UsageError
 
 HERE = "h1:2181,h2:2181/a"

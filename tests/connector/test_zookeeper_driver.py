@@ -15,8 +15,8 @@ from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.zookeeper import Session, ZooKeeperSettings
 from zkgroup.config import ConsumerConfig
 from zkgroup.connector import Connector
-from zkgroup.connector.member_setup import member_settings
 from zkgroup.connector.stream import Feed
+from zkgroup.connector.zookeeper_connector import member_settings
 from zkgroup.connector.zookeeper_driver import ZooKeeperDriver
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.names import TopicPartition

@@ -17,7 +17,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.export.model.run_record import Pointer, RecordPart, encode_pointer
 from zkgroup.export.run.claim import ExportClaim, OffsetMovedError, TakenOverError, split_transaction
-from zkgroup.groups.changes.missing_permissions import refuse_unwritable
+from zkgroup.groups.changes.access_lists import refuse_unwritable
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Acl, Children, Create, Ensure, Exists, Get, Node, SetData

@@ -24,7 +24,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.native_reader import native_module
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.owned_processes import Process
+from zkgroup.sandbox.processes import Process
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 MESSAGES = 40_000

@@ -15,7 +15,7 @@ from zkgroup.clients.kafka.log_offsets import LogRange
 from zkgroup.errors import NoAnswerError, UnreachableError
 from zkgroup.groups.snapshot.broker_queries import BrokerQueries
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 
 def test_all_questions_go_through_one_client(

@@ -19,7 +19,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC, TopicPartition
 from zkgroup.protocol.operations import Create, Delete, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 from zkgroup.sandbox.topic_admin import create_topic
 
 

@@ -22,7 +22,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Delete, Ensure, SetData
 from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 
 class Seen:

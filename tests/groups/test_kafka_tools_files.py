@@ -17,9 +17,9 @@ from zkgroup.groups.offset_files.offset_file import parse_offsets
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure
-from zkgroup.sandbox.class_data_sharing import jvm
 from zkgroup.sandbox.kafka_releases import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.server_configuration import jvm
 from zkgroup.sandbox.topic_admin import ProducerRecord
 
 CHECKER, DESCRIBE = "kafka.tools.ConsumerOffsetChecker", "kafka.admin.ConsumerGroupCommand"

@@ -14,7 +14,7 @@ from zkgroup.errors import NotFoundError, UnreachableError
 from zkgroup.groups.snapshot.group_reader import read_group, read_groups
 from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 P = TopicPartition
 

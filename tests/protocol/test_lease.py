@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from zkgroup.protocol.lease import BEATS_PER_TIMEOUT, Lease
 from zkgroup.protocol.operations import (
     Children,
     Code,
@@ -20,6 +19,7 @@ from zkgroup.protocol.operations import (
     Sync,
     Transaction,
 )
+from zkgroup.protocol.session_requests import BEATS_PER_TIMEOUT, Lease
 
 
 def lease() -> Lease:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zkgroup.protocol.member.acquisition import LONGEST_PAUSE, MIN_RETRY_PAUSE, RebalanceRetries
-from zkgroup.protocol.member.member_context import Timers
-from zkgroup.protocol.member.owned_znodes import OwnedZnodes
+from zkgroup.protocol.member.member_context import OwnedZnodes, Timers
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

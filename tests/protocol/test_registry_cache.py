@@ -13,7 +13,7 @@ from sim.shop import MINE, Shop
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol.names import INTERNAL_TOPICS
 from zkgroup.protocol.operations import Changed, Create, Delete, Failure, Get, Node, Op, Result, SetData
-from zkgroup.protocol.registry_cache import RegistryCache
+from zkgroup.protocol.procedures import RegistryCache
 
 PATHS = [f"/n/{letter}" for letter in "abc"]
 WANTED = [Get(path, watch=path != "/n/c") for path in PATHS]

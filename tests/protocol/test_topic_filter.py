@@ -17,8 +17,7 @@ from jvm import java_machine
 from py4j.protocol import Py4JJavaError
 
 from zkgroup.errors import FilterLimitError, UsageError
-from zkgroup.protocol.filter_syntax import PatternError, compile_java
-from zkgroup.protocol.topic_filter import TopicFilter, normalise
+from zkgroup.protocol.topic_filter import PatternError, TopicFilter, compile_java, normalise
 
 TOPICS = [
     "orders",

@@ -10,8 +10,8 @@ import pytest
 
 from zkgroup.config.files import CACHE_VARIABLE
 from zkgroup.java_runtime import find_java
-from zkgroup.sandbox.class_data_sharing import archive_of, jvm, record
 from zkgroup.sandbox.kafka_releases import pyspark_class_path
+from zkgroup.sandbox.server_configuration import archive_of, jvm, record
 
 
 @pytest.fixture(autouse=True)

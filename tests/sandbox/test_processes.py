@@ -12,13 +12,13 @@ import pytest
 from support import wait_until
 
 from zkgroup.child_processes import Watchdog, is_paused, start_token
-from zkgroup.sandbox.owned_processes import ProcessId, current_process, spawn
+from zkgroup.sandbox.processes import ProcessId, current_process, spawn
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from zkgroup.child_processes import Watchdog
-from zkgroup.sandbox.owned_processes import spawn
+from zkgroup.child_watchdog import Watchdog
+from zkgroup.sandbox.processes import spawn
 folder = Path(sys.argv[1])
 guard = Watchdog()
 guard.start()
@@ -112,7 +112,7 @@ def test_another_process_with_the_same_id_is_spared() -> None:
         recorded = ProcessId(other.pid, "0")
         assert not recorded.alive()
         assert not recorded.signal(signal.SIGKILL)
-        recorded.end(1.0)
+        recorded.kill()
         assert other.poll() is None
         other.kill()
 

@@ -12,8 +12,8 @@ from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, RELEASES
-from zkgroup.sandbox.lifecycle import process_rows
 from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.sandbox_state import process_rows
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 # The oldest and the newest run always; on 1.1.1 all other tests run.

@@ -21,18 +21,22 @@ from topics import add_partitions, delete_topic
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
 from zkgroup.config.files import parse_properties
-from zkgroup.errors import RefusedError, UsageError
+from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Exists
-from zkgroup.sandbox import server_process
-from zkgroup.sandbox.lifecycle import process_rows
-from zkgroup.sandbox.lifecycle import stop as stop_recorded
+from zkgroup.sandbox import processes
 from zkgroup.sandbox.local_cluster import START_TIMEOUT, Sandbox
-from zkgroup.sandbox.owned_processes import ProcessId
-from zkgroup.sandbox.sandbox_state import find, read_state, sandbox_folder, write_state
+from zkgroup.sandbox.processes import (
+    HOST,
+    ProcessId,
+    metadata_brokers,
+    port_is_free,
+    telling_line,
+    zookeeper_data,
+)
+from zkgroup.sandbox.sandbox_state import find, process_rows, read_state, sandbox_folder, write_state
+from zkgroup.sandbox.sandbox_state import stop as stop_recorded
 from zkgroup.sandbox.server_configuration import properties_file
-from zkgroup.sandbox.server_probe import HOST, metadata_brokers, port_is_free, zookeeper_data
-from zkgroup.sandbox.server_process import ServerFailedError, telling_line
 from zkgroup.sandbox.topic_admin import create_topic, produce
 
 OWNER = """
@@ -189,7 +193,7 @@ def test_a_port_that_is_taken(make_sandbox: Callable[..., Sandbox], unique: Call
     with socket.create_server((HOST, 0)) as other:
         port = other.getsockname()[1]
         sandbox = Sandbox(unique("taken"), brokers=0, zookeeper_port=port)
-        with pytest.raises(ServerFailedError, match=f"ZooKeeper cannot listen on port {port}: it is taken"):
+        with pytest.raises(ZkgroupError, match=f"ZooKeeper cannot listen on port {port}: it is taken"):
             sandbox.start()
     assert not sandbox.folder.exists()
 
@@ -199,8 +203,8 @@ def test_a_port_taken_meanwhile_is_changed(
 ) -> None:
     """A chosen port that another takes before the server does: another one is chosen."""
     with socket.create_server((HOST, 0)) as other:
-        choose, offered = server_process.free_port, [other.getsockname()[1]]
-        monkeypatch.setattr(server_process, "free_port", lambda: offered.pop() if offered else choose())
+        choose, offered = processes.free_port, [other.getsockname()[1]]
+        monkeypatch.setattr(processes, "free_port", lambda: offered.pop() if offered else choose())
         sandbox = make_sandbox(brokers=0)
         assert sandbox.zookeeper.port != other.getsockname()[1]
         assert zookeeper_data(sandbox.zookeeper.port) is not None
@@ -209,7 +213,7 @@ def test_a_port_taken_meanwhile_is_changed(
 def test_a_foreign_zookeeper_is_not_taken_for_ones_own(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
     """Where a given port belongs to another ZooKeeper, the start fails and leaves nothing in that one."""
     sandbox = Sandbox(unique("foreign"), zookeeper_port=zookeeper.zookeeper.port, chroot="/foreign")
-    with pytest.raises(ServerFailedError, match=f"ZooKeeper cannot listen on port {zookeeper.zookeeper.port}: it is"):
+    with pytest.raises(ZkgroupError, match=f"ZooKeeper cannot listen on port {zookeeper.zookeeper.port}: it is"):
         sandbox.start()
     assert not sandbox.folder.exists()
     with zookeeper.registry() as registry:
@@ -226,8 +230,8 @@ def test_servers_of_others_that_answer_on_a_chosen_port(
 ) -> None:
     """A ZooKeeper or broker (of the same number, even) that took the port meanwhile and serves there is not ours."""
     foreign = zookeeper.zookeeper.port if kind == "zookeeper" else cluster.broker(1).port
-    choose, offered = server_process.free_port, [foreign]
-    monkeypatch.setattr(server_process, "free_port", lambda: offered.pop() if offered else choose())
+    choose, offered = processes.free_port, [foreign]
+    monkeypatch.setattr(processes, "free_port", lambda: offered.pop() if offered else choose())
     if kind == "zookeeper":
         sandbox = make_sandbox(brokers=0)
         ours = sandbox.zookeeper
@@ -242,7 +246,7 @@ def test_servers_of_others_that_answer_on_a_chosen_port(
 def test_a_broker_that_ends_while_starting(zookeeper: Sandbox, unique: Callable[[str], str]) -> None:
     """A setting that the broker refuses: its own words, in one line; nothing is left."""
     sandbox = Sandbox(unique("wrong"), zookeeper=zookeeper.address, chroot="/wrong", properties={"num.io.threads": "0"})
-    with pytest.raises(ServerFailedError, match=r"broker 1 ended while starting: .*num\.io\.threads"):
+    with pytest.raises(ZkgroupError, match=r"broker 1 ended while starting: .*num\.io\.threads"):
         sandbox.start()
     assert not sandbox.folder.exists()
 

@@ -29,12 +29,22 @@ from zkgroup.config import resolve_connection
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import UnreachableError, UsageError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.operations import Acl, Acls, Children, Create, Failure, Get, GetAcl, Node, SetData
-from zkgroup.sandbox.kerberos_realm import USER, KerberosRealm
+from zkgroup.protocol.operations import (
+    CREATOR_READ_WORLD,
+    Acl,
+    Acls,
+    Children,
+    Create,
+    Failure,
+    Get,
+    GetAcl,
+    Node,
+    SetData,
+)
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import HOST, free_port
+from zkgroup.sandbox.processes import HOST, free_port
+from zkgroup.sandbox.sandbox_security import USER, KerberosRealm
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "kerberos.md"
 OURS = {Acl("sasl", USER, 31), Acl("world", "anyone", 1)}

@@ -12,7 +12,7 @@ from cli import run
 from zkgroup.errors import UsageError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import HOST, free_port
+from zkgroup.sandbox.processes import HOST, free_port
 from zkgroup.sandbox.topic_admin import fill_topic
 
 
@@ -85,5 +85,5 @@ def test_the_first_and_the_last_release_that_can_be_secured(make_sandbox: Callab
 def test_releases_that_cannot_be_secured() -> None:
     """They are refused before anything is started, with those that can."""
     for release in ("0.8.2.2", "0.10.1.1"):
-        with pytest.raises(UsageError, match=r"knows no SCRAM and no names for listeners: use one of 0\.10\.2\.2"):
+        with pytest.raises(UsageError, match=r"cannot be secured so: use one of 0\.10\.2\.2"):
             Sandbox("never", kafka=release, secure=True)

@@ -25,9 +25,10 @@ from zkgroup.config.connection_settings import TlsSettings
 from zkgroup.groups.assignment.trigger_rebalance import trigger_rebalance
 from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import CREATOR, CREATOR_READ_WORLD
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import (
+    CREATOR,
+    CREATOR_READ_WORLD,
     OPEN,
     Acl,
     Acls,
@@ -42,7 +43,7 @@ from zkgroup.protocol.operations import (
     SetData,
 )
 from zkgroup.sandbox.certificates import Authority
-from zkgroup.sandbox.server_probe import HOST
+from zkgroup.sandbox.processes import HOST
 from zkgroup.sandbox.topic_admin import fill_topic
 
 

@@ -17,9 +17,8 @@ from zkgroup.config.connection_settings import KerberosSettings, shown_settings
 from zkgroup.config.settings_table import PROTOCOLS, SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.export.tasks.task_data import TaskSettings
-from zkgroup.protocol.acls import CREATOR_READ_WORLD, parse_acl
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint, decode_broker
-from zkgroup.protocol.operations import OPEN, Acl
+from zkgroup.protocol.operations import CREATOR_READ_WORLD, OPEN, Acl, parse_acl
 
 SECRET = "hunter2 and so on"
 

@@ -7,10 +7,9 @@ from typing import Any
 from sim.mutant import Patch, mutant
 from zkgroup.protocol import events as ev
 from zkgroup.protocol.ledger import Ledger
-from zkgroup.protocol.member import Phase, member_machine, offset_loading, owned_share
-from zkgroup.protocol.member.acquisition import Acquisition
+from zkgroup.protocol.member import Phase, acquisition, member_machine, owned_share
+from zkgroup.protocol.member.acquisition import Acquisition, OffsetLoading
 from zkgroup.protocol.member.commits import Commits, _Commit
-from zkgroup.protocol.member.offset_loading import OffsetLoading
 from zkgroup.protocol.member.ownership_release import OwnershipRelease
 from zkgroup.protocol.offset_versions import LoadedOffsets, OffsetVersions
 from zkgroup.protocol.operations import SetData
@@ -104,7 +103,7 @@ def starts_at_the_smaller_of_two(patch: Patch) -> None:
     def smaller(one: int | None, other: int | None) -> int | None:
         return min((offset for offset in (one, other) if offset is not None), default=None)
 
-    patch.setattr(offset_loading, "_larger", smaller)
+    patch.setattr(acquisition, "_larger", smaller)
 
 
 @mutant

@@ -7,14 +7,14 @@ from typing import Any
 
 from sim.mutant import Patch, mutant
 from zkgroup.protocol import events as ev
-from zkgroup.protocol import lease, procedures, session_requests, znodes
-from zkgroup.protocol.member import Member, Phase, acquisition, member_machine, ownership_release, registration
+from zkgroup.protocol import procedures, session_requests, znodes
+from zkgroup.protocol.member import Member, Phase, acquisition, member_machine, ownership_release
 from zkgroup.protocol.member.acquisition import Acquisition
 from zkgroup.protocol.member.commits import _Commit
+from zkgroup.protocol.member.member_context import OwnedZnodes
 from zkgroup.protocol.member.owned_share import OwnedShare
-from zkgroup.protocol.member.owned_znodes import OwnedZnodes
 from zkgroup.protocol.operations import Children, Delete, Exists, Get, Node, Sync
-from zkgroup.protocol.registry_cache import RegistryCache
+from zkgroup.protocol.procedures import RegistryCache
 
 # ---------------------------------------------------------------- the lease
 
@@ -22,7 +22,7 @@ from zkgroup.protocol.registry_cache import RegistryCache
 @mutant
 def no_lease(patch: Patch) -> None:
     """Hands out as long as it has heard nothing else (a zombie)."""
-    patch.setattr(lease.Lease, "is_valid", lambda self, now: True)
+    patch.setattr(session_requests.Lease, "is_valid", lambda self, now: True)
 
 
 @mutant
@@ -39,7 +39,7 @@ def lease_from_the_reply(patch: Patch) -> None:
 @mutant
 def lease_from_reads(patch: Patch) -> None:
     """Asks with a read whether its session lives: a follower that is cut off from its leader answers that."""
-    patch.setattr(lease, "_PROOFS", (*lease._PROOFS, Get, Children, Exists))
+    patch.setattr(session_requests, "_PROOFS", (*session_requests._PROOFS, Get, Children, Exists))
     patch.setattr(
         session_requests.SessionRequests,
         "_sync",
@@ -50,12 +50,12 @@ def lease_from_reads(patch: Patch) -> None:
 @mutant
 def lease_of_a_whole_timeout(patch: Patch) -> None:
     """Believes in its session twice as long as is safe."""
-    renew = lease.Lease.renew
+    renew = session_requests.Lease.renew
 
-    def double(self: lease.Lease, ops: Any, results: Any, sent_at: float) -> None:
+    def double(self: session_requests.Lease, ops: Any, results: Any, sent_at: float) -> None:
         renew(self, ops, results, sent_at + self.timeout * 0.75)
 
-    patch.setattr(lease.Lease, "renew", double)
+    patch.setattr(session_requests.Lease, "renew", double)
 
 
 @mutant
@@ -293,7 +293,7 @@ def gives_up_silently(patch: Patch) -> None:
 @mutant
 def impatient_with_its_former_self(patch: Patch) -> None:
     """Does not wait for its former session's id node to go: leaves at once (Scala consumer, from 0.9)."""
-    patch.setattr(registration, "SESSION_TIMEOUTS", 0.0)
+    patch.setattr(acquisition, "SESSION_TIMEOUTS", 0.0)
 
 
 # ---------------------------------------------------------------- what is known and not read again

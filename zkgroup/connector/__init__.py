@@ -4,11 +4,11 @@ from zkgroup.connector import Connector
 """
 
 from zkgroup.clients.kafka.start_position import StartAt, parse_start
-from zkgroup.connector.kafka_connector import KafkaConnector
-from zkgroup.connector.member_driver import Statistics
-from zkgroup.connector.rebalance_listener import Rebalance, RebalanceListener
+from zkgroup.connector.consumer_connector import Statistics
+from zkgroup.connector.kafka_connector import KafkaConnector, Rebalance
 from zkgroup.connector.stream import Batch, DecodingError, Record, Stream, StreamStatistics
 from zkgroup.connector.zookeeper_connector import Connector
+from zkgroup.connector.zookeeper_driver import RebalanceListener
 from zkgroup.protocol.topic_filter import TopicFilter
 
 __all__ = [

@@ -1,23 +1,171 @@
-"""A member of a consumer group as a program uses it, whatever keeps the group."""
+"""A member of a consumer group as a program uses it, and the thread that carries out its membership, whatever keeps the
+group.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias, TypeVar
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.config import ConsumerConfig
-from zkgroup.connector.member_driver import MemberDriver, Statistics
-from zkgroup.connector.stream import Feed, Stream, make_streams
-from zkgroup.errors import UnreachableError, UsageError, ZkgroupError
-from zkgroup.protocol.names import validate_group_id, validate_topic
+from zkgroup.connector.stream import Feed, Stream, StreamStatistics, make_streams, undecoded
+from zkgroup.errors import SessionLostError, UnreachableError, UsageError, ZkgroupError
+from zkgroup.protocol.member import Counters
+from zkgroup.protocol.names import TopicPartition, validate_group_id, validate_topic
 from zkgroup.protocol.topic_filter import TopicFilter
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The state of a member at one moment.
+
+    ``consumer_id`` is its id in the group: in Kafka the coordinator chooses it, and it is "" until then. ``session_id``
+    is the ZooKeeper session's, 0 in Kafka. ``phase`` is "owning" while the member reads its share. ``held_back``: owned
+    partitions that cannot be read now, each with the reason, such as a missing leader or a malformed offset node.
+    """
+
+    consumer_id: str
+    phase: str = "new"
+    generation: int = 0
+    session_id: int = 0
+    owned: tuple[TopicPartition, ...] = ()
+    counters: Counters = field(default_factory=Counters)
+    streams: tuple[StreamStatistics, ...] = ()
+    held_back: Mapping[TopicPartition, str] = field(default_factory=dict)
+
+
+class MemberDriver(ABC):
+    """A membership on a thread of its own, from ``start`` until ``join``.
+
+    ``ready`` is set when the member has its first share, which may be empty, or has failed. ``error`` is the reason
+    why it left without being asked.
+    """
+
+    #: Where the group's coordinator is, for messages.
+    coordinator: str
+
+    def __init__(self, group: str, feeds: Sequence[Feed]) -> None:
+        self.group = group
+        self.ready = threading.Event()
+        self.error: Exception | None = None
+        self._feeds = feeds
+        self._thread = threading.Thread(target=self._run, name=f"zkgroup-{group}", daemon=True)
+        # Not Thread.join: one that a signal interrupts takes the thread for ended from then on (Python 3.11).
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._has_left = False
+        self._tokens = 0
+        self._commits: dict[int, Future[None]] = {}
+
+    # ------------------------------------------------------------ from other threads
+
+    def start(self) -> None:
+        """Begin to join."""
+        self._thread.start()
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether the calling thread is inside a callback that the member waits for."""
+        return threading.current_thread() is self._thread
+
+    def request_commit(self) -> Future[None]:
+        """Commit what is consumed now; the future has the outcome."""
+        future: Future[None] = Future()
+        with self._lock:
+            if self._has_left:
+                future.set_exception(self._why_it_left())
+                return future
+            self._tokens += 1
+            token = self._tokens
+            self._commits[token] = future
+        self._begin_commit(token)
+        return future
+
+    def may_deliver(self) -> bool:
+        """Whether messages may be delivered now. Kafka's coordinator fences members by itself."""
+        return True
+
+    @abstractmethod
+    def statistics(self) -> Statistics:
+        """The state of the member, without that of its streams."""
+
+    @abstractmethod
+    def leave(self, *, at_once: bool = False, commit: bool = True) -> None:
+        """Begin to leave; do not wait. It takes no lock, so that a signal's handler may call it."""
+
+    @abstractmethod
+    def fail(self, error: Exception) -> None:
+        """Leave, as a stream cannot go on."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Wait until the member has left, as long as that may take at most."""
+
+    @abstractmethod
+    def _begin_commit(self, token: int) -> None:
+        """Let the member commit; ``_end_commit`` follows with the same token."""
+
+    # ------------------------------------------------------------ the member's thread
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            if not isinstance(error, ZkgroupError):
+                # A defect: no caller may wait for this member any longer.
+                log.exception("the member of group %s has failed", self.group)
+            self.error = self.error or error
+        try:
+            self._end_streams()
+            self._disconnect()
+        finally:
+            with self._lock:
+                self._has_left = True
+                waiting, self._commits = list(self._commits.values()), {}
+            for future in waiting:
+                future.set_exception(self._why_it_left())
+            self._ended.set()
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Join, be a member, leave. Raises what made the member leave."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Free what the membership has opened."""
+
+    def _end_streams(self) -> None:
+        for feed in self._feeds:
+            feed.end(self.error)
+        self.ready.set()
+
+    def _consumed(self) -> dict[TopicPartition, int]:
+        consumed: dict[TopicPartition, int] = {}
+        for feed in self._feeds:
+            consumed |= feed.consumed()
+        return consumed
+
+    def _end_commit(self, token: int, error: Exception | None) -> None:
+        with self._lock:
+            future = self._commits.pop(token, None)
+        if future is not None and error is None:
+            future.set_result(None)
+        elif future is not None:
+            future.set_exception(error)
+
+    def _why_it_left(self) -> Exception:
+        return self.error or SessionLostError("the member has left the group")
+
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -87,8 +235,8 @@ class ConsumerConnector(Closing):
         self,
         topics: Mapping[str, int],
         *,
-        key_decoder: Callable[[bytes | None], K] = cast("Any", lambda data: data),
-        value_decoder: Callable[[bytes | None], V] = cast("Any", lambda data: data),
+        key_decoder: Callable[[bytes | None], K] = undecoded,
+        value_decoder: Callable[[bytes | None], V] = undecoded,
         native: bool = False,
     ) -> dict[str, list[Stream[K, V]]]:
         """Subscribe to topics, each with a number of streams, and join the group. ``native``: batches come from the
@@ -103,8 +251,7 @@ class ConsumerConnector(Closing):
                 raise UsageError(f"{count!r} streams of topic {topic}", "ask for one or more, or leave the topic out")
             ranges[topic] = range(total, total + count)
             total += count
-        made = self._make_streams(total, key_decoder, value_decoder, native=native)
-        self._join(topics, total, ranges.__getitem__)
+        made = self._join(topics, total, ranges.__getitem__, key_decoder, value_decoder, native=native)
         return {topic: made[numbers.start : numbers.stop] for topic, numbers in ranges.items()}
 
     def streams_by_filter(
@@ -112,8 +259,8 @@ class ConsumerConnector(Closing):
         topic_filter: TopicFilter,
         count: int = 1,
         *,
-        key_decoder: Callable[[bytes | None], K] = cast("Any", lambda data: data),
-        value_decoder: Callable[[bytes | None], V] = cast("Any", lambda data: data),
+        key_decoder: Callable[[bytes | None], K] = undecoded,
+        value_decoder: Callable[[bytes | None], V] = undecoded,
         report_ends: bool = False,
         native: bool = False,
     ) -> list[Stream[K, V]]:
@@ -126,9 +273,8 @@ class ConsumerConnector(Closing):
             raise UsageError(
                 f"{topic_filter!r} is no TopicFilter", f'give TopicFilter("white_list", {str(topic_filter)!r})'
             )
-        made = self._make_streams(count, key_decoder, value_decoder, report_ends=report_ends, native=native)
-        self._join(topic_filter, count, lambda topic: range(count))
-        return made
+        options = {"report_ends": report_ends, "native": native}
+        return self._join(topic_filter, count, lambda topic: range(count), key_decoder, value_decoder, **options)
 
     def merged_streams(
         self, topics: Sequence[str], count: int = 1, *, report_ends: bool = False, native: bool = False
@@ -139,21 +285,19 @@ class ConsumerConnector(Closing):
             raise UsageError(f"{topics!r} are no topics", 'give merged_streams(["orders"])')
         for topic in topics:
             validate_topic(topic)
-        made: list[Stream[bytes | None, bytes | None]] = self._make_streams(
-            count, lambda data: data, lambda data: data, report_ends=report_ends, native=native
-        )
-        self._join(dict.fromkeys(topics, count), count, lambda topic: range(count))
-        return made
+        wanted, options = dict.fromkeys(topics, count), {"report_ends": report_ends, "native": native}
+        return self._join(wanted, count, lambda topic: range(count), undecoded, undecoded, **options)
 
-    def _make_streams(
+    def _join(
         self,
+        topics: Topics,
         count: int,
+        streams_of: StreamsOf,
         key_decoder: Callable[[bytes | None], K],
         value_decoder: Callable[[bytes | None], V],
-        *,
-        report_ends: bool = False,
-        native: bool = False,
+        **options: bool,
     ) -> list[Stream[K, V]]:
+        """Make ``count`` streams, join, and wait for the share. ``options``: of ``make_streams``."""
         if self._driver is not None or self._closed:
             state = "is closed" if self._closed else "has joined already"
             raise UsageError(f"this connector {state}", "make another one")
@@ -164,22 +308,13 @@ class ConsumerConnector(Closing):
             count,
             self._kafka_settings,
             may_deliver=lambda: self._driver is not None and self._driver.may_deliver(),
-            on_failure=self._on_stream_failure,
+            on_failure=lambda error: None if self._driver is None else self._driver.fail(error),
             key_decoder=key_decoder,
             value_decoder=value_decoder,
-            report_ends=report_ends,
-            native=native,
+            **options,
         )
         self._streams = list(made)
-        return made
-
-    def _on_stream_failure(self, error: Exception) -> None:
-        if self._driver is not None:
-            self._driver.fail(error)
-
-    def _join(self, topics: Topics, count: int, streams_of: StreamsOf) -> None:
-        driver = self._make_driver(topics, count, streams_of, [Feed(stream) for stream in self._streams])
-        self._driver = driver
+        self._driver = driver = self._make_driver(topics, count, streams_of, [Feed(stream) for stream in made])
         driver.start()
         if self._leave_request is not None:  # by a signal, before there was a driver
             driver.leave(**self._leave_request)
@@ -187,6 +322,7 @@ class ConsumerConnector(Closing):
             pass  # in slices, so that signals get through
         if driver.error is not None:
             self.close()
+        return made
 
     # ------------------------------------------------------------ the membership
 

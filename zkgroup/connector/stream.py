@@ -381,6 +381,11 @@ class Stream(Generic[K, V]):
         )
 
 
+def undecoded(data: Any) -> Any:
+    """Bytes as they are."""
+    return data
+
+
 def make_streams(
     config: ConsumerConfig,
     count: int,
@@ -390,8 +395,8 @@ def make_streams(
     on_failure: Callable[[Exception], None],
     key_decoder: Callable[[bytes | None], K],
     value_decoder: Callable[[bytes | None], V],
-    report_ends: bool,
-    native: bool,
+    report_ends: bool = False,
+    native: bool = False,
 ) -> list[Stream[K, V]]:
     """Streams that share the memory of one consumer. ``brokers``: how to reach them now. ``native``: their batches come
     from the native reader, where it is to be had."""

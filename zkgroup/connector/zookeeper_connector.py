@@ -1,4 +1,4 @@
-"""A member of a group in ZooKeeper."""
+"""A member of a group in ZooKeeper: its settings, from a configuration, and its driver."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.config import ConsumerConfig, librdkafka_properties
-from zkgroup.connector.consumer_connector import ConsumerConnector, StreamsOf, Topics
-from zkgroup.connector.member_driver import Statistics
-from zkgroup.connector.member_setup import member_settings, zookeeper_settings
-from zkgroup.connector.rebalance_listener import RebalanceListener
+from zkgroup.config import ConsumerConfig, librdkafka_properties, parse_connect_string
+from zkgroup.connector.consumer_connector import ConsumerConnector, Statistics, StreamsOf, Topics
 from zkgroup.connector.stream import Feed
-from zkgroup.connector.zookeeper_driver import ZooKeeperDriver, boot_clock
+from zkgroup.connector.zookeeper_driver import RebalanceListener, ZooKeeperDriver, boot_clock
+from zkgroup.errors import UsageError
 from zkgroup.protocol.assignors import compat_of
-from zkgroup.protocol.names import make_consumer_id
+from zkgroup.protocol.member import MemberSettings
+from zkgroup.protocol.names import internal_topics, make_consumer_id
 from zkgroup.protocol.operations import Op, Result
 from zkgroup.protocol.topic_filter import TopicFilter
 from zkgroup.protocol.znodes import Registration
+
+_DEFAULTS = ZooKeeperSettings("")
 
 
 class Connector(ConsumerConnector):
@@ -91,3 +94,66 @@ class Connector(ConsumerConnector):
             clock=self._clock,
             offsets_properties=librdkafka_properties(self.config, "offsets"),
         )
+
+
+def zookeeper_settings(config: ConsumerConfig, given: ZooKeeperSettings | None) -> ZooKeeperSettings:
+    """ZooKeeper's address and time-outs: those of ``given``, and those of the configuration where it has defaults.
+
+    Raises UsageError where the two contradict each other, or neither names a ZooKeeper.
+    """
+    session = config.zookeeper_session_timeout_ms / 1000
+    connecting = config.zookeeper_connection_timeout_ms / 1000
+    if given is None:
+        if not config.zookeeper_connect:
+            raise UsageError("no ZooKeeper was named", "set zookeeper_connect, or give ZooKeeperSettings")
+        hosts = str(parse_connect_string(config.zookeeper_connect, "zookeeper_connect"))
+        return ZooKeeperSettings(hosts, session, connecting)
+    if not isinstance(given, ZooKeeperSettings):
+        raise UsageError(f"{given!r} are no ZooKeeperSettings", f"give ZooKeeperSettings({str(given)!r})")
+    meant = parse_connect_string(given.hosts, "ZooKeeperSettings")
+    if config.zookeeper_connect:
+        named = parse_connect_string(config.zookeeper_connect, "zookeeper_connect")
+        if not named.same_as(meant):
+            raise UsageError(f"zookeeper_connect={named} contradicts ZooKeeperSettings({given.hosts!r})", "name one")
+    said: dict[str, Any] = {}
+    # A default of the configuration counts as not set; the connection time-out's is the session timeout.
+    for key, field, seconds, default in (
+        ("zookeeper_session_timeout_ms", "session_timeout", session, _DEFAULTS.session_timeout),
+        ("zookeeper_connection_timeout_ms", "connect_timeout", connecting, session),
+    ):
+        if seconds != default:
+            if getattr(given, field) not in (getattr(_DEFAULTS, field), seconds):
+                raise UsageError(
+                    f"{key}={seconds * 1000:g} contradicts ZooKeeperSettings, which says {getattr(given, field):g} s",
+                    "say it in one place",
+                )
+            said[field] = seconds
+    return replace(given, **said)
+
+
+def member_settings(
+    config: ConsumerConfig, consumer_id: str, registration: Registration, zookeeper: ZooKeeperSettings
+) -> MemberSettings:
+    """The settings of the state machine. Raises UsageError for a release that has no such members."""
+    return MemberSettings(
+        group=config.group_id,
+        consumer_id=consumer_id,
+        registration=registration,
+        strategy=config.partition_assignment_strategy,
+        compat=compat_of(config.kafka_version),
+        exclude_internal=config.exclude_internal_topics,
+        internal=internal_topics(config.kafka_version),
+        auto_commit=config.auto_commit_enable,
+        auto_commit_interval=config.auto_commit_interval_ms / 1000,
+        storage=config.offsets_storage,
+        dual_commit=config.dual_commit_enabled,
+        reset=config.auto_offset_reset or "largest",
+        max_retries=config.rebalance_max_retries,
+        backoff=config.rebalance_backoff_ms / 1000,
+        keep_trying=config.keep_trying,
+        session_timeout=zookeeper.session_timeout,
+        connect_timeout=zookeeper.connect_timeout,
+        quiesce_timeout=config.quiesce_timeout_ms / 1000,
+        commit_retries=config.offsets_commit_max_retries,
+        commit_backoff=config.offsets_channel_backoff_ms / 1000,
+    )

@@ -13,15 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.registered_brokers import Brokers
 from zkgroup.clients.kafka.start_position import StartAt, resolve_created
 from zkgroup.clients.zookeeper import ConnectionFailure, Session, ZooKeeperSettings
-from zkgroup.connector.blocking_calls import Worker
-from zkgroup.connector.member_driver import MemberDriver, Statistics
-from zkgroup.connector.rebalance_listener import RebalanceListener
+from zkgroup.connector.consumer_connector import MemberDriver, Statistics
 from zkgroup.connector.stream import Feed
 from zkgroup.errors import OffsetOutOfRangeError, UnreachableError, ZkgroupError
 from zkgroup.protocol import events as ev
@@ -43,6 +41,65 @@ _Partitions = Mapping[TopicPartition, ConsumerThreadId]
 def boot_clock() -> float:
     """Seconds on a clock that never jumps and runs while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Worker:
+    """A thread for calls that block; it makes one after the other. As a daemon it may wait for a listener that never
+    returns."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._closed = False
+        # Not Thread.join: one that a signal interrupts takes the thread for ended from then on (Python 3.11).
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Make this call after those that were submitted before. It must raise nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._calls.put(call)
+
+    def close(self, timeout: float) -> bool:
+        """Drop the calls that have not begun, and wait for the one that has. False after ``timeout`` seconds."""
+        self._closed = True
+        if self._thread.ident is None:
+            return True
+        self._calls.put(None)
+        return self._ended.wait(timeout)
+
+    def _run(self) -> None:
+        try:
+            while (call := self._calls.get()) is not None:
+                if not self._closed:
+                    call()
+        finally:
+            self._ended.set()
+
+
+class RebalanceListener(Protocol):
+    """Called during rebalances of a group in ZooKeeper, on a thread of its own.
+
+    The rebalance waits until the listener returns. Other members fail after some 8 s of waiting for this share.
+    ``Connector.commit()`` may be called in both methods. ``Connector.close()`` would wait for itself and raises
+    UsageError; ``leave()`` does not wait. An exception of the listener is logged with its traceback
+    (``zkgroup.connector``) and the rebalance goes on, as with the Scala consumer.
+    """
+
+    def before_releasing(self, partitions: Mapping[TopicPartition, ConsumerThreadId]) -> None:
+        """The member is about to release its share, and owns it until this returns.
+
+        No further message of it is delivered. As with the Scala consumer, every attempt to rebalance begins so, the
+        first one with an empty share. With auto-commit the consumed offsets are committed already. Without it this is
+        the place for ``commit()``, which commits what was consumed of this share; what is not committed here is read
+        again. ``commit()`` raises SessionLostError where the session has ended meanwhile.
+        """
+
+    def before_starting(self, assignment: Mapping[TopicPartition, ConsumerThreadId]) -> None:
+        """The assignment of the whole group. The member owns its share and is about to read it.
+
+        Nothing of the share is consumed yet: ``commit()`` returns at once.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,10 +342,9 @@ class ZooKeeperDriver(MemberDriver):
         def run() -> None:
             try:
                 answer = ev.Answered(request, dict(work() or {}))
-            except ZkgroupError as error:
-                answer = ev.Answered(request, {}, error)
             except Exception as error:
-                log.exception("a request to the brokers has failed")
+                if not isinstance(error, ZkgroupError):
+                    log.exception("a request to the brokers has failed")
                 answer = ev.Answered(request, {}, error)
             self._events.put(answer)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from zkgroup.errors import NotFoundError, UsageError, did_you_mean
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.znode_json import INT32_MAX, excerpt
+from zkgroup.protocol.znodes import INT32_MAX, excerpt
 from zkgroup.text import listed
 
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from zkgroup.errors import MalformedZnodeError
-from zkgroup.protocol.znode_json import INT32_MAX, as_int, excerpt, has_other_numbers, parse_object
+from zkgroup.protocol.znodes import INT32_MAX, as_int, excerpt, has_other_numbers, parse_object
 
 #: Brokers write the cluster's id there, from 0.10.1 on.
 CLUSTER_ID: Final = "/cluster/id"

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -128,14 +127,14 @@ def kafka_jars(version: str = DEFAULT_RELEASE) -> Path:
     folder = cache_dir() / "kafka" / version
     if folder.is_dir():
         return folder
-    with _download_lock(folder.parent, version):
+    with _download_lock(folder.parent):
         if not folder.is_dir():
             _download(wanted, folder)
     return folder
 
 
 @contextlib.contextmanager
-def _download_lock(parent: Path, version: str) -> Iterator[None]:
+def _download_lock(parent: Path) -> Iterator[None]:
     """One download at a time: Ivy's cache is not made for two. The lock ends with its process."""
     try:
         parent.mkdir(parents=True, exist_ok=True)
@@ -144,19 +143,8 @@ def _download_lock(parent: Path, version: str) -> Iterator[None]:
         raise ZkgroupError(
             f"cannot write to the cache folder {parent}: {error.strerror}", f"set {CACHE_VARIABLE} to another folder"
         ) from error
-    deadline = time.monotonic() + 2 * DOWNLOAD_TIMEOUT
     with file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise ZkgroupError(
-                        f"another process has been downloading to {parent} for {2 * DOWNLOAD_TIMEOUT:.0f} s",
-                        f"end it, then ask for Kafka {version} again",
-                    ) from None
-                time.sleep(0.1)
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

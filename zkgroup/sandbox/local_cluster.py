@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,14 +18,21 @@ from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.errors import RefusedError, UsageError, ZkgroupError
 from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import CREATOR
-from zkgroup.protocol.operations import Create, Ensure, Exists, Failure, Stat
-from zkgroup.sandbox import kerberos_realm, server_configuration
+from zkgroup.protocol.operations import CREATOR, Create, Ensure, Exists, Failure
+from zkgroup.sandbox import server_configuration
 from zkgroup.sandbox.certificates import Authority
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, kafka_class_path, release, zookeeper_class_path
-from zkgroup.sandbox.kerberos_realm import KerberosRealm
-from zkgroup.sandbox.owned_processes import POLL, current_process
-from zkgroup.sandbox.sandbox_security import Security, check_release, registry_settings
+from zkgroup.sandbox.processes import (
+    HOST,
+    Server,
+    current_process,
+    free_port,
+    metadata_brokers,
+    telling_line,
+    wait_for,
+    zookeeper_data,
+)
+from zkgroup.sandbox.sandbox_security import NAME, KerberosRealm, SandboxSecurity, Security, registry_settings
 from zkgroup.sandbox.sandbox_state import (
     SandboxState,
     ServerState,
@@ -37,8 +43,6 @@ from zkgroup.sandbox.sandbox_state import (
     write_state,
 )
 from zkgroup.sandbox.scala_member import MemberOptions, ScalaMember
-from zkgroup.sandbox.server_probe import HOST, free_port, metadata_brokers, zookeeper_data
-from zkgroup.sandbox.server_process import Server, telling_line
 
 START_TIMEOUT = 120.0  # seconds for each server: it takes a few, on a machine with a load of 30 more than 60
 
@@ -53,13 +57,12 @@ class Sandbox:
     """A ZooKeeper and ``brokers`` brokers of one Kafka release, started by ``start`` and ended by ``stop``.
 
     ``owned``: everything ends with this process, however it ends, and the folder goes too. Otherwise the servers run on
-    by themselves, and ``zkgroup.sandbox.lifecycle.stop`` ends them. ``zookeeper``: the address (host:port, no chroot)
-    of a ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives. ``tick_ms``:
+    by themselves, and ``sandbox_state.stop`` ends them. ``zookeeper``: the address (host:port, no chroot) of a
+    ZooKeeper to use instead of one of its own. ``chroot`` (``/path``) is where the cluster lives. ``tick_ms``:
     ZooKeeper grants session timeouts of 2 to 20 ticks. ``properties`` are added to every broker's. Ports that are not
     given are chosen; with ``broker_port`` the brokers take it and those that follow. ``record``: the servers make their
-    class archives when they are stopped (``zkgroup.sandbox.class_data_sharing``). ``secure``: with TLS, users and
-    access lists (``zkgroup.sandbox.sandbox_security``), in addition to what every sandbox has. ``kerberos``: with a
-    KDC, and Kerberos at ZooKeeper and brokers (``zkgroup.sandbox.kerberos_realm``).
+    class archives when they are stopped. ``secure``: with TLS, users and access lists, in addition to what every
+    sandbox has. ``kerberos``: with a KDC, and Kerberos at ZooKeeper and brokers.
     """
 
     def __init__(
@@ -89,12 +92,12 @@ class Sandbox:
         self.name = name
         self.release = release(kafka)
         self.folder = sandbox_folder(name) if folder is None else folder
-        self.security: Security | KerberosRealm | None = None
+        self.security: SandboxSecurity | None = None
         if secure and kerberos:
             raise UsageError("a sandbox has TLS and passwords, or Kerberos", "leave one of them out")
         if secure or kerberos:
-            (check_release if secure else kerberos_realm.check_release)(self.release)
             self.security = (Security if secure else KerberosRealm)(self.folder / "secure")
+            self.security.check_release(self.release)
             if zookeeper is not None:
                 raise UsageError("a secured sandbox has a ZooKeeper of its own", "name none")
         if self.release.kraft and (brokers != 1 or chroot or self.security or zookeeper is not None or zookeeper_port):
@@ -120,8 +123,8 @@ class Sandbox:
         self._watchdog = Watchdog()
         #: Of a secured sandbox that was started here.
         self.authority: Authority | None = None
-        #: The further ports of a secured server: ZooKeeper's by the name ``tls``, listeners' by theirs.
-        self._more_ports: dict[str, tuple[int, dict[str, int]]] = {}
+        #: Further ports, by the server's own and a name: ZooKeeper's ``tls``, a listener's.
+        self._more_ports: dict[tuple[int, str], int] = {}
         self._kdc: Server | None = None
         self._zookeeper: Server | None = None
         self._brokers: dict[int, Server] = {}
@@ -140,7 +143,7 @@ class Sandbox:
     @property
     def address(self) -> str:
         """The ZooKeeper's host and port."""
-        host = kerberos_realm.NAME if isinstance(self.security, KerberosRealm) else HOST
+        host = NAME if isinstance(self.security, KerberosRealm) else HOST
         return self._zookeeper_address or f"{host}:{self.zookeeper.port}"
 
     @property
@@ -158,21 +161,15 @@ class Sandbox:
         """The connect string of ZooKeeper's port with TLS. Raises ``ZkgroupError`` where there is none."""
         if not isinstance(self.security, Security):
             raise ZkgroupError(f"sandbox {self.name} has no TLS", "start it with --secure")
-        return f"{HOST}:{self._ports('ZooKeeper', self.zookeeper.port, ['tls'])['tls']}{self.chroot}"
+        return f"{HOST}:{self._port(self.zookeeper.port, 'tls')}{self.chroot}"
 
     def listener(self, name: str, broker_id: int = 1) -> str:
         """The address of a listener of a secured sandbox's broker."""
-        listeners = self.security.listeners if self.security else ()
-        ports = self._ports(str(broker_id), self.broker(broker_id).port, [known for known, _ in listeners])
-        return f"{HOST}:{ports[name]}"
+        return f"{HOST}:{self._port(self.broker(broker_id).port, name)}"
 
-    def _ports(self, server: str, port: int, names: Sequence[str]) -> dict[str, int]:
-        """Ports by their names. They are kept as long as the server keeps its own, ``port``."""
-        kept, ports = self._more_ports.get(server, (0, {}))
-        if kept != port:
-            ports = {name: free_port() for name in names} | {"PLAINTEXT": port}
-            self._more_ports[server] = port, ports
-        return ports
+    def _port(self, port: int, name: str) -> int:
+        """The port called ``name`` of the server whose own is ``port``. It is kept as long as that."""
+        return port if name == "PLAINTEXT" else self._more_ports.setdefault((port, name), free_port())
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
@@ -207,6 +204,9 @@ class Sandbox:
 
     # Starting and stopping
 
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext()
+
     def start(self) -> Self:
         """Start everything and wait until the brokers serve. What was begun is ended again where something fails."""
         try:
@@ -218,7 +218,7 @@ class Sandbox:
             ) from error
 
     def _start(self) -> Self:
-        with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
+        with self._locked():
             left = read_left_state(self.folder)
             if left is not None and left.alive:
                 raise RefusedError(f"sandbox {self.name} runs already", "stop it first, or give another --name")
@@ -267,7 +267,7 @@ class Sandbox:
             profile = f'[clusters.kraft]\nbootstrap-server = "{self.bootstrap}"\n'
             (self.folder / PROFILE_FILE).write_text(profile, encoding="utf-8")
 
-    def _make_users(self, security: Security | KerberosRealm) -> None:
+    def _make_users(self, security: SandboxSecurity) -> None:
         """What brokers learn of users from ZooKeeper is there before the first starts, and nobody else's. Groups are
         kept where everybody may make some, as by brokers to 1.0; 1.1.1 would keep that to itself."""
         with self.registry(START_TIMEOUT) as registry:
@@ -286,12 +286,9 @@ class Sandbox:
             properties = server_configuration.zookeeper_properties(port, folder / "data", self._tick_ms)
             options: Sequence[str] = ()
             if self.security is not None:
-                properties |= self.security.zookeeper_properties(self._ports("ZooKeeper", port, ["tls"])["tls"])
+                properties |= self.security.zookeeper_properties(self._port(port, "tls"))
                 options = self.security.java_options()
             (folder / "zoo.cfg").write_text(server_configuration.properties_file(properties), encoding="utf-8")
-            (folder / "log4j2.properties").write_text(
-                server_configuration.LOG4J2.format(level="INFO"), encoding="utf-8"
-            )
             return server_configuration.zookeeper_command(
                 java, class_path, folder, 256, *options, record=self._archive_classes
             )
@@ -309,30 +306,25 @@ class Sandbox:
             own = server_configuration.broker_properties(
                 self.release, broker_id, port, folder / "data", self.connect, self._count
             )
-            options: Sequence[str] = ()
+            options: list[str] = []
             if self.security is not None:
-                ports = self._ports(str(broker_id), port, [name for name, _ in self.security.listeners])
-                own |= self.security.broker_properties(ports)
+                own |= self.security.broker_properties(
+                    {name: self._port(port, name) for name, _ in self.security.listeners}
+                )
                 options = self.security.java_options()
             if self.release.kraft:
-                own |= server_configuration.kraft_properties(
-                    broker_id, port, self._ports(str(broker_id), port, ["CONTROLLER"])["CONTROLLER"]
-                )
+                own |= server_configuration.kraft_properties(broker_id, port, self._port(port, "CONTROLLER"))
             file = server_configuration.properties_file(own | self._properties)
             (folder / "server.properties").write_text(file, encoding="utf-8")
-            logging = self._write_logging(folder)
+            options.append(server_configuration.write_logging(folder, log4j2=self.release.kraft))
             if self.release.kraft and not (folder / "data" / "meta.properties").exists():
-                self._format(server_configuration.format_command(java, class_path, folder, _cluster_id(), logging))
-            return server_configuration.broker_command(
-                java,
-                class_path,
-                folder,
-                self._heap_mb,
-                *options,
-                logging,
-                record=self._archive_classes,
-                under_load=self._under_load,
+                tool = ("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", folder / "server.properties")
+                self._format([*server_configuration.jvm(java, class_path, 256, *options), *map(str, tool)])
+            recording, loaded = self._archive_classes, self._under_load
+            machine = server_configuration.jvm(
+                java, class_path, self._heap_mb, *options, record=recording, under_load=loaded
             )
+            return [*machine, "kafka.Kafka", str(folder / "server.properties")]
 
         def serves(port: int) -> bool:
             known = metadata_brokers(port)
@@ -343,20 +335,9 @@ class Sandbox:
             return started in server.new_log()  # or another broker of this number would do
 
         port = None if self._broker_port is None else self._broker_port + broker_id - 1
-        server = Server(
-            f"Kafka {self.release.version} broker {broker_id}", folder, prepare, serves, self._watchdog, port
-        )
+        name = f"Kafka {self.release.version} broker {broker_id}"
+        server = Server(name, folder, prepare, serves, self._watchdog, port)
         return server
-
-    def _write_logging(self, folder: Path) -> str:
-        """Write the configuration of a broker's log; returns Java's option that names it."""
-        if self.release.kraft:
-            path, text = folder / "log4j2.properties", server_configuration.LOG4J2.format(level="INFO")
-        else:
-            path = folder / "log4j.properties"
-            text = server_configuration.LOG4J1.format(level="INFO", target="System.out")
-        path.write_text(text, encoding="utf-8")
-        return f"-Dlog4j2.configurationFile={path}" if self.release.kraft else f"-Dlog4j.configuration=file:{path}"
 
     def _format(self, command: Sequence[str]) -> None:
         """Format a broker's storage. Raises ``ZkgroupError``."""
@@ -369,14 +350,12 @@ class Sandbox:
 
     def _wait_for_all(self) -> None:
         """Each broker must know all others: until then a client may get half a cluster."""
-        if not self.release.tells_brokers:
-            return
-        deadline = time.monotonic() + START_TIMEOUT
-        for broker in self._brokers.values():
-            while metadata_brokers(broker.port) != frozenset(self._brokers):
-                if time.monotonic() > deadline:
-                    raise ZkgroupError(f"{broker.name} does not know all brokers", f"see its log {broker.log}")
-                time.sleep(POLL)
+        if self.release.tells_brokers:
+            wait_for(
+                lambda: all(metadata_brokers(one.port) == frozenset(self._brokers) for one in self._brokers.values()),
+                START_TIMEOUT,
+                "not every broker knows all others",
+            )
 
     def start_broker(self, broker_id: int = 1) -> None:
         """Start a broker that was stopped or killed, on its port and data.
@@ -388,23 +367,19 @@ class Sandbox:
         if broker.running:
             return
         if not self.release.kraft:
-            self._wait_unregistered(broker_id)
+            with self.registry() as registry:
+                wait_for(
+                    lambda: registry.read([Exists(znodes.broker(broker_id))])[0] is None,
+                    START_TIMEOUT,
+                    f"{broker.name} did not lose its registration",
+                )
         broker.start(START_TIMEOUT)
         self._record()
-
-    def _wait_unregistered(self, broker_id: int) -> None:
-        deadline = time.monotonic() + START_TIMEOUT
-        with self.registry() as registry:
-            while isinstance(registry.read([Exists(znodes.broker(broker_id))])[0], Stat):
-                if time.monotonic() > deadline:
-                    name = self.broker(broker_id).name
-                    raise ZkgroupError(f"{name} is still registered", "check whether it runs elsewhere")
-                time.sleep(POLL)
 
     def stop(self) -> None:
         """End every process and remove the folder. May be called again, and after a failed start."""
         if self._started:
-            with locked(self.name) if self.folder == sandbox_folder(self.name) else contextlib.nullcontext():
+            with self._locked():
                 self._end_everything()
 
     def run_on(self) -> None:
@@ -437,9 +412,9 @@ class Sandbox:
         """The sandbox as it is written down for other processes."""
         running = [(None, self._zookeeper), *self._brokers.items(), (None, self._kdc)]
         servers = tuple(
-            ServerState(server.name, HOST, server.port, server.id, str(server.log), broker_id)
+            ServerState(server.name, HOST, server.port, server.started.id, str(server.log), broker_id)
             for broker_id, server in running
-            if server is not None and server.id is not None
+            if server is not None
         )
         return SandboxState(
             name=self.name,

@@ -1,6 +1,6 @@
-"""What a secured sandbox has: certificates, users with passwords, and the configuration of its servers and clients.
+"""What a secured sandbox has: with TLS and passwords (``Security``), or with Kerberos (``KerberosRealm``).
 
-All of it lies in one folder that only its owner may read. ``profile.toml`` there is the profile of a client, complete:
+Secrets lie in one folder that only its owner may read. ``profile.toml`` there is the profile of a client, complete:
 ``--cluster sandbox:NAME`` uses it, and it shows an example of a profile.
 """
 
@@ -10,26 +10,27 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import secrets
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
+from zkgroup.child_processes import Watchdog, run_child
+from zkgroup.clients.kafka.client import has_gssapi
 from zkgroup.clients.zookeeper import ZooKeeperSettings
-from zkgroup.errors import UsageError
+from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.sandbox.certificates import STORE_PASSWORD, Authority, write_private
 from zkgroup.sandbox.kafka_releases import RELEASES, KafkaRelease
-from zkgroup.sandbox.kerberos_realm import KerberosRealm
-from zkgroup.sandbox.server_probe import HOST
+from zkgroup.sandbox.processes import HOST, Server, telling_line
 
 #: The user that operates groups: in Kafka by PLAIN and SCRAM, in ZooKeeper by DIGEST-MD5, and the name in the
-#: certificate.
+#: certificate; in a realm its principal.
 USER: Final = "zkgroup"
 #: As whom the brokers, and what makes topics for them, come to ZooKeeper.
 BROKERS: Final = "kafka"
-#: The profile's name in ``profile.toml``.
-PROFILE: Final = "secured"
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: Name and protocol of the brokers' listeners. The first is for the brokers themselves and for members of the
 #: reference, which speak nothing else.
@@ -38,11 +39,59 @@ _ITERATIONS: Final = 4096
 
 
 @dataclass(frozen=True)
-class Security:
-    """The secrets of one sandbox, in files of ``folder``."""
+class SandboxSecurity:
+    """The secrets of one sandbox, in files of ``folder``. ``listeners``: name and protocol of the brokers' listeners;
+    ``since``: the first release that knows these."""
 
     folder: Path
+    listeners: ClassVar[tuple[tuple[str, str], ...]]
+    since: ClassVar[str]
+
+    @property
+    def profile(self) -> Path:
+        """The profile of a client, as ``config.toml`` has it."""
+        return self.folder / "profile.toml"
+
+    def check_release(self, release: KafkaRelease) -> None:
+        """Raise ``UsageError`` for a release that is too old."""
+        known = list(RELEASES)
+        if known.index(release.version) < (first := known.index(self.since)):
+            raise UsageError(f"Kafka {release.version} cannot be secured so", f"use one of {', '.join(known[first:])}")
+
+    def write_profile(self, connect: str) -> None:
+        """Write the profile of a client; ``connect`` is ZooKeeper's address for it, with the chroot."""
+        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self._profile(connect).items())
+        write_private(self.profile, f"[clusters.secured]\n{text}")
+
+    def _profile(self, connect: str) -> dict[str, str | bool]:
+        raise NotImplementedError
+
+    def make(self, name: str) -> Authority | None:
+        """Make the secrets of the sandbox ``name`` anew. Returns the authority, if it has one; it is kept nowhere."""
+        raise NotImplementedError
+
+    def users(self) -> dict[str, bytes]:
+        """Nodes of ZooKeeper, below the chroot, that hold what brokers know of users."""
+        return {}
+
+    def java_options(self, *, member: bool = False) -> list[str]:
+        """Where a JVM finds what it logs in with; ``member``: one of the Scala consumer's, which is ``USER``."""
+        return [f"-Djava.security.auth.login.config={self.folder / ('member.conf' if member else 'jaas.conf')}"]
+
+    def zookeeper_properties(self, tls_port: int) -> dict[str, object]:
+        """For ``zoo.cfg``; ``tls_port`` is for the port with TLS, if there is one."""
+        return {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+
+    def broker_properties(self, ports: Mapping[str, int]) -> dict[str, object]:
+        """For ``server.properties``: all listeners, by their names; what the brokers keep in ZooKeeper is theirs."""
+        raise NotImplementedError
+
+
+class Security(SandboxSecurity):
+    """Certificates, and users with passwords."""
+
     listeners = LISTENERS
+    since = "0.10.2.2"  # knows SCRAM, and names for listeners
 
     # Files
 
@@ -60,16 +109,6 @@ class Security:
     def key(self) -> Path:
         return self.folder / "client.key"
 
-    @property
-    def profile(self) -> Path:
-        """The profile of a client, as ``config.toml`` has it."""
-        return self.folder / "profile.toml"
-
-    @property
-    def jaas(self) -> Path:
-        """What Java's clients and servers find their names and passwords in."""
-        return self.folder / "jaas.conf"
-
     def password_file(self, of: str) -> Path:
         """The password of ``sasl`` (``USER`` at the brokers), ``zookeeper`` (``USER`` there) or ``brokers``."""
         return self.folder / f"{of}.password"
@@ -78,10 +117,7 @@ class Security:
         """As ``password_file``."""
         return self.password_file(of).read_text(encoding="utf-8").strip()
 
-    # Making
-
     def make(self, name: str) -> Authority:
-        """Make certificates and passwords anew. Returns the authority, which is kept nowhere."""
         self.folder.mkdir(parents=True, mode=0o700)
         authority = Authority.make(f"sandbox {name}")
         write_private(self.ca, authority.own.pem)
@@ -91,7 +127,7 @@ class Security:
         authority.issue(USER).write(self.certificate, self.key)
         for of in ("sasl", "zookeeper", "brokers"):
             write_private(self.password_file(of), secrets.token_urlsafe(18) + "\n")
-        write_private(self.jaas, self._jaas())
+        write_private(self.folder / "jaas.conf", self._jaas())
         write_private(self.folder / "member.conf", _section("Client", self._zookeeper_user(USER)))
         return authority
 
@@ -110,19 +146,12 @@ class Security:
     def _zookeeper_user(self, user: str) -> dict[str, str]:
         return {"username": user, "password": self.password("brokers" if user == BROKERS else "zookeeper")}
 
-    def java_options(self, *, member: bool = False) -> list[str]:
-        """Where a JVM finds its names and passwords; ``member``: one of the Scala consumer's, which is ``USER``."""
-        return [f"-Djava.security.auth.login.config={self.folder / 'member.conf' if member else self.jaas}"]
-
-    # The configuration of servers
-
     def zookeeper_properties(self, tls_port: int) -> dict[str, object]:
-        """For ``zoo.cfg``: a port with TLS, at which a client must show a certificate, and DIGEST-MD5 at both."""
-        return {
+        """A port with TLS, at which a client must show a certificate, and DIGEST-MD5 at both."""
+        return super().zookeeper_properties(tls_port) | {
             "secureClientPort": tls_port,
             "secureClientPortAddress": HOST,
             "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-            "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
             "ssl.keyStore.location": self.folder / "server.p12",
             "ssl.keyStore.password": STORE_PASSWORD,
             "ssl.keyStore.type": "PKCS12",
@@ -133,7 +162,6 @@ class Security:
         }
 
     def broker_properties(self, ports: Mapping[str, int]) -> dict[str, object]:
-        """For ``server.properties``: all listeners, by their names; what the brokers keep in ZooKeeper is theirs."""
         return {
             "listeners": ",".join(f"{name}://{HOST}:{ports[name]}" for name, _ in LISTENERS),
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS),
@@ -151,15 +179,11 @@ class Security:
         }
 
     def users(self) -> dict[str, bytes]:
-        """Nodes of ZooKeeper, below the chroot, that hold what brokers know of SCRAM's users (0.10.2 to 3.9)."""
         credentials = {name: _scram(name, self.password("sasl")) for name in MECHANISMS if name.startswith("SCRAM")}
         return {f"/config/users/{USER}": json.dumps({"version": 1, "config": credentials}).encode()}
 
-    # The configuration of clients
-
-    def write_profile(self, connect: str) -> None:
-        """Write the profile of a client; ``connect`` names ZooKeeper's port with TLS, and the chroot."""
-        lines = {
+    def _profile(self, connect: str) -> dict[str, str | bool]:
+        return {
             "zookeeper": connect,
             "zookeeper-tls": True,
             "zookeeper-ca-file": str(self.ca),
@@ -174,26 +198,6 @@ class Security:
             "sasl-user": USER,
             "sasl-password-file": str(self.password_file("sasl")),
         }
-        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
-        write_private(self.profile, f"[clusters.{PROFILE}]\n{text}")
-
-
-def security_in(folder: str | None) -> Security | KerberosRealm | None:
-    """What a sandbox has in the folder of its secrets; None without one."""
-    if folder is None:
-        return None
-    realm = KerberosRealm(Path(folder))
-    return realm if realm.config.exists() else Security(Path(folder))
-
-
-def check_release(release: KafkaRelease) -> None:
-    """Raise ``UsageError`` for a release that knows neither SCRAM nor names for listeners."""
-    known = list(RELEASES)
-    if known.index(release.version) < known.index("0.10.2.2"):
-        raise UsageError(
-            f"Kafka {release.version} cannot be secured here: it knows no SCRAM and no names for listeners",
-            f"use one of {', '.join(known[known.index('0.10.2.2') :])}",
-        )
 
 
 _DIGEST: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
@@ -221,9 +225,168 @@ def _scram(mechanism: str, password: str) -> str:
     return ",".join([*(f"{key}={base64.b64encode(v).decode()}" for key, v in parts), f"iterations={_ITERATIONS}"])
 
 
-def registry_settings(
-    connect: str, security: Security | KerberosRealm | None, timeout: float = 5.0
-) -> ZooKeeperSettings:
+REALM: Final = "ZKGROUP.SANDBOX"
+#: The host of the servers' principals.
+NAME: Final = "localhost"
+_PRINCIPALS: Final = {"zookeeper": f"zookeeper/{NAME}", "kafka": f"kafka/{NAME}", USER: USER}
+#: The KDC, and the tools that make its database; where distributions put them, which may be outside of ``PATH``.
+_PROGRAMS: Final = ("krb5kdc", "kdb5_util", "kadmin.local")
+_PLACES: Final = "/usr/sbin:/usr/local/sbin:/usr/lib/mit/sbin"
+_TIMEOUT: Final = 30.0
+_STARTED: Final = "commencing operation"
+_KRB5_CONF: Final = """\
+[libdefaults]
+ default_realm = {realm}
+ dns_lookup_realm = false
+ dns_lookup_kdc = false
+ dns_canonicalize_hostname = false
+ rdns = false
+ udp_preference_limit = 1
+[realms]
+ {realm} = {{
+  kdc = {host}:{port}
+ }}
+"""
+_KDC_CONF: Final = """\
+[kdcdefaults]
+ kdc_listen = {host}:{port}
+ kdc_tcp_listen = {host}:{port}
+[realms]
+ {realm} = {{
+  database_name = {folder}/principal
+  key_stash_file = {folder}/stash
+ }}
+[logging]
+ kdc = STDERR
+"""
+_MODULE: Final = """\
+{section} {{
+  com.sun.security.auth.module.Krb5LoginModule required
+    useKeyTab=true storeKey=true useTicketCache=false doNotPrompt=true
+    keyTab="{keytab}" principal="{principal}@{realm}";
+}};
+"""
+
+
+class KerberosRealm(SandboxSecurity):
+    """A realm with its KDC and keytabs. Servers are named ``localhost``, as their principals are: an address has
+    none."""
+
+    since = "0.9.0.1"
+    listeners = (("PLAINTEXT", "PLAINTEXT"), ("SASL_PLAINTEXT", "SASL_PLAINTEXT"))
+
+    @property
+    def config(self) -> Path:
+        """What ``KRB5_CONFIG`` of a client names."""
+        return self.folder / "krb5.conf"
+
+    def keytab(self, of: str) -> Path:
+        """The keytab of ``zookeeper``, ``kafka`` or ``USER``."""
+        return self.folder / f"{of}.keytab"
+
+    def make(self, name: str) -> None:
+        """Write what servers and members log in with. The KDC makes the rest."""
+        _find_programs()
+        self.folder.mkdir(parents=True, mode=0o700)
+        servers = {"Server": "zookeeper", "Client": "kafka", "KafkaServer": "kafka"}
+        write_private(self.folder / "jaas.conf", "".join(self._login(*pair) for pair in servers.items()))
+        write_private(self.folder / "member.conf", self._login("Client", USER))
+
+    def _login(self, section: str, of: str) -> str:
+        return _MODULE.format(section=section, keytab=self.keytab(of), principal=_PRINCIPALS[of], realm=REALM)
+
+    def kdc(self, folder: Path, guard: Watchdog | None) -> Server:
+        """The KDC, to be started, with its database in ``folder``."""
+
+        def prepare(port: int) -> Sequence[str]:
+            write_private(self.config, _KRB5_CONF.format(host=HOST, port=port, realm=REALM))
+            write_private(folder / "kdc.conf", _KDC_CONF.format(host=HOST, port=port, realm=REALM, folder=folder))
+            variables = {"KRB5_CONFIG": str(self.config), "KRB5_KDC_PROFILE": str(folder / "kdc.conf")}
+            kdc, util, admin = _find_programs()
+            if not (folder / "stash").exists():
+                _run([util, "create", "-s", "-r", REALM, "-P", os.urandom(16).hex()], "", variables)
+                lines = [
+                    f"addprinc -randkey +requires_preauth {principal}\nktadd -k {self.keytab(of)} {principal}\n"
+                    for of, principal in _PRINCIPALS.items()
+                ]
+                _run([admin, "-r", REALM], "".join(lines), variables)
+            assigned = [f"{name}={value}" for name, value in variables.items()]
+            return ["env", *assigned, kdc, "-n", "-r", REALM, "-P", str(folder / "kdc.pid")]
+
+        server = Server("KDC", folder, prepare, lambda port: _STARTED in server.new_log(), guard)
+        return server
+
+    def java_options(self, *, member: bool = False) -> list[str]:
+        return [
+            *super().java_options(member=member),
+            f"-Djava.security.krb5.conf={self.config}",
+            # Brokers to 2.x ask Java's own classes for the realm; they end each connection if they may not.
+            "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+        ]
+
+    def zookeeper_properties(self, tls_port: int) -> dict[str, object]:
+        """ZooKeeper's users are named by the first part of their principals."""
+        return super().zookeeper_properties(tls_port) | {
+            "kerberos.removeHostFromPrincipal": "true",
+            "kerberos.removeRealmFromPrincipal": "true",
+        }
+
+    def broker_properties(self, ports: Mapping[str, int]) -> dict[str, object]:
+        hosts = {"PLAINTEXT": HOST, "SASL_PLAINTEXT": NAME}
+        return {
+            "listeners": ",".join(f"{name}://{HOST}:{ports[name]}" for name in hosts),
+            "advertised.listeners": ",".join(f"{name}://{host}:{ports[name]}" for name, host in hosts.items()),
+            "sasl.enabled.mechanisms": "GSSAPI",
+            "sasl.kerberos.service.name": "kafka",
+            "zookeeper.set.acl": "true",
+        }
+
+    def _profile(self, connect: str) -> dict[str, str | bool]:
+        lines: dict[str, str | bool] = {
+            "zookeeper": connect,
+            "zookeeper-sasl-mechanism": "GSSAPI",
+            "zookeeper-kerberos-keytab": str(self.keytab(USER)),
+            "zookeeper-kerberos-principal": USER,
+            "zookeeper-acl": "creator-read-world",
+        }
+        if has_gssapi():  # brokers are asked without Kerberos if librdkafka has none
+            lines |= {
+                "security-protocol": "SASL_PLAINTEXT",
+                "sasl-mechanism": "GSSAPI",
+                "sasl-kerberos-keytab": str(self.keytab(USER)),
+                "sasl-kerberos-principal": USER,
+            }
+        return lines
+
+
+def _find_programs() -> list[str]:
+    """The paths of ``_PROGRAMS``. Raises ``UsageError`` with those that are missing."""
+    path = f"{os.environ.get('PATH', '')}{os.pathsep}{_PLACES}"
+    found = {program: shutil.which(program, path=path) for program in _PROGRAMS}
+    if missing := [program for program, place in found.items() if place is None]:
+        raise UsageError(
+            f"a sandbox with Kerberos needs {', '.join(missing)}",
+            "install them: apt-get install krb5-kdc krb5-admin-server (Debian), or dnf install krb5-server (Red Hat)",
+        )
+    return [place for place in found.values() if place]
+
+
+def _run(command: Sequence[str], lines: str, variables: Mapping[str, str]) -> None:
+    """Run a tool with ``lines`` as its input. Raises ``ZkgroupError`` with its last word."""
+    done = run_child(command, _TIMEOUT, lines, variables)
+    if done.returncode:
+        raise ZkgroupError(f"{Path(command[0]).name} failed: {telling_line(done.stdout + done.stderr)}", "try again")
+
+
+def security_in(folder: str | None) -> SandboxSecurity | None:
+    """What a sandbox has in the folder of its secrets; None without one."""
+    if folder is None:
+        return None
+    realm = KerberosRealm(Path(folder))
+    return realm if realm.config.exists() else Security(Path(folder))
+
+
+def registry_settings(connect: str, security: SandboxSecurity | None, timeout: float = 5.0) -> ZooKeeperSettings:
     """How what belongs to the sandbox comes to its ZooKeeper: it may do what the brokers may, but in a realm, where it
     may do what everybody may."""
     user = (BROKERS, security.password("brokers")) if isinstance(security, Security) else None

@@ -1,4 +1,4 @@
-"""The state file of a sandbox, by which other processes find, use and end it."""
+"""Sandboxes by their state files: other processes find, show, use and end them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import fcntl
 import json
 import os
 import re
+import shutil
+import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
+from zkgroup.child_processes import is_paused
 from zkgroup.config.files import STATE_VARIABLE, state_dir
 from zkgroup.errors import Remedy, UnreachableError, UsageError, ZkgroupError, near
-from zkgroup.sandbox.owned_processes import ProcessId
+from zkgroup.sandbox.processes import ProcessId
 from zkgroup.text import quoted
 
 STATE_FILE = "state.json"
+MEMBER_LEAVE = 10.0  # seconds for all members together to leave their groups
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
@@ -140,6 +144,17 @@ def find(name: str = "default") -> SandboxState | None:
     return state if state is not None and state.ready and state.alive else None
 
 
+def running(name: str) -> SandboxState:
+    """The running sandbox called ``name``. Raises ``UnreachableError``."""
+    state = find(name)
+    if state is not None:
+        return state
+    left = read_state(sandbox_folder(name))
+    if left is not None and left.alive:
+        raise UnreachableError(f"sandbox {name} is still being started", "wait until it is")
+    raise not_running(name, "does not run" if left is None else "has ended without being stopped")
+
+
 def not_running(name: str, problem: str = "does not run", remedy: Remedy | None = None) -> UnreachableError:
     """The error for a sandbox that does not run. It suggests those with a similar name; without any, ``remedy``, or to
     start it."""
@@ -202,3 +217,66 @@ def _try_lock(path: Path) -> TextIO | None:
         pass
     file.close()
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One process of a sandbox. ``state``: running, starting, paused or gone."""
+
+    sandbox: str
+    process: str
+    release: str | None
+    address: str | None
+    pid: int
+    state: str
+    log: str
+
+
+def process_rows(state: SandboxState) -> Iterator[ProcessRow]:
+    """The processes of a sandbox: ZooKeeper, brokers, detached members."""
+    for server in state.servers:
+        version = None if server.broker_id is None else state.kafka
+        name = server.name.lower() if server.broker_id is None else f"broker {server.broker_id}"
+        address = f"{server.host}:{server.port}"
+        condition = _condition(server.process, ready=state.ready)
+        yield ProcessRow(state.name, name, version, address, server.process.pid, condition, server.log)
+    for member in state.members:
+        condition = _condition(member.process, ready=True)
+        yield ProcessRow(state.name, member.name, member.release, None, member.process.pid, condition, member.log)
+
+
+def _condition(process: ProcessId, *, ready: bool) -> str:
+    if not process.alive():
+        return "gone"
+    if is_paused(process.pid):
+        return "paused"
+    return "running" if ready else "starting"
+
+
+def stop(name: str) -> SandboxState | None:
+    """End all processes of the sandbox called ``name``, and remove its folder.
+
+    Members leave their groups first, so that nothing waits for them. Returns what it was, None where there was none.
+    """
+    folder = sandbox_folder(name)
+    if not folder.is_dir():
+        return None
+    with locked(name):
+        state = read_left_state(folder)
+        if state is not None:
+            end_members([member.process for member in state.members])
+            for server in reversed(state.servers):  # brokers before their ZooKeeper
+                server.process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    return state
+
+
+def end_members(members: Sequence[ProcessId]) -> None:
+    """Let processes of members leave their groups together; kill those that take longer than ``MEMBER_LEAVE``."""
+    for member in members:
+        if member.signal(signal.SIGTERM):
+            member.signal(signal.SIGCONT)
+    deadline = time.monotonic() + MEMBER_LEAVE
+    for member in members:
+        if not member.wait_gone(max(0.0, deadline - time.monotonic())):
+            member.kill()

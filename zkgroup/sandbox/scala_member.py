@@ -6,24 +6,27 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 from zkgroup.child_processes import Watchdog
+from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.settings_table import Strategy
-from zkgroup.errors import UsageError, ZkgroupError
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError, did_you_mean
 from zkgroup.java_runtime import find_java
-from zkgroup.protocol.names import TopicPartition
-from zkgroup.sandbox.class_data_sharing import jvm
+from zkgroup.protocol import znodes
+from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
-from zkgroup.sandbox.owned_processes import POLL, ProcessId, Restartable, spawn
-from zkgroup.sandbox.server_configuration import LOG4J1, properties_file
-from zkgroup.sandbox.server_process import telling_line
+from zkgroup.sandbox.processes import POLL, Restartable, spawn, telling_line
+from zkgroup.sandbox.sandbox_security import registry_settings, security_in
+from zkgroup.sandbox.sandbox_state import MemberState, SandboxState, end_members, locked, running, write_state
+from zkgroup.sandbox.server_configuration import jvm, properties_file, write_logging
 
 PROGRAM = Path(__file__).with_name("ScalaMember.java")
 # What the program says on stderr once it has its streams.
 STREAMS_MARK = "reference member started with "
+MEMBER_START = 30.0  # seconds for a member to have its streams
 
 # The reference gives up after four tries 2 s apart, and commits once a minute: too little and too seldom to watch.
 _HANDY = {"rebalance.max.retries": "20", "rebalance.backoff.ms": "500", "auto.commit.interval.ms": "1000"}
@@ -80,7 +83,7 @@ class MemberOptions:
     def command(self, folder: Path, *, level: str = "INFO", heap_mb: int = 96, record: bool = False) -> list[str]:
         """Write the files it needs into ``folder``, and return the command that runs it.
 
-        ``record``: it makes its class archive when it ends (``zkgroup.sandbox.class_data_sharing``).
+        ``record``: it makes its class archive when it ends (``zkgroup.sandbox.server_configuration``).
 
         Raises ``UsageError`` for a release without this consumer.
         """
@@ -92,11 +95,11 @@ class MemberOptions:
         java = find_java()
         class_path = member_class_path(self.release)
         folder.mkdir(parents=True, exist_ok=True)
-        consumer, log4j = folder / "consumer.properties", folder / "log4j.properties"
+        consumer = folder / "consumer.properties"
         consumer.write_text(properties_file(self.consumer_properties()), encoding="utf-8")
-        log4j.write_text(LOG4J1.format(level=level, target="System.err"), encoding="utf-8")
+        logging = write_logging(folder, level=level, target="System.err")
         return [
-            *jvm(java, class_path, heap_mb, f"-Dlog4j.configuration=file:{log4j}", *self.java_options, record=record),
+            *jvm(java, class_path, heap_mb, logging, *self.java_options, record=record),
             *("org.codehaus.janino.SimpleCompiler", str(PROGRAM), PROGRAM.stem),
             *(str(consumer), self.kind, self.subscription, str(self.streams), self.output),
         ]
@@ -129,22 +132,11 @@ class ScalaMember(Restartable):
         self.log = folder / "log"
         self._watchdog = guard
         self._archive_classes = record
-        self._read_to = self._seen = 0
 
     @property
     def id(self) -> str:
         """The id under which it registers in its group."""
         return self.options.member_id
-
-    @property
-    def pid(self) -> int:
-        """The process id of the one last started."""
-        return self.started.id.pid
-
-    @property
-    def process_id(self) -> ProcessId:
-        """The process last started, for others to find."""
-        return self.started.id
 
     @property
     def has_streams(self) -> bool:
@@ -179,20 +171,14 @@ class ScalaMember(Restartable):
         parts = (line.split(b"\t") for line in self.lines())
         return [Consumed(t.decode(), int(p), int(o), key, value) for t, p, o, key, value in parts]
 
-    def counts(self) -> dict[TopicPartition, int]:
-        """How many messages of each partition it has printed so far."""
-        counts: dict[TopicPartition, int] = {}
-        for message in self.consumed():
-            partition = TopicPartition(message.topic, message.partition)
-            counts[partition] = counts.get(partition, 0) + 1
-        return counts
-
     def wait_for(self, messages: int, timeout: float = 30.0) -> None:
         """Wait until it has printed at least so many. Raises ``ZkgroupError`` if it ends before, or takes longer."""
         deadline = time.monotonic() + timeout
-        while (seen := self.printed) < messages:
+        while True:
             ended = not self.running
-            if (ended and self.printed < messages) or time.monotonic() > deadline:
+            if (seen := len(self.lines())) >= messages:
+                return
+            if ended or time.monotonic() > deadline:
                 what = "ended" if ended else f"did not get there within {timeout:g} s"
                 raise ZkgroupError(
                     f"{self.name} {what}: {seen} messages of {messages}",
@@ -200,19 +186,58 @@ class ScalaMember(Restartable):
                 )
             time.sleep(POLL)
 
-    @property
-    def printed(self) -> int:
-        """How many lines it has printed so far. Cheap to ask: only what is new is read."""
-        if self.output.exists():
-            with self.output.open("rb") as output:
-                output.seek(self._read_to)
-                new = output.read()
-            self._read_to += len(new)
-            self._seen += new.count(b"\n")
-        return self._seen
-
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+# --- detached: they run on by themselves in a running sandbox
+
+
+def check_id(state: SandboxState, options: MemberOptions) -> None:
+    """Raise ``RefusedError`` where the group has a member of this id: they would share a registration."""
+    with Registry(registry_settings(state.connect, security_in(state.secure))) as registry:
+        (found,) = registry.read([Exists(znodes.member_id(options.group, options.member_id))])
+    if isinstance(found, Stat):
+        raise RefusedError(f"member {options.member_id} runs already", "give another --id")
+
+
+def start_member(name: str, options: MemberOptions) -> MemberState:
+    """Start a Scala member that runs on by itself in the sandbox called ``name``; wait until it has its streams.
+
+    Raises ``ZkgroupError`` with the telling line of its log where it ends before.
+    """
+    with locked(name):
+        state = running(name)
+        check_id(state, options)
+        member = ScalaMember(options, options.folder(Path(state.folder)))
+        member.start()
+        written = MemberState(options.member_id, options.group, options.release, member.started.id, str(member.output))
+        write_state(replace(state, members=(*state.members, written)))
+        deadline = time.monotonic() + MEMBER_START
+        while not member.has_streams:
+            if not member.running or time.monotonic() > deadline:
+                what = "did not get its streams in time" if member.running else "ended while starting"
+                member.kill()
+                write_state(state)
+                raise ZkgroupError(f"member {member.id} {what}", f"its log says: {telling_line(member.logged())}")
+            time.sleep(POLL)
+    return written
+
+
+def stop_member(name: str, member_id: str) -> None:
+    """Stop the detached members called ``member_id`` of the running sandbox called ``name``; they leave their groups.
+
+    Raises ``UnreachableError`` without the sandbox, ``NotFoundError`` without such a member.
+    """
+    with locked(name):
+        state = running(name)
+        leaving = [member for member in state.members if member.name == member_id]
+        if not any(member.process.alive() for member in leaving):
+            known = [member.name for member in state.members if member.process.alive()]
+            remedy = did_you_mean(member_id, known, Remedy("list the members", ("sandbox", "status")))
+            raise NotFoundError(f"sandbox {name} runs no member {member_id}", remedy)
+        end_members([member.process for member in leaving])
+        write_state(replace(state, members=tuple(member for member in state.members if member not in leaving)))

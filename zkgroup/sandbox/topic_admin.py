@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zkgroup.clients.kafka.client import (
@@ -25,8 +25,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.broker_znodes import BrokerRegistration, Endpoint, decode_broker, parse_endpoints
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Children, Code, Create, Failure, Get, Node, Result
-from zkgroup.sandbox.owned_processes import POLL
-from zkgroup.sandbox.server_probe import led_partitions
+from zkgroup.sandbox.processes import POLL, led_partitions, wait_for
 
 
 def plan_replicas(partitions: range, brokers: Sequence[int], replication: int) -> dict[str, list[int]]:
@@ -91,15 +90,6 @@ def check_written(result: Result, what: str) -> None:
     if isinstance(result, Failure):
         why = "it exists" if result.code is Code.NODE_EXISTS else f"{result.code.value} {result.detail}"
         raise ZkgroupError(f"{what}: {why}")
-
-
-def wait_for(condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
-    """Wait until ``condition()``. Raises ``ZkgroupError`` after ``timeout`` seconds; ``otherwise``: the problem."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise ZkgroupError(f"{otherwise} within {timeout:g} s", "see the brokers' logs")
-        time.sleep(POLL)
 
 
 #: Messages that are produced at once.

@@ -24,7 +24,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure, SetData
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 LINE = re.compile(r"ZKGROUP (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]*)(?: \| ([^|\n]*))?\n")

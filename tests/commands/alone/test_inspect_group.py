@@ -19,7 +19,7 @@ from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 OBJECT = [
     *("group", "taken_at", "store", "state", "strategy", "topics", "lag", "lag_at_least", "lag_unknown"),

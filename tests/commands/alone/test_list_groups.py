@@ -18,7 +18,7 @@ from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Delete, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.server_probe import free_port
+from zkgroup.sandbox.processes import free_port
 
 COLUMNS = ["group", "store", "state", "members", "topics", "partitions", "lag"]
 TIMES = ["lag_seconds", "lag_seconds_at_least", "changed_at"]

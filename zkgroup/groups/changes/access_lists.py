@@ -24,9 +24,9 @@ from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.changes.group_tree import GroupTree
 from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost
 from zkgroup.protocol import znodes
-from zkgroup.protocol.acls import EVERYTHING, format_acl
 from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import (
+    EVERYTHING,
     OPEN,
     Acl,
     Acls,
@@ -43,6 +43,7 @@ from zkgroup.protocol.operations import (
     Result,
     SetData,
     Transaction,
+    format_acl,
 )
 from zkgroup.text import listed
 

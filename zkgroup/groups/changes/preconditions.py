@@ -45,7 +45,7 @@ from zkgroup.protocol.operations import (
     Stat,
     Sync,
 )
-from zkgroup.protocol.znode_json import excerpt
+from zkgroup.protocol.znodes import excerpt
 from zkgroup.text import group_command, listed
 
 _UNKNOWN: Final = "its state cannot be read"

@@ -11,7 +11,7 @@ from zkgroup.errors import UsageError
 from zkgroup.groups.group_model import Cluster
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.protocol.znode_json import INT32_MAX, excerpt
+from zkgroup.protocol.znodes import INT32_MAX, excerpt
 from zkgroup.text import offset_text
 
 FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]

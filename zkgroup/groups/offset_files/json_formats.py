@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 from zkgroup.errors import UsageError
 from zkgroup.groups.group_model import Cluster
 from zkgroup.groups.offset_files.file_entries import ELSEWHERE, MAX_ENTRIES, Entries, FileFormat, Place, Wanted
-from zkgroup.protocol.znode_json import excerpt, excerpt_json
+from zkgroup.protocol.znodes import excerpt, excerpt_json
 
 # Spark's startingOffsets (2.0 and later).
 _SPARK_PLACES: Final[dict[int, Wanted]] = {-2: "earliest", -1: "latest"}

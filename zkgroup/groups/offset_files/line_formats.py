@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from zkgroup.groups.offset_files.file_entries import ELSEWHERE, MAX_ENTRIES, Entries
-from zkgroup.protocol.znode_json import excerpt
+from zkgroup.protocol.znodes import excerpt
 from zkgroup.text import with_formula
 
 #: The columns that hold the offset, the best first: a plan is followed by its target.

@@ -33,19 +33,15 @@ A lost connection leaves the phase as it is: its step begins again when the conn
 A reason to rebalance only sets a flag, which is checked in OWNING and BACKING_OFF: ten reasons cause one rebalance.
 ``TRANSITIONS`` is this table as data; the tests hold every run of the machine against it.
 
-    member_machine.py    the way into the group and out of it; sessions; leaving, and how long that may take
-    member_context.py    what all parts share: time, timers, requests to ZooKeeper and to the driver
-    registration.py      REGISTERING, WAITING
-    release.py           PAUSING … RELEASING: give up a share, keeping what was consumed
-    acquisition.py       READING … BACKING_OFF, and STARTING: get a share, with its retries
-    offset_loading.py    LOADING: where to start
-    owned_share.py       OWNING: commit, verify, load partitions that are held back
-    commits.py           commits, and the callers that wait for them
-    owned_znodes.py      which owner nodes are this session's
+    member_machine.py     sessions; the way into the group and out of it, and how long leaving may take
+    member_context.py     what all parts share: phases, settings, owner nodes, timers, requests
+    ownership_release.py  PAUSING … RELEASING: give up a share, keeping what was consumed
+    acquisition.py        REGISTERING, WAITING; READING … STARTING: get a share, with its retries
+    owned_share.py        OWNING: commit, verify, load partitions that are held back
+    commits.py            commits, and the callers that wait for them
 """
 
+from zkgroup.protocol.member.member_context import TRANSITIONS, Counters, MemberSettings, Phase
 from zkgroup.protocol.member.member_machine import Member
-from zkgroup.protocol.member.member_settings import Counters, MemberSettings
-from zkgroup.protocol.member.phases import TRANSITIONS, Phase
 
 __all__ = ["TRANSITIONS", "Counters", "Member", "MemberSettings", "Phase"]

@@ -1,22 +1,161 @@
-"""READING, CLAIMING, ROLLING_BACK, BACKING_OFF, LOADING, STARTING: get a share, trying again where that fails."""
+"""REGISTERING and WAITING: our id node. READING … STARTING: get a share, trying again where that fails."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from zkgroup.errors import RebalanceFailedError, UnreachableError, ZkgroupError, notice_of
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
+from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment, assign
-from zkgroup.protocol.member.member_context import MemberContext
-from zkgroup.protocol.member.offset_loading import OffsetLoading, StartOffsets
+from zkgroup.protocol.member.member_context import MemberContext, Phase
 from zkgroup.protocol.member.ownership_release import release_all
-from zkgroup.protocol.member.phases import Phase
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, spans
-from zkgroup.protocol.offset_versions import CommitError, Procedure
-from zkgroup.protocol.registry_cache import RegistryCache
+from zkgroup.protocol.offset_versions import CommitError, LoadedOffsets, Procedure
+from zkgroup.protocol.procedures import RegistryCache
+
+#: How many session timeouts to wait until another session releases our id.
+SESSION_TIMEOUTS = 1.5
+
+
+class IdRegistration:
+    """Creates our id node. Where another session owns it, waits for the end of that session: usually it is our own
+    former one, which the server has not expired yet."""
+
+    def __init__(self, context: MemberContext, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        self._context = context
+        self._done = done
+        self._failed = failed
+        self.path = znodes.member_id(context.settings.group, context.settings.consumer_id)
+        self._until: float | None = None  # when to give up waiting
+        self._data = znodes.encode_registration(context.settings.registration)
+
+    def begin(self) -> None:
+        ctx = self._context
+        ctx.enter(Phase.REGISTERING)
+        ctx.zookeeper.run(
+            lambda: do.register(ctx.settings.group, ctx.settings.consumer_id, self._data, ctx.session_id),
+            self._registered,
+            self._failed,
+        )
+
+    def _registered(self, ours: bool) -> None:
+        ctx = self._context
+        if ours:
+            self._until = None
+            ctx.step(self._done)
+            return
+        if self._until is None:
+            self._until = ctx.now + max(ctx.zookeeper.lease.timeout, ctx.settings.session_timeout) * SESSION_TIMEOUTS
+            ctx.log(
+                logging.WARNING, f"id {ctx.settings.consumer_id} is owned by another session: waiting for it to end"
+            )
+        if ctx.now >= self._until:
+            self._failed(
+                RebalanceFailedError(
+                    f"another session owns the id {ctx.settings.consumer_id} in group {ctx.settings.group}",
+                    "two members may not share a consumer.id: stop the other one or choose another",
+                )
+            )
+            return
+        ctx.enter(Phase.WAITING)
+        ctx.timers.set("id", self._until, self.retry)
+
+    def retry(self) -> None:
+        """Register again: the other session's node has changed, or may have, or it is time to give up."""
+        if self._context.phase is Phase.WAITING:
+            self._context.step(self.begin)
+
+    def forget(self) -> None:
+        """Wait the whole time again: our session is over, or the other one may live longer."""
+        self._until = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartOffsets:
+    """Start offsets. ``held_back``: partitions without one, each with the reason; ``malformed``: those of them whose
+    offset node has no offset."""
+
+    offsets: Mapping[TopicPartition, int]
+    held_back: Mapping[TopicPartition, str] = field(default_factory=dict)
+    malformed: Mapping[TopicPartition, Exception] = field(default_factory=dict)
+
+
+class OffsetLoading:
+    """Reads committed offsets, from ZooKeeper, Kafka or both (the larger one counts, as with the Scala consumer), and
+    the log start or log end of partitions without one.
+
+    A partition without a leader, or with a malformed offset node, is held back; the member reads the others.
+    """
+
+    def __init__(self, context: MemberContext) -> None:
+        self._context = context
+
+    def begin(
+        self,
+        partitions: Collection[TopicPartition],
+        done: Callable[[StartOffsets], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Find the start offsets of claimed partitions. ``failed`` is called where none can be found."""
+        ctx = self._context
+        wanted = sorted(partitions)
+        if not wanted:
+            done(StartOffsets({}))
+        elif ctx.settings.uses_zookeeper:
+            ctx.zookeeper.run(
+                lambda: ctx.offset_versions.load(wanted), lambda loaded: self._loaded(loaded, done, failed), failed
+            )
+        else:
+            self._loaded(LoadedOffsets(dict.fromkeys(wanted)), done, failed)
+
+    def _loaded(
+        self, loaded: LoadedOffsets, done: Callable[[StartOffsets], None], failed: Callable[[Exception], None]
+    ) -> None:
+        ctx = self._context
+        if not ctx.settings.uses_kafka or not loaded.offsets:
+            self._list_offsets(loaded, done, failed)
+            return
+
+        def fetched(answer: ev.Answered) -> None:
+            if answer.error is not None:
+                failed(answer.error)
+                return
+            both = {p: _larger(offset, answer.offsets.get(p)) for p, offset in loaded.offsets.items()}
+            self._list_offsets(LoadedOffsets(both, loaded.malformed), done, failed)
+
+        ctx.request(lambda request: ev.FetchKafkaOffsets(request, tuple(loaded.offsets)), fetched)
+
+    def _list_offsets(
+        self, loaded: LoadedOffsets, done: Callable[[StartOffsets], None], failed: Callable[[Exception], None]
+    ) -> None:
+        stored = {p: offset for p, offset in loaded.offsets.items() if offset is not None}
+        missing = tuple(p for p, offset in loaded.offsets.items() if offset is None)
+        malformed = {p: str(error) for p, error in loaded.malformed.items()}
+        if not missing:
+            done(StartOffsets(stored, malformed, loaded.malformed))
+            return
+
+        def listed(answer: ev.Answered) -> None:
+            if answer.error is not None and not stored:
+                failed(answer.error)
+                return
+            why = "no leader that answers" if answer.error is None else str(answer.error)
+            found = {p: offset for p in missing if (offset := answer.offsets.get(p)) is not None}
+            unanswered = {p: why for p in missing if p not in found}
+            done(StartOffsets(stored | found, malformed | unanswered, loaded.malformed))
+
+        ctx = self._context
+        ctx.request(lambda request: ev.ListOffsets(request, missing, ctx.settings.reset), listed)
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return max((offset for offset in (one, other) if offset is not None), default=None)
+
 
 #: The shortest pause before a retry that a change in ZooKeeper has triggered, in seconds; doubled with each attempt.
 MIN_RETRY_PAUSE: Final = 0.05

@@ -11,18 +11,14 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
-from zkgroup.protocol.lease import Lease
-from zkgroup.protocol.member.acquisition import Acquisition
+from zkgroup.protocol.member.acquisition import Acquisition, IdRegistration, StartOffsets
 from zkgroup.protocol.member.commits import Commits
-from zkgroup.protocol.member.member_context import MemberContext
-from zkgroup.protocol.member.member_settings import Counters, MemberSettings
-from zkgroup.protocol.member.offset_loading import StartOffsets
+from zkgroup.protocol.member.member_context import Counters, MemberContext, MemberSettings, Phase
 from zkgroup.protocol.member.owned_share import OwnedShare
 from zkgroup.protocol.member.ownership_release import OwnershipRelease
-from zkgroup.protocol.member.phases import Phase
-from zkgroup.protocol.member.registration import IdRegistration
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, session_text
 from zkgroup.protocol.operations import Changed, Connected, Disconnected, Expired, SessionEvent
+from zkgroup.protocol.session_requests import Lease
 
 #: How long a member that leaves waits for a connection to ZooKeeper, in seconds. Without one nothing can be committed,
 #: and the end of the session releases the share.

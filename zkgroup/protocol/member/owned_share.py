@@ -8,11 +8,9 @@ from typing import Final
 
 from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
-from zkgroup.protocol.member.acquisition import Acquisition
+from zkgroup.protocol.member.acquisition import Acquisition, StartOffsets
 from zkgroup.protocol.member.commits import Commits
-from zkgroup.protocol.member.member_context import MemberContext
-from zkgroup.protocol.member.offset_loading import StartOffsets
-from zkgroup.protocol.member.phases import Phase
+from zkgroup.protocol.member.member_context import MemberContext, Phase
 from zkgroup.protocol.names import TopicPartition, spans
 
 #: The pause before a partition that is held back is loaded again, in seconds; doubled each time, up to the longest.

@@ -9,8 +9,7 @@ from zkgroup.protocol import events as ev
 from zkgroup.protocol import procedures as do
 from zkgroup.protocol import znodes
 from zkgroup.protocol.member.commits import Commits
-from zkgroup.protocol.member.member_context import MemberContext
-from zkgroup.protocol.member.phases import Phase
+from zkgroup.protocol.member.member_context import MemberContext, Phase
 from zkgroup.protocol.names import TopicPartition, spans
 from zkgroup.protocol.offset_versions import CommitError, Procedure
 from zkgroup.protocol.operations import Sync
