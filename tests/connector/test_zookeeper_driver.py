@@ -101,7 +101,7 @@ class DrivenByHand:
         assert isinstance(ops[0], Sync)
         done([None])
         event = self.driver._events.get(timeout=5)
-        self.driver.member.handle(cast("ev.Event", event), self.now)
+        self.driver.member.handle(cast("ev.MemberEvent", event), self.now)
 
 
 def test_the_lease_counts_from_when_a_sign_of_life_was_asked_for() -> None:

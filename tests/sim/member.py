@@ -117,11 +117,11 @@ class SimMember(SimProcess):
 
     # ------------------------------------------------------------ the driver
 
-    def post(self, event: ev.Event) -> None:
+    def post(self, event: ev.MemberEvent) -> None:
         """Events come through a queue, one after the other."""
         self._clock.after(0.0, lambda: self._later(lambda: self._handle(event)))
 
-    def _handle(self, event: ev.Event) -> None:
+    def _handle(self, event: ev.MemberEvent) -> None:
         if self.finished:
             if isinstance(event, ev.CommitRequested):
                 self.committed[event.token] = self.error
@@ -147,7 +147,7 @@ class SimMember(SimProcess):
 
             self._clock.after(at - self._clock.now, ring)
 
-    def _perform(self, action: ev.Action) -> None:
+    def _perform(self, action: ev.MemberAction) -> None:
         match action:
             case ev.OpenSession(epoch):
                 self._open_session(lambda _, message: self.post(ev.FromSession(epoch, message)))
@@ -205,7 +205,7 @@ class SimMember(SimProcess):
         self.post(ev.CommitRequested(token, request))
 
     def _ask(self, request: int, work: Callable[[], dict[TopicPartition, int | None]]) -> None:
-        def answer() -> ev.Event:
+        def answer() -> ev.MemberEvent:
             try:
                 return ev.Answered(request, {} if self.dead else work())
             except ZkgroupError as error:

@@ -137,7 +137,7 @@ class ZooKeeperDriver(MemberDriver):
         self._start_at = start_at
         self._listener = listener
         self._clock = clock
-        self._events: queue.SimpleQueue[ev.Event | _StreamPaused] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[ev.MemberEvent | _StreamPaused] = queue.SimpleQueue()
         self._broker_worker = Worker(f"zkgroup-helper-{settings.group}")
         # Apart from the brokers' worker: a listener may wait for a commit, which may go to the brokers.
         self._listener_worker = Worker(f"zkgroup-listener-{settings.group}")
@@ -155,7 +155,7 @@ class ZooKeeperDriver(MemberDriver):
         super().start()
         self.post(ev.Start())
 
-    def post(self, event: ev.Event) -> None:
+    def post(self, event: ev.MemberEvent) -> None:
         """Give the member an event."""
         self._events.put(event)
 
@@ -239,7 +239,7 @@ class ZooKeeperDriver(MemberDriver):
         if member.phase is Phase.OWNING:
             self.ready.set()
 
-    def _perform(self, action: ev.Action) -> None:
+    def _perform(self, action: ev.MemberAction) -> None:
         match action:
             case ev.OpenSession(epoch):
                 self._open(epoch)

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
+
+from msgspec import Struct
 
 from zkgroup.errors import Notice
 from zkgroup.protocol.names import ConsumerThreadId, TopicPartition
 from zkgroup.protocol.operations import Op, Result, SessionEvent
 
-# ---------------------------------------------------------------- events
+
+class MemberEvent(Struct, frozen=True):
+    """What a member is told: ``Member.handle`` takes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(MemberEvent, frozen=True):
     """Join the group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(MemberEvent, frozen=True):
     """Time has passed. Sent when ``Member.wake_at`` is reached, and whenever the driver likes."""
 
 
-@dataclass(frozen=True, slots=True)
-class FromSession:
+class FromSession(MemberEvent, frozen=True):
     """An event of the session numbered ``epoch``. Those of older sessions are ignored."""
 
     epoch: int
     event: SessionEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(MemberEvent, frozen=True):
     """The results of ``Send``. ``sent_at`` is when the first operation was sent, on the machine's clock."""
 
     request: int
@@ -40,33 +39,29 @@ class Reply:
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Paused:
+class Paused(MemberEvent, frozen=True):
     """All streams are paused at ``generation``; ``consumed`` is the next offset of each partition they read."""
 
     generation: int
     consumed: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(MemberEvent, frozen=True):
     """The next offset of each partition of ``generation``, now."""
 
     generation: int
     consumed: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The outcome of ``LookUp``, ``FetchKafka``, ``CommitKafka`` or ``Notify``; ``error`` where it failed."""
+class Answered(MemberEvent, frozen=True):
+    """Answers ``ListOffsets``, ``FetchKafkaOffsets``, ``CommitKafkaOffsets``, ``Notify``; ``error``: it failed."""
 
     request: int
     offsets: Mapping[TopicPartition, int | None]
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRequested:
+class CommitRequested(MemberEvent, frozen=True):
     """A caller wants a commit now; ``Committed`` with the same token answers. ``during``: the request of the ``Notify``
     whose listener is the caller."""
 
@@ -74,15 +69,13 @@ class CommitRequested:
     during: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StreamFailed:
+class StreamFailed(MemberEvent, frozen=True):
     """A stream cannot go on with a partition: leave the group with this error."""
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(MemberEvent, frozen=True):
     """Leave the group: commit, release, unregister. ``at_once``: none of these; the end of the session releases the
     share. Without ``commit``: release and unregister."""
 
@@ -90,29 +83,23 @@ class Leave:
     commit: bool = True
 
 
-Event: TypeAlias = (
-    Start | Tick | FromSession | Reply | Paused | Collected | Answered | CommitRequested | StreamFailed | Leave
-)
-
-# ---------------------------------------------------------------- actions
+class MemberAction(Struct, frozen=True):
+    """What a member wants done: ``Member.handle`` returns it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
+class OpenSession(MemberAction, frozen=True):
     """Open a new session, numbered ``epoch``."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(MemberAction, frozen=True):
     """Close the session numbered ``epoch``."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(MemberAction, frozen=True):
     """Send operations to ZooKeeper under the session numbered ``epoch``; ``Reply`` answers."""
 
     request: int
@@ -120,8 +107,7 @@ class Send:
     ops: tuple[Op, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(MemberAction, frozen=True):
     """Pause all streams: no message of an older generation is delivered any more. ``Paused`` answers, once no reader
     has a batch in hand. ``abandon``: do not wait; batches in hand do not count as consumed."""
 
@@ -129,29 +115,25 @@ class Pause:
     abandon: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(MemberAction, frozen=True):
     """Let the streams read: for each partition of the share its thread and its start offset."""
 
     generation: int
     share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class AssignMore:
+class AssignMore(MemberAction, frozen=True):
     """Read these partitions as well, in the current generation: their start offsets were not known before."""
 
     generation: int
     share: Mapping[TopicPartition, tuple[ConsumerThreadId, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(MemberAction, frozen=True):
     """Ask the streams for their consumed offsets; ``Collected`` answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsets:
+class ListOffsets(MemberAction, frozen=True):
     """Ask the brokers for log start (``smallest``) or log end (``largest``) offsets. ``Answered`` answers, with None
     for a partition without a leader, or one that is not created yet."""
 
@@ -160,24 +142,21 @@ class ListOffsets:
     reset: Literal["smallest", "largest"]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchKafkaOffsets:
+class FetchKafkaOffsets(MemberAction, frozen=True):
     """Read the group's committed offsets in Kafka; ``Answered`` answers."""
 
     request: int
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitKafkaOffsets:
+class CommitKafkaOffsets(MemberAction, frozen=True):
     """Commit offsets to Kafka; ``Answered`` answers."""
 
     request: int
     offsets: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(MemberAction, frozen=True):
     """Call a method of the rebalance listener; ``Answered`` answers when it has returned."""
 
     request: int
@@ -185,42 +164,21 @@ class Notify:
     partitions: Mapping[TopicPartition, ConsumerThreadId]
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(MemberAction, frozen=True):
     """Answers ``CommitRequested``."""
 
     token: int
     error: Exception | None
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(MemberAction, frozen=True):
     """A message for the log. ``level`` as in the logging module."""
 
     level: int
     text: str | Notice
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(MemberAction, frozen=True):
     """The member has left. ``error`` is the reason, if it was not asked to."""
 
     error: Exception | None
-
-
-Action: TypeAlias = (
-    OpenSession
-    | CloseSession
-    | Send
-    | Pause
-    | Assign
-    | AssignMore
-    | Collect
-    | ListOffsets
-    | FetchKafkaOffsets
-    | CommitKafkaOffsets
-    | Notify
-    | Committed
-    | Log
-    | Finished
-)

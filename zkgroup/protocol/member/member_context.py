@@ -259,7 +259,7 @@ class MemberContext:
         self.owned = OwnedZnodes()
         self.offset_versions = OffsetVersions(settings.group)
         self.zookeeper = SessionRequests(self.do)
-        self.out: list[ev.Action] = []
+        self.out: list[ev.MemberAction] = []
         self._requests = 0
         self._answers: dict[int, Callable[[ev.Answered], None]] = {}
         #: What to do instead of the next step when it is time to leave.
@@ -267,7 +267,7 @@ class MemberContext:
 
     # ------------------------------------------------------------ actions
 
-    def do(self, action: ev.Action) -> None:
+    def do(self, action: ev.MemberAction) -> None:
         """Give the driver an action."""
         self.out.append(action)
 
@@ -286,7 +286,7 @@ class MemberContext:
                 self.generation += 1
             self.do(ev.Pause(self.generation, abandon=True))
 
-    def request(self, action: Callable[[int], ev.Action], then: Callable[[ev.Answered], None]) -> None:
+    def request(self, action: Callable[[int], ev.MemberAction], then: Callable[[ev.Answered], None]) -> None:
         """Give the driver an action that it answers with ``Answered``."""
         self._requests += 1
         self._answers[self._requests] = then

@@ -107,7 +107,7 @@ class Member:
 
     # ------------------------------------------------------------ in and out
 
-    def handle(self, event: ev.Event, now: float) -> list[ev.Action]:
+    def handle(self, event: ev.MemberEvent, now: float) -> list[ev.MemberAction]:
         """Handle one event; returns the actions, in order. ``now``: a monotonic clock that includes sleep."""
         ctx = self._context
         ctx.now = ctx.zookeeper.now = now
@@ -125,7 +125,7 @@ class Member:
     def _enter(self, phase: Phase) -> None:
         self._context.phase = phase
 
-    def _dispatch(self, event: ev.Event) -> None:
+    def _dispatch(self, event: ev.MemberEvent) -> None:
         ctx = self._context
         match event:
             case ev.Start():
