@@ -78,21 +78,13 @@ def check_reading(expected: Ranges, printed: Iterable[tuple[TopicPartition, int]
 
 def export_defects(expected: Ranges, found: Mapping[TopicPartition, PartitionRows]) -> list[str]:
     """The differences between an export and exactly one row per expected message; empty if there are none."""
-    wanted = {partition: span for partition, span in expected.items() if span[1] > span[0]}
-    defects = [f"{partition} was not to be exported" for partition in sorted(found.keys() - wanted.keys())]
-    for partition, (start, end) in sorted(wanted.items()):
-        there = found.get(partition)
-        if there is None:
-            defects.append(f"{partition} is not there")
-            continue
-        if there.rows != there.offsets:
-            defects.append(f"{partition} has {there.rows - there.offsets} rows that are there already")
-        if (there.first, there.last, there.offsets) != (start, end - 1, end - start):
-            defects.append(
-                f"{partition} has {there.offsets} offsets from {there.first} to {there.last}, "
-                f"not {end - start} from {start} to {end - 1}"
-            )
-    return defects
+    wanted = {p: (end - start, end - start, start, end - 1) for p, (start, end) in expected.items() if end > start}
+    there = {partition: astuple(counted) for partition, counted in found.items()}
+    return [
+        f"{partition} has (rows, offsets, first, last) {there.get(partition)}, not {wanted.get(partition)}"
+        for partition in sorted(wanted.keys() | there.keys())
+        if there.get(partition) != wanted.get(partition)
+    ]
 
 
 GROUP: Final = "shop"
@@ -102,27 +94,21 @@ ITEMS: Final = ("teapot", "kettle", "cup", "saucer", "spoon")
 LEAVE: Final = 30.0  # seconds until a process has left
 
 
-def zkgroup_command(arguments: Sequence[str], folder: Path) -> list[str]:
-    """The command line of this zkgroup. Its temporary files are in ``folder``."""
-    return ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
-
-
-class DemoMember:
-    """A member of the group: a command that runs in the background and prints to a file."""
+class DemoCommand:
+    """A command as a user runs it: a process that prints to a file, its temporary files in ``folder``."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path, sandbox: Sandbox) -> None:
         self.name = name
         self.id = f"{GROUP}_{name}"
-        self.arguments = arguments
+        self._words = shlex.join(arguments)
         self._output = folder / f"{name}.txt"
         self._errors = folder / f"{name}.log"
-        self._process = spawn(
-            zkgroup_command(arguments, folder),
-            folder=folder,
-            log=self._errors,
-            guard=sandbox.guard,
-            output=self._output,
-        )
+        command = ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
+        self._process = spawn(command, folder=folder, log=self._errors, guard=sandbox.guard, output=self._output)
+
+    def text(self) -> str:
+        """What it has printed so far."""
+        return self._output.read_text(encoding="utf-8")
 
     def lines(self) -> list[bytes]:
         """The whole lines that it has printed so far."""
@@ -131,24 +117,32 @@ class DemoMember:
     def check_alive(self) -> None:
         """Raise ``ZkgroupError`` if it has ended."""
         if not self._process.alive():
-            raise ZkgroupError(f"member {self.name} ended with status {self._process.returncode}: {self._last_error()}")
+            raise self._failure(f"ended with status {self._process.returncode}")
 
-    def leave(self) -> int:
-        """Interrupt it and wait until it has left. Returns its exit status."""
+    def interrupt(self) -> None:
+        """Interrupt it, and wait until it has left in order."""
         self.check_alive()
         self._process.signal(signal.SIGINT)
-        if not self._process.wait(LEAVE):
-            raise ZkgroupError(f"member {self.name} did not leave within {LEAVE:g} s: {self._last_error()}")
-        return self._process.returncode or 0
+        self.finish(LEAVE, 128 + signal.SIGINT)
+
+    def finish(self, timeout: float, status: int = 0) -> None:
+        """Wait until it ends, with ``status``. However we end, it ends."""
+        try:
+            if not self._process.wait(timeout):
+                raise self._failure(f"was not done in {timeout:g} s")
+        finally:
+            self.end()
+        if self._process.returncode != status:
+            raise self._failure(f"ended with status {self._process.returncode}, not {status}")
 
     def end(self) -> None:
         """End it if it runs."""
         if self._process.alive():
             self._process.end(LEAVE)
 
-    def _last_error(self) -> str:
+    def _failure(self, what: str) -> ZkgroupError:
         lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
-        return lines[-1] if lines else "it printed nothing"
+        return ZkgroupError(f"zkgroup {self._words} {what}: {lines[-1] if lines else 'it printed nothing'}")
 
 
 def demo_message(number: int) -> ProducerRecord:
@@ -227,9 +221,9 @@ class Demo:
         self._folder = sandbox.folder / "demo"
         self._total = total
         self._sent = 0
-        self._batch = 0
-        self._members: dict[str, DemoMember] = {}
-        self._gone: list[DemoMember] = []
+        self._batch = self._shown = 0
+        self._members: dict[str, DemoCommand] = {}
+        self._gone: list[DemoCommand] = []
 
     # The steps
 
@@ -414,14 +408,12 @@ class Demo:
         return found
 
     def _start(self, name: str, *arguments: str) -> None:
-        self._members[name] = DemoMember(name, arguments, self._folder, self._sandbox)
+        self._members[name] = DemoCommand(name, arguments, self._folder, self._sandbox)
         self._narrator.command(f"zkgroup {shlex.join(arguments)} > {name}.txt &")
 
     def _leave(self, name: str) -> None:
-        status = self._members[name].leave()
+        self._members[name].interrupt()
         self._gone.append(self._members.pop(name))
-        if status != 128 + signal.SIGINT:
-            raise ZkgroupError(f"member {name} ended with status {status}, not 130 as after a clean leave")
 
     def _settled(self, registry: Registry) -> None:
         """Wait until exactly our members own everything, then show it the way a user sees it."""
@@ -457,26 +449,11 @@ class Demo:
     def _show(self, *arguments: str) -> None:
         """Run a command, and show it with what it prints."""
         self._narrator.command(f"zkgroup {shlex.join(arguments)}")
+        self._shown += 1
+        command = DemoCommand(f".command-{self._shown}", arguments, self._folder, self._sandbox)
         with self._narrator.waiting("running"):
-            printed = self._run(arguments)
-        self._narrator.output(printed)
-
-    def _run(self, arguments: Sequence[str]) -> str:
-        """Run a command to its end, and return what it printed. However we end, it ends, and cleans up."""
-        output, errors = self._folder / ".stdout", self._folder / ".stderr"
-        output.write_bytes(b"")
-        errors.write_bytes(b"")
-        command = zkgroup_command(arguments, self._folder)
-        process = spawn(command, folder=self._folder, log=errors, guard=self._sandbox.guard, output=output)
-        try:
-            ended = process.wait(COMMAND)
-        finally:
-            if process.alive():
-                process.end(LEAVE)
-        if not ended or process.returncode:
-            what = f"ended with status {process.returncode}" if ended else f"was not done in {COMMAND:g} s"
-            raise ZkgroupError(f"zkgroup {shlex.join(arguments)} {what}: {errors.read_text(encoding='utf-8').strip()}")
-        return output.read_text(encoding="utf-8")
+            command.finish(COMMAND)
+        self._narrator.output(command.text())
 
     def _wrong(self, what: str) -> None:
         self._narrator.failed(what)

@@ -89,7 +89,7 @@ CASES: list[tuple[str, Case]] = [
     (
         "stopping-registration",
         ("critical", "g_b", "is no JSON", replace(ALONE, members=(*ALONE.members, broken(
-            "is no JSON (at character 1): starts with 'no JSON'", data=b"no JSON")))),
+            "is no JSON: starts with 'no JSON'", data=b"no JSON")))),
     ),
     (
         "stopping-registration",

@@ -66,11 +66,23 @@ def test_an_exact_export_has_no_defects() -> None:
 @pytest.mark.parametrize(
     ("found", "defect"),
     [
-        ({ONE: EXACT[ONE]}, "orders-1 is not there"),
-        ({**EXACT, TopicPartition("x", 0): Counts(1, 1, 0, 0)}, "x-0 was not to be exported"),
-        ({**EXACT, ONE: Counts(6, 5, 0, 4)}, "orders-0 has 1 rows that are there already"),
-        ({**EXACT, ONE: Counts(4, 4, 0, 4)}, "orders-0 has 4 offsets from 0 to 4, not 5 from 0 to 4"),
-        ({**EXACT, TWO: Counts(2, 2, 1, 2)}, "orders-1 has 2 offsets from 1 to 2, not 2 from 2 to 3"),
+        ({ONE: EXACT[ONE]}, "orders-1 has (rows, offsets, first, last) None, not (2, 2, 2, 3)"),
+        (
+            {**EXACT, TopicPartition("x", 0): Counts(1, 1, 0, 0)},
+            "x-0 has (rows, offsets, first, last) (1, 1, 0, 0), not None",
+        ),
+        (
+            {**EXACT, ONE: Counts(6, 5, 0, 4)},
+            "orders-0 has (rows, offsets, first, last) (6, 5, 0, 4), not (5, 5, 0, 4)",
+        ),
+        (
+            {**EXACT, ONE: Counts(4, 4, 0, 4)},
+            "orders-0 has (rows, offsets, first, last) (4, 4, 0, 4), not (5, 5, 0, 4)",
+        ),
+        (
+            {**EXACT, TWO: Counts(2, 2, 1, 2)},
+            "orders-1 has (rows, offsets, first, last) (2, 2, 1, 2), not (2, 2, 2, 3)",
+        ),
     ],
 )
 def test_every_defect_of_an_export_is_found(found: Mapping[TopicPartition, Counts], defect: str) -> None:

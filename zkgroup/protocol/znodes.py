@@ -168,10 +168,11 @@ def parse_object(path: str, data: bytes | None, remedy: str | None = None) -> di
     check_size(path, data, remedy)
     try:
         parsed = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise MalformedZnodeError(path, _why(data, error), remedy) from None
+    except orjson.JSONDecodeError:
+        why = f"is no JSON: starts with {excerpt(data[:41].decode(errors='replace'))}"
+        raise MalformedZnodeError(path, why, remedy) from None
     if not isinstance(parsed, dict):
-        raise MalformedZnodeError(path, f"is JSON, but {_kind(parsed)} and no object", remedy)
+        raise MalformedZnodeError(path, "is JSON, but no object", remedy)
     return parsed
 
 
@@ -186,24 +187,6 @@ def as_int(value: object, low: int = -(2**31), high: int = INT32_MAX) -> int | N
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
         return value
     return None
-
-
-def _why(data: bytes, error: orjson.JSONDecodeError) -> str:
-    try:
-        data.decode()
-    except UnicodeDecodeError as wrong:
-        return f"is no JSON: byte {wrong.start} is no UTF-8"
-    return f"is no JSON (at character {error.pos}): starts with {excerpt(data.decode()[:41])}"
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, str):
-        return "a string"
-    return "true or false" if isinstance(value, bool) else "a number"
 
 
 def has_other_numbers(parsed: dict[str, Any]) -> bool:
