@@ -45,7 +45,7 @@ class Group:
             member = self.sandbox.member(
                 self.name, TOPIC, kind="topics", name=name, output="values", properties=DEFAULTS
             ).start()
-            self.members.append((name, member.started.id.pid, member.stop))
+            self.members.append((name, member.process_id.pid, member.stop))
         else:
             command = [ZKGROUP, "consume", TOPIC, "-z", self.sandbox.connect, "--group", self.name]
             options = ["-X", f"consumer.id={name}", "-X", "auto.offset.reset=smallest"]

@@ -29,7 +29,7 @@ from zkgroup.groups.snapshot.snapshot_defects import ownership_defects
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE
 from zkgroup.sandbox.local_cluster import Sandbox
-from zkgroup.sandbox.processes import spawn, wait_for
+from zkgroup.sandbox.processes import Process, wait_for
 from zkgroup.sandbox.topic_admin import ProducerRecord, create_topic, produce
 
 from ._narrator import Narrator
@@ -94,17 +94,17 @@ ITEMS: Final = ("teapot", "kettle", "cup", "saucer", "spoon")
 LEAVE: Final = 30.0  # seconds until a process has left
 
 
-class DemoCommand:
+class DemoCommand(Process):
     """A command as a user runs it: a process that prints to a file, its temporary files in ``folder``."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path, sandbox: Sandbox) -> None:
-        self.name = name
+        super().__init__(name, sandbox.guard)
         self.id = f"{GROUP}_{name}"
         self._words = shlex.join(arguments)
         self._output = folder / f"{name}.txt"
         self._errors = folder / f"{name}.log"
         command = ["env", f"TMPDIR={folder}", sys.executable, "-P", "-m", "zkgroup", *arguments]
-        self._process = spawn(command, folder=folder, log=self._errors, guard=sandbox.guard, output=self._output)
+        self.spawn(command, folder=folder, log=self._errors, output=self._output)
 
     def text(self) -> str:
         """What it has printed so far."""
@@ -116,29 +116,24 @@ class DemoCommand:
 
     def check_alive(self) -> None:
         """Raise ``ZkgroupError`` if it has ended."""
-        if not self._process.alive():
-            raise self._failure(f"ended with status {self._process.returncode}")
+        if not self.running:
+            raise self._failure(f"ended with status {self.returncode}")
 
     def interrupt(self) -> None:
         """Interrupt it, and wait until it has left in order."""
         self.check_alive()
-        self._process.signal(signal.SIGINT)
+        self.signal(signal.SIGINT)
         self.finish(LEAVE, 128 + signal.SIGINT)
 
     def finish(self, timeout: float, status: int = 0) -> None:
         """Wait until it ends, with ``status``. However we end, it ends."""
         try:
-            if not self._process.wait(timeout):
+            if not self.wait_gone(timeout):
                 raise self._failure(f"was not done in {timeout:g} s")
         finally:
-            self.end()
-        if self._process.returncode != status:
-            raise self._failure(f"ended with status {self._process.returncode}, not {status}")
-
-    def end(self) -> None:
-        """End it if it runs."""
-        if self._process.alive():
-            self._process.end(LEAVE)
+            self.stop(LEAVE)
+        if self.returncode != status:
+            raise self._failure(f"ended with status {self.returncode}, not {status}")
 
     def _failure(self, what: str) -> ZkgroupError:
         lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -253,7 +248,7 @@ class Demo:
             self._export()
         finally:
             for member in self._members.values():
-                member.end()
+                member.stop(LEAVE)
 
     def _fill(self, registry: Registry) -> None:
         self._narrator.step(f"Two topics are made, and {self._part(0):,} messages produced")

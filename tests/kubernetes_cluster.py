@@ -31,7 +31,7 @@ from support import wait_until
 from zkgroup.child_processes import Watchdog
 from zkgroup.config.files import cache_dir
 from zkgroup.java_runtime import find_java
-from zkgroup.sandbox.processes import Process, free_port, spawn
+from zkgroup.sandbox.processes import Process, free_port
 
 GO: Final = shutil.which("go")
 _SOURCES: Final = Path(__file__).parent / "kubernetes"
@@ -81,7 +81,7 @@ class Kubernetes:
             *("--authorization-mode=RBAC", f"--token-auth-file={tokens}", "--endpoint-reconciler-type=none"),
             "--disable-admission-plugins=ServiceAccount",
         ]
-        self.process: Process = spawn(command, folder=folder, log=folder / "apiserver.log", guard=guard)
+        self.process: Process = Process("server", guard).spawn(command, folder=folder, log=folder / "apiserver.log")
 
     def settings(self, user: str = "admin") -> str:
         """The path of a ``KUBECONFIG`` of ``admin`` or of ``guest``, who may do nothing, or of somebody unknown."""
@@ -102,7 +102,7 @@ class Kubernetes:
 
     def is_ready(self) -> bool:
         """Whether it answers, and pods can be created."""
-        assert self.process.alive(), f"the API server has ended: see {self.folder}"
+        assert self.process.running, f"the API server has ended: see {self.folder}"
         with suppress(OSError, HTTPException, ValueError):  # also of a certificate that is not there yet
             return self.call("GET", "/api/v1/namespaces/default") is not None
         return False
@@ -157,18 +157,18 @@ class Node:
         self._ending.set()
         self._thread.join(60)
         for process in self._running.values():
-            process.end(10)
+            process.stop(10)
 
     def kill_one(self) -> None:
         """SIGKILL an executor."""
-        next(process for process in self._running.values() if process.alive()).signal(signal.SIGKILL)
+        next(process for process in self._running.values() if process.running).signal(signal.SIGKILL)
 
     def _work(self) -> None:
         while not self._ending.wait(0.2):
             with suppress(OSError, HTTPException):
                 pods = {pod["metadata"]["name"]: pod for pod in self._cluster.pods()}
                 for name in self._running.keys() - pods.keys():
-                    self._running.pop(name).end(10)
+                    self._running.pop(name).stop(10)
                 for name, pod in pods.items():
                     self._attend(name, pod)
 
@@ -176,7 +176,7 @@ class Node:
         process = self._running.get(name)
         if "deletionTimestamp" in pod["metadata"]:
             if process is not None:
-                process.end(10)
+                process.stop(10)
             self._cluster.call("DELETE", f"{_PODS}/{name}?gracePeriodSeconds=0")
         elif process is None:
             binding = {"kind": "Binding", "apiVersion": "v1", "metadata": {"name": name}}
@@ -184,7 +184,7 @@ class Node:
             self._cluster.call("POST", f"{_PODS}/{name}/binding", {**binding, "target": target})
             self._running[name] = self._start(name, pod["spec"]["containers"][0])
             self._tell(name, "Running", {"running": {}})
-        elif not process.alive() and pod["status"]["phase"] == "Running":
+        elif not process.running and pod["status"]["phase"] == "Running":
             code = process.returncode or 0
             terminated = {"exitCode": 128 - code if code < 0 else code}
             self._tell(name, "Failed" if code else "Succeeded", {"terminated": terminated})
@@ -205,7 +205,7 @@ class Node:
             *("--cores", env["SPARK_EXECUTOR_CORES"], "--app-id", env["SPARK_APPLICATION_ID"]),
             *("--hostname", "127.0.0.1", "--resourceProfileId", env["SPARK_RESOURCE_PROFILE_ID"], "--podName", name),
         ]
-        return spawn(command, folder=folder, log=folder / "log", guard=self._guard)
+        return Process("server", self._guard).spawn(command, folder=folder, log=folder / "log")
 
     def _tell(self, name: str, phase: str, state: dict[str, Any]) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -232,5 +232,5 @@ def kubernetes(folder: Path) -> Iterator[tuple[Kubernetes, Watchdog]]:
         yield cluster, guard
     finally:
         if cluster is not None:
-            cluster.process.end(20)
+            cluster.process.stop(20)
         guard.close()

@@ -15,7 +15,7 @@ from support import wait_until
 
 from zkgroup.child_processes import Watchdog
 from zkgroup.java_runtime import QUICK, find_java
-from zkgroup.sandbox.processes import Process, spawn
+from zkgroup.sandbox.processes import Process
 
 HOME = Path(pyspark.__file__).parent
 _LOG4J = """\
@@ -55,7 +55,7 @@ class Standalone:
             *(f"-Dlog4j2.configurationFile=file:{self._folder}/log4j2.properties", "-cp", f"{HOME}/jars/*"),
             *(main, *arguments, "--webui-port", "0"),
         ]
-        process = spawn(command, folder=self._folder, log=self._log(name), guard=self._guard)
+        process = Process("server", self._guard).spawn(command, folder=self._folder, log=self._log(name))
         self._processes.append(process)
         return process
 
@@ -84,8 +84,8 @@ class Standalone:
 
 def kill_group(process: Process) -> None:
     """SIGKILL a worker and its executors, as when their machine dies."""
-    os.killpg(process.id.pid, signal.SIGKILL)
-    process.wait(30)
+    os.killpg(process.process_id.pid, signal.SIGKILL)
+    process.wait_gone(30)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from zkgroup.child_processes import Watchdog
 from zkgroup.config.files import cache_dir
 from zkgroup.java_runtime import QUICK, find_java
 from zkgroup.sandbox.kafka_releases import pyspark_class_path, pyspark_jars, retrieve
-from zkgroup.sandbox.processes import Process, free_port, spawn
+from zkgroup.sandbox.processes import Process, free_port
 
 _SERVERS = "org.apache.hadoop.yarn.server"
 
@@ -97,11 +97,11 @@ class Yarn:
             *(str(find_java()), *QUICK, "-Xmx192m", "--add-opens", "java.base/java.lang=ALL-UNNAMED"),
             *("-cp", os.pathsep.join([str(self.conf), *jars, client]), f"{_SERVERS}.{main}"),
         ]
-        return spawn(command, folder=self._folder, log=self._folder / f"{main}.log", guard=self._guard)
+        return Process("server", self._guard).spawn(command, folder=self._folder, log=self._folder / f"{main}.log")
 
     def _has_a_node(self) -> bool:
         for process in (self.manager, self.node):
-            assert process.alive(), f"a server of YARN has ended: see {self._folder}"
+            assert process.running, f"a server of YARN has ended: see {self._folder}"
         address = f"http://127.0.0.1:{self._web}/ws/v1/cluster/nodes"
         with suppress(OSError, ValueError), urllib.request.urlopen(address, timeout=5) as answer:
             return "RUNNING" in json.dumps(json.load(answer))
@@ -130,5 +130,5 @@ def yarn(folder: Path) -> Iterator[Yarn]:
         yield servers
     finally:
         for process in (servers.node, servers.manager) if servers is not None else ():
-            process.end(20)
+            process.stop(20)
         guard.close()

@@ -145,7 +145,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(
         wait_until(lambda: written() > 8, 180, "tasks write")
         if native_module() is not None:
             wait_until(
-                lambda: has_mapped(second.id.pid, file_name(READER).rpartition("/")[2]),
+                lambda: has_mapped(second.process_id.pid, file_name(READER).rpartition("/")[2]),
                 60,
                 "a task reads with the native reader",
             )

@@ -12,22 +12,22 @@ import pytest
 from support import wait_until
 
 from zkgroup.child_processes import Watchdog, is_paused, start_token
-from zkgroup.sandbox.processes import ProcessId, current_process, spawn
+from zkgroup.sandbox.processes import Process, ProcessId, current_process
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from zkgroup.child_watchdog import Watchdog
-from zkgroup.sandbox.processes import spawn
+from zkgroup.child_processes import Watchdog
+from zkgroup.sandbox.processes import Process
 folder = Path(sys.argv[1])
 guard = Watchdog()
 guard.start()
 guard.send(f"rm {folder}")
 ready = ["sh", "-c", "echo ready; exec sleep 600"]
-child = spawn(ready, folder=folder, log=folder / "log", guard=guard, output=folder / "output")
+child = Process("child", guard).spawn(ready, folder=folder, log=folder / "log", output=folder / "output")
 while (folder / "output").read_text() != "ready\\n":
     time.sleep(0.01)
-print(child.id.pid, child.id.started, flush=True)
+print(child.process_id.pid, child.process_id.started, flush=True)
 time.sleep(600)
 """
 
@@ -70,11 +70,11 @@ def test_released_processes_live_on(tmp_path: Path) -> None:
     """A guard that is released ends nothing."""
     guard = Watchdog()
     guard.start()
-    child = spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log", guard=guard)
+    child = Process("child", guard).spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log")
     guard.close(release=True)
-    assert child.alive()
+    assert child.running
     child.kill()
-    assert not child.id.alive()
+    assert not child.process_id.alive()
 
 
 def test_secrets_are_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ def test_secrets_are_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     guard.start()
     try:
         assert guard._process is not None
-        child = spawn(["sleep", "60"], folder=tmp_path, log=tmp_path / "log", guard=guard)
-        for pid in (child.id.pid, guard._process.pid):
+        child = Process("child", guard).spawn(["sleep", "60"], folder=tmp_path, log=tmp_path / "log")
+        for pid in (child.process_id.pid, guard._process.pid):
             environ = Path(f"/proc/{pid}/environ")  # it is empty for a moment, while the process becomes another
             handed = wait_until(environ.read_bytes, 10, "the environment").split(b"\0")
             assert b"NOT_ZKGROUP=told" in handed
@@ -100,8 +100,8 @@ def test_ended_process_is_forgotten(tmp_path: Path) -> None:
     """A process that was stopped is none of the guard's business: a later one may have got its id."""
     guard = Watchdog()
     guard.start()
-    child = spawn(["true"], folder=tmp_path, log=tmp_path / "log", guard=guard)
-    assert child.wait(10)
+    child = Process("child", guard).spawn(["true"], folder=tmp_path, log=tmp_path / "log")
+    assert child.wait_gone(10)
     assert child.returncode == 0
     guard.close()
 
@@ -132,10 +132,10 @@ def _started(pid: int) -> str:
 
 def test_paused_process_can_be_asked_to_end(tmp_path: Path) -> None:
     """A process under SIGSTOP hears the request once it is woken for it: no waiting until patience ends."""
-    child = spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log", guard=None)
+    child = Process("child", None).spawn(["sleep", "600"], folder=tmp_path, log=tmp_path / "log")
     child.signal(signal.SIGSTOP)
-    wait_until(lambda: is_paused(child.id.pid), 10, "the process is paused")
-    child.end(timeout=300.0)
+    wait_until(lambda: is_paused(child.process_id.pid), 10, "the process is paused")
+    child.stop(timeout=300.0)
     assert child.returncode == -signal.SIGTERM
 
 
@@ -145,8 +145,10 @@ def test_output_and_errors_go_to_their_files(tmp_path: Path) -> None:
     guard.start()
     for watcher in (None, guard):
         shown = ["sh", "-c", "echo out; echo err >&2"]
-        process = spawn(shown, folder=tmp_path, log=tmp_path / "log", guard=watcher, output=tmp_path / "output")
-        assert process.wait(10)
+        process = Process("child", watcher).spawn(
+            shown, folder=tmp_path, log=tmp_path / "log", output=tmp_path / "output"
+        )
+        assert process.wait_gone(10)
     guard.close()
     assert (tmp_path / "output").read_text() == "out\nout\n"
     assert (tmp_path / "log").read_text() == "err\nerr\n"

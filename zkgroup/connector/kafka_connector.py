@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 from zkgroup.clients.kafka.client import KafkaSettings
@@ -354,22 +355,18 @@ class KafkaConnector(ConsumerConnector):
     ) -> None:
         super().__init__(config, start)
         self._brokers = brokers
-        self._strategies = tuple(strategies)
-        self._properties = librdkafka_properties(config, "offsets") | dict(properties or {})
-        self._on_rebalance = on_rebalance
+        self._new_driver = partial(
+            KafkaDriver,
+            config,
+            brokers,
+            start=start or StartAt.after_reset(config.auto_offset_reset),
+            strategies=tuple(strategies),
+            properties=librdkafka_properties(config, "offsets") | dict(properties or {}),
+            on_rebalance=on_rebalance,
+        )
 
     def _kafka_settings(self) -> KafkaSettings:
         return self._brokers()
 
     def _make_driver(self, topics: Topics, count: int, streams_of: StreamsOf, feeds: Sequence[Feed]) -> KafkaDriver:
-        return KafkaDriver(
-            self.config,
-            self._brokers,
-            topics,
-            feeds=feeds,
-            streams_of=streams_of,
-            start=self._start or StartAt.after_reset(self.config.auto_offset_reset),
-            strategies=self._strategies,
-            properties=self._properties,
-            on_rebalance=self._on_rebalance,
-        )
+        return self._new_driver(topics, feeds=feeds, streams_of=streams_of)

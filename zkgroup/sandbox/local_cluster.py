@@ -412,7 +412,7 @@ class Sandbox:
         """The sandbox as it is written down for other processes."""
         running = [(None, self._zookeeper), *self._brokers.items(), (None, self._kdc)]
         servers = tuple(
-            ServerState(server.name, HOST, server.port, server.started.id, str(server.log), broker_id)
+            ServerState(server.name, HOST, server.port, server.process_id, str(server.log), broker_id)
             for broker_id, server in running
             if server is not None
         )

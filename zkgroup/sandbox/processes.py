@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from zkgroup.child_processes import REPORT, Watchdog, childs_environment, is_paused, start_token
 from zkgroup.clients.kafka.wire_protocol import fetch_metadata
@@ -69,111 +70,82 @@ class ProcessId:
 
 
 class Process:
-    """A child process with its log."""
+    """A child process, in a session of its own. It can be paused, ended, and started again. With a ``guard`` it ends
+    when its owner does."""
 
-    def __init__(self, child: subprocess.Popen[bytes], guard: Watchdog | None) -> None:
-        self._child = child
-        self._watchdog = guard
-        # The start time is read before anything can reap the child, so it is there even if the child has ended.
-        self.id = ProcessId(child.pid, start_token(child.pid) or "ended")
+    process_id: ProcessId  # of the one last started
 
-    def alive(self) -> bool:
-        """Whether the process runs (or is paused)."""
-        return self._child.poll() is None
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
-        return self._child.poll()
-
-    def signal(self, number: int) -> None:
-        """Send a signal, if the process still is there."""
-        self._child.send_signal(number)
-
-    def wait(self, timeout: float) -> bool:
-        """Wait until the process is gone; False if it still is there after ``timeout`` seconds."""
-        try:
-            self._child.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return False
-        if self._watchdog is not None:
-            self._watchdog.send(f"-{self._child.pid}")
-        return True
-
-    def end(self, timeout: float) -> None:
-        """Terminate the process, and kill it after ``timeout`` seconds."""
-        self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # a paused one hears nothing
-        if not self.wait(timeout):
-            self.kill()
-
-    def kill(self) -> None:
-        """Kill the process, and wait until it is gone."""
-        self.signal(signal.SIGKILL)
-        self.wait(30.0)
-
-
-class Restartable:
-    """A child process that can be stopped, paused, and started again. ``_process``: the one last started."""
-
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, guard: Watchdog | None) -> None:
         self.name = name
-        self._process: Process | None = None
+        self._watchdog = guard
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def spawn(self, command: Sequence[str], *, folder: Path, log: Path, output: Path | None = None) -> Self:
+        """Start ``command`` in ``folder``. Its errors are appended to ``log``, its output to ``output``, else to the
+        log, too."""
+        output, guard = output or log, self._watchdog
+        with log.open("ab") as errors, output.open("ab") as printed:
+            self._child = subprocess.Popen(
+                list(command) if guard is None else ["sh", "-c", REPORT, "sh", str(output), *command],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=printed if guard is None else guard.fileno(),
+                stderr=errors,
+                start_new_session=True,
+                env=childs_environment(),
+            )
+        # The start time is read before anything can reap the child, so it is there even if the child has ended.
+        self.process_id = ProcessId(self._child.pid, start_token(self._child.pid) or "ended")
+        return self
 
     @property
     def running(self) -> bool:
         """Whether the process runs, or is paused."""
-        return self._process is not None and self._process.alive()
+        return self._child is not None and self._child.poll() is None
 
     @property
-    def started(self) -> Process:
-        """The process last started. Raises ``ZkgroupError`` before the first start."""
-        if self._process is None:
-            raise ZkgroupError(f"{self.name} has not been started", "start it first")
-        return self._process
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs, and before it has."""
+        return None if self._child is None else self._child.poll()
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if the process still is there."""
+        if self._child is not None:
+            self._child.send_signal(number)
+
+    def wait_gone(self, timeout: float) -> bool:
+        """Wait until the process is gone; False if it still is there after ``timeout`` seconds."""
+        if self._child is not None:
+            try:
+                self._child.wait(timeout)
+            except subprocess.TimeoutExpired:
+                return False
+            if self._watchdog is not None:
+                self._watchdog.send(f"-{self._child.pid}")
+        return True
 
     def stop(self, timeout: float = 20.0) -> None:
         """Terminate the process (SIGTERM), and kill it after ``timeout`` seconds."""
-        if self._process is not None:
-            self._process.end(timeout)
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a paused one hears nothing
+        if not self.wait_gone(timeout):
+            self.kill()
 
     def kill(self) -> None:
-        """Kill the process (SIGKILL)."""
-        if self._process is not None:
-            self._process.kill()
+        """Kill the process (SIGKILL), and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait_gone(30.0)
 
     def pause(self) -> None:
         """Pause the process (SIGSTOP): a server's port accepts connections and answers nothing."""
-        self.started.signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
         deadline = time.monotonic() + 5.0
-        while self.running and not is_paused(self.started.id.pid) and time.monotonic() < deadline:
+        while self.running and not is_paused(self.process_id.pid) and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def resume(self) -> None:
         """Resume a paused process."""
-        self.started.signal(signal.SIGCONT)
-
-
-def spawn(
-    command: Sequence[str], *, folder: Path, log: Path, guard: Watchdog | None, output: Path | None = None
-) -> Process:
-    """Start ``command`` in ``folder`` in a session of its own.
-
-    Its errors are appended to ``log``, its output to ``output`` (the log, if not given). With a ``guard`` the process
-    ends when its owner does.
-    """
-    output = output or log
-    with log.open("ab") as errors, output.open("ab") as printed:
-        child = subprocess.Popen(
-            list(command) if guard is None else ["sh", "-c", REPORT, "sh", str(output), *command],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=printed if guard is None else guard.fileno(),
-            stderr=errors,
-            start_new_session=True,
-            env=childs_environment(),
-        )
-    return Process(child, guard)
+        self.signal(signal.SIGCONT)
 
 
 def current_process() -> ProcessId:
@@ -248,7 +220,7 @@ def _endpoint(host: str, port: int) -> Endpoint:
 _TELLING = (" FATAL ", " ERROR ", "Exception", "Error:", "Could not", "Unrecognized")
 
 
-class Server(Restartable):
+class Server(Process):
     """A server process with its folder, log and port, which outlast it.
 
     ``prepare`` writes the configuration for a port and returns the command; ``serves`` checks whether this very server
@@ -265,12 +237,11 @@ class Server(Restartable):
         guard: Watchdog | None,
         port: int | None = None,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, guard)
         self.folder = folder
         self.log = folder / "server.log"
         self._prepare = prepare
         self._serves = serves
-        self._watchdog = guard
         self._may_move = port is None
         self._port = port
         self._log_start = 0
@@ -291,7 +262,7 @@ class Server(Restartable):
         self.folder.mkdir(parents=True, exist_ok=True)
         command = self._prepare(self._port)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self._process = spawn(command, folder=self.folder, log=self.log, guard=self._watchdog)
+        self.spawn(command, folder=self.folder, log=self.log)
 
     def wait(self, timeout: float = 60.0) -> None:
         """Wait until the launched server serves. Raises ``ZkgroupError`` with the telling line of the log."""

@@ -18,7 +18,7 @@ from zkgroup.java_runtime import find_java
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Exists, Stat
 from zkgroup.sandbox.kafka_releases import DEFAULT_RELEASE, RELEASES, kafka_class_path, pyspark_class_path, release
-from zkgroup.sandbox.processes import POLL, Restartable, spawn, telling_line
+from zkgroup.sandbox.processes import POLL, Process, telling_line
 from zkgroup.sandbox.sandbox_security import registry_settings, security_in
 from zkgroup.sandbox.sandbox_state import MemberState, SandboxState, end_members, locked, running, write_state
 from zkgroup.sandbox.server_configuration import jvm, properties_file, write_logging
@@ -115,7 +115,7 @@ class Consumed(NamedTuple):
     value: bytes
 
 
-class ScalaMember(Restartable):
+class ScalaMember(Process):
     """A Scala member as a process of this one. Its output is kept in a file, and its log in another. ``stop`` lets it
     commit and leave; after ``kill`` it stays registered until its session expires.
 
@@ -125,12 +125,11 @@ class ScalaMember(Restartable):
     def __init__(
         self, options: MemberOptions, folder: Path, guard: Watchdog | None = None, *, record: bool = False
     ) -> None:
-        super().__init__(f"member {options.member_id}")
+        super().__init__(f"member {options.member_id}", guard)
         self.options = options
         self.folder = folder
         self.output = folder / "output"
         self.log = folder / "log"
-        self._watchdog = guard
         self._archive_classes = record
 
     @property
@@ -147,16 +146,11 @@ class ScalaMember(Restartable):
         """Its log so far."""
         return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
-    @property
-    def returncode(self) -> int | None:
-        """The exit status (143 after a clean ``stop``), None while it runs."""
-        return self.started.returncode
-
     def start(self) -> Self:
         """Start the process, and return at once. It may be started again after it has ended; output is appended."""
         if not self.running:
             command = self.options.command(self.folder, record=self._archive_classes)
-            self._process = spawn(command, folder=self.folder, log=self.log, guard=self._watchdog, output=self.output)
+            self.spawn(command, folder=self.folder, log=self.log, output=self.output)
         return self
 
     def lines(self) -> list[bytes]:
@@ -214,7 +208,7 @@ def start_member(name: str, options: MemberOptions) -> MemberState:
         check_id(state, options)
         member = ScalaMember(options, options.folder(Path(state.folder)))
         member.start()
-        written = MemberState(options.member_id, options.group, options.release, member.started.id, str(member.output))
+        written = MemberState(options.member_id, options.group, options.release, member.process_id, str(member.output))
         write_state(replace(state, members=(*state.members, written)))
         deadline = time.monotonic() + MEMBER_START
         while not member.has_streams:
