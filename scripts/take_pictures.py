@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
 from rich.text import Text
 
-from zkgroup.commands._demo import until
 from zkgroup.config.files import STATE_VARIABLE
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox
+from zkgroup.sandbox.processes import wait_for
 from zkgroup.sandbox.sandbox_state import stop
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
@@ -171,7 +171,7 @@ def scene() -> Iterator[None]:
                 told = subprocess.run([sys.executable, "-m", "zkgroup", *shown], **quiet).stdout  # type: ignore[call-overload]
                 return told.strip() == b"[]"
 
-            until(settled, 60, "the members of shop have not settled")
+            wait_for(settled, 60, "the members of shop have not settled")
             yield
             stop(sandbox.name)
 
