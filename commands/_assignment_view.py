@@ -173,7 +173,7 @@ def _print_summary(view: AssignmentView, output: Output) -> None:
 
 
 def _headline(view: AssignmentView) -> list[str]:
-    from zkgroup.groups.assignment.what_if import brief
+    from zkgroup.protocol.names import span_list
 
     changes = ", ".join(f"{count} {CHANGES[change]}" for change, count in view.changes.items() if count)
     members = sum(1 for streams in view.plan.streams.values() if streams)
@@ -181,7 +181,7 @@ def _headline(view: AssignmentView) -> list[str]:
     lines = [
         f"plan  {view.base.variant.text}: {counted(len(view.plan.wanted), 'partition')}, {counted(members, 'member')}; "
         + (changes or "nothing changes")
-        + (f"; unread: {brief(unread)}" if unread else ""),
+        + (f"; unread: {listed(span_list(unread))}" if unread else ""),
     ]
     if view.snapshot is not None:
         unreadable = view.snapshot.owners_unreadable

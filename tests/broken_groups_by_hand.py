@@ -142,7 +142,7 @@ CASES: list[tuple[str, Case]] = [
         UNREAD, 1, stored=stored(10)))),
     ("unresponsive-member", ("critical", "g_b", "1 partition of the group unread", HUNG)),
     ("unresponsive-member", ("warning", "g_b", "has not rebalanced", having(HUNG, 2, **CLAIMED))),
-    ("member-without-partitions", ("critical", "g_b", "registered for 60 min", group(
+    ("member-without-partitions", ("critical", "g_b", "registered for 1 h", group(
         [member("g_a", {"orders": 1}), member("g_b", {"orders": 1})],
         [owned("orders", 0), owned("orders", 1, None)]))),
     ("owner-without-registration", ("critical", "orders-1", "0x100", having(ALONE, 1, owner="g_z-0", member=None))),
@@ -241,9 +241,9 @@ CASES: list[tuple[str, Case]] = [
     ("foreign-client", ("info", GROUP, "h:1", group(
         [member("h:1", {"orders": 1})],
         [owned("orders", 0, owner="h:1", member="h:1", stream=None)]))),
-    ("leftover-group", ("info", "console-consumer-1", "3 days ago", inactive(
+    ("leftover-group", ("info", "console-consumer-1", "3 d ago", inactive(
         group="console-consumer-1", last_change=NOW - 3 * DAY))),
-    ("leftover-group", ("info", GROUP, "9 days ago", group(last_change=NOW - 9 * DAY))),
+    ("leftover-group", ("info", GROUP, "9 d ago", group(last_change=NOW - 9 * DAY))),
 ]  # fmt: skip
 
 

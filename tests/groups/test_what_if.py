@@ -42,7 +42,6 @@ from zkgroup.groups.assignment.strategy_inference import (
 from zkgroup.groups.assignment.what_if import (
     Choice,
     Scenario,
-    brief,
     find_member,
     holder_sets,
     plan_all,
@@ -383,12 +382,6 @@ def test_misfits_name_partitions_and_owners() -> None:
         "t-0: owned by g_b-0, planned for g_a",
         "t-1: owned by nobody, planned for g_b",
     ]
-
-
-def test_many_partitions_in_a_message() -> None:
-    """Neighbours stand together, and a list that is too long ends."""
-    assert brief(pairs("t", 0, 1, 2, 5)) == "t-0..2, t-5"
-    assert brief(pairs("t", *range(0, 40, 2))) == "20 partitions: t-0, t-2, t-4, t-6, t-8 …"
 
 
 def test_an_assignment_of_an_outcome_keeps_the_ties() -> None:

@@ -27,7 +27,6 @@ from zkgroup.groups.assignment.what_if import (
     Outcome,
     Scenario,
     ScenarioPlan,
-    brief,
     plan_all,
     scenario_of,
 )
@@ -38,9 +37,9 @@ from zkgroup.groups.snapshot.group_znodes import stops_everyone
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment, Strategy, compat_of, strategies_of
 from zkgroup.protocol.broker_znodes import decode_topic
-from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, internal_topics, spans
+from zkgroup.protocol.names import ConsumerThreadId, TopicPartition, internal_topics, span_list, spans
 from zkgroup.protocol.operations import Children, Code, Failure, Get, Node
-from zkgroup.text import group_command
+from zkgroup.text import group_command, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +350,8 @@ def present_conflicts(snapshot: GroupSnapshot | None) -> list[Conflict]:
         if partition.owner is not None and partition.member is None and not snapshot.members_unreadable:
             strangers.setdefault(partition.owner, []).append(partition.key)
     for owner, partitions in sorted(strangers.items()):
-        message = f"{owner}, which is not registered, owns {brief(partitions)}: whose share that is can claim nothing"
+        names = listed(span_list(partitions))
+        message = f"{owner}, which is not registered, owns {names}: whose share that is can claim nothing"
         found.append(Conflict("owner", (), tuple(sorted(partitions)), message))
     return found
 

@@ -17,12 +17,12 @@ from zkgroup.groups.group_model import GroupSnapshot
 from zkgroup.protocol.assignors import MAX_THREADS, Assignment, assign, count_threads, resolve_all
 from zkgroup.protocol.names import INTERNAL_TOPICS, ConsumerThreadId, TopicPartition, span_list
 from zkgroup.protocol.znodes import Registration
+from zkgroup.text import listed
 
 #: The default number of outcomes of a mix.
 MAX_OUTCOMES: Final = 50
 #: More partitions than this in one topic are a slip of the finger.
 MAX_PARTITIONS: Final = 1_000_000
-_LISTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,7 @@ def find_member(name: str, group: str, members: Collection[str]) -> str:
     for known in (name, f"{group}_{name}"):
         if known in members:
             return known
-    listed = ", ".join(sorted(members)[:_LISTED]) + (" …" if len(members) > _LISTED else "")
-    remedy = did_you_mean(name, members, f"its members: {listed or 'none'}")
+    remedy = did_you_mean(name, members, f"its members: {listed(sorted(members)) or 'none'}")
     raise NotFoundError(f"group {group} has no member {name!r}", remedy)
 
 
@@ -195,7 +194,7 @@ def plan_all(
     clashes = _clashes(shares)
     for pair, claimed in sorted(clashes.items()):
         both = tuple(sorted(claimed))
-        conflicts.append(Conflict("claim", pair, both, f"{pair[0]} and {pair[1]} both take {brief(both)}"))
+        conflicts.append(Conflict("claim", pair, both, f"{pair[0]} and {pair[1]} both take {listed(span_list(both))}"))
     sets, more = holder_sets(shares.keys(), clashes.keys(), max_outcomes)
     refusing = {member for member, own in choices.items() if own not in plans and seen[own.internal][member]}
     outcomes = []
@@ -239,14 +238,6 @@ def _clashes(shares: Mapping[str, Iterable[TopicPartition]]) -> dict[tuple[str, 
             for second in members[position + 1 :]:
                 found.setdefault((first, second), []).append(partition)
     return found
-
-
-def brief(partitions: Collection[TopicPartition]) -> str:
-    """Partitions for a message: neighbours together, a limited number."""
-    parts = span_list(partitions)
-    if len(parts) <= _LISTED:
-        return ", ".join(parts)
-    return f"{len(partitions)} partitions: {', '.join(parts[:_LISTED])} …"
 
 
 # The search may take far more steps than there are sets; this many take about a second.

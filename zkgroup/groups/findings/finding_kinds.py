@@ -10,16 +10,15 @@ from typing import Final, Literal, NamedTuple
 
 from zkgroup.errors import Remedy, UsageError, as_remedy, did_you_mean
 from zkgroup.protocol.names import TopicPartition, span_list
-from zkgroup.text import Command, listed, short
+from zkgroup.text import Command, duration_text, listed, short
 
 Severity = Literal["critical", "warning", "info"]
 
 SECOND: Final = 1000
 DAY: Final = 86_400 * SECOND
 
-#: How many examples a message names, and how long a subject may get.
+#: How many examples a message names.
 EXAMPLES: Final = 3
-SUBJECT_LENGTH: Final = 120
 #: Names come from ZooKeeper and may be long: a message stays readable, also as a field of CSV.
 MESSAGE_LENGTH: Final = 4000
 #: A link from one page to another.
@@ -154,18 +153,8 @@ def per_topic(
         else:
             message = f"{len(keys)} partitions: " + first_few([f"{key.partition} {said[key]}" for key in keys], "; ")
         advice = remedy if isinstance(remedy, str | Remedy) else remedy(keys)
-        findings.append(finding(code, subject_of(keys), message, advice, severity))
+        findings.append(finding(code, listed(span_list(keys)), message, advice, severity))
     return findings
-
-
-def subject_of(keys: Sequence[TopicPartition]) -> str:
-    """Partitions as a subject: all of them, or as many as fit."""
-    parts = span_list(keys)
-    if len(text := ", ".join(parts)) <= SUBJECT_LENGTH:
-        return text
-    while len(parts) > 1 and len(", ".join(parts)) > SUBJECT_LENGTH:
-        parts.pop()
-    return ", ".join(parts) + " …"
 
 
 def first_few(names: Sequence[str], between: str = ", ") -> str:
@@ -174,9 +163,5 @@ def first_few(names: Sequence[str], between: str = ", ") -> str:
 
 
 def ago(millis: int) -> str:
-    """A duration for people: ``8 s``, ``5 min``, ``3 h``, ``9 days``."""
-    seconds = max(0, millis) // SECOND
-    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    """How long ago, or how long: ``8 s``, ``3 h 12 min``, ``9 d``."""
+    return duration_text(millis / SECOND)

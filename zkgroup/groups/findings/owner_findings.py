@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from zkgroup.errors import Remedy
-from zkgroup.groups.findings.finding_kinds import SECOND, Finding, ago, finding, first_few, per_topic, subject_of
+from zkgroup.groups.findings.finding_kinds import SECOND, Finding, ago, finding, first_few, per_topic
 from zkgroup.groups.findings.group_facts import REST, GroupFacts, topic_option, unowned
 from zkgroup.groups.group_model import GroupPartition
 from zkgroup.groups.snapshot.snapshot_defects import claim_defect
-from zkgroup.protocol.names import TopicPartition, session_text
-from zkgroup.text import counted, short
+from zkgroup.protocol.names import TopicPartition, session_text, span_list
+from zkgroup.text import counted, listed, short
 
 if TYPE_CHECKING:
     from zkgroup.groups.assignment.strategy_inference import StrategyInference
@@ -59,7 +59,7 @@ def _gaps(facts: GroupFacts) -> Iterator[Finding]:
         more = f", {at_least}{counted(waiting, 'message')} waiting" if waiting else ""
         what = f"has no owner{again}: nobody reads it" if len(gaps) == 1 else f"have no owner{again}: nobody reads them"
         number = "" if len(gaps) == 1 else f"{len(gaps)} partitions "
-        subject = subject_of([p.key for p in gaps])
+        subject = listed(span_list(p.key for p in gaps))
         yield finding("partition-without-owner", subject, f"{number}{what}{more}", remedy)
 
 

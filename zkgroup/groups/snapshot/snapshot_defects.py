@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from zkgroup.groups.group_model import FaultyBroker, GroupMember, GroupPartition, GroupSnapshot, NodeProblem, Store
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text, spans
+from zkgroup.protocol.names import INTERNAL_TOPICS, TopicPartition, session_text, span_list, spans
 from zkgroup.text import counted, listed, short
-
-#: How long the names of partitions in a line may get.
-NAMES_LENGTH: Final = 200
 
 
 def notes(snapshot: GroupSnapshot, store: Store = "both") -> list[str]:
@@ -79,14 +75,7 @@ def notes_by_reason(reasons: Iterable[tuple[GroupPartition, str]], prefix: str =
     found: dict[str, list[TopicPartition]] = {}
     for partition, reason in reasons:
         found.setdefault(reason, []).append(partition.key)
-    return [f"{_shortened(keys)}: {prefix}{reason}" for reason, keys in found.items()]
-
-
-def _shortened(keys: Sequence[TopicPartition]) -> str:
-    text = spans(keys)
-    if len(text) <= NAMES_LENGTH:
-        return text
-    return f"{text[:NAMES_LENGTH].rpartition(', ')[0] or text[:NAMES_LENGTH]} … ({len(keys)} partitions)"
+    return [f"{listed(span_list(keys))}: {prefix}{reason}" for reason, keys in found.items()]
 
 
 def ownership_defects(snapshot: GroupSnapshot) -> list[str]:

@@ -248,10 +248,10 @@ class GroupWatch:
             raise error
         self._publish(replace(self._detector.last, at=_now(), zookeeper=error.message, measured=False))
 
-    def _wait(self, until: float, *, answers: bool = True) -> None:
+    def _wait(self, until: float) -> None:
         """Until there is something to do, at most until then (by the monotonic clock)."""
         with self._condition:
-            while not self._stopping and not (self._due or (answers and self._answer is not None)):
+            while not self._stopping and not self._due and self._answer is None:
                 left = until - time.monotonic()
                 if left <= 0:
                     return
