@@ -162,7 +162,7 @@ def exists(finding: Finding, snapshot: GroupSnapshot) -> bool:
         or any(finding.subject == one.error.path for one in snapshot.topics.values() if one.error is not None)
     ):
         return True
-    for part in finding.subject.removesuffix(" …").split(", "):
+    for part in re.sub(" and [0-9]+ more$", "", finding.subject).split(", "):
         name, _, numbers = part.rpartition("-")
         first, _, last = numbers.partition("..")
         if not {TopicPartition(name, n) for n in range(int(first), int(last or first) + 1)} <= known:
