@@ -212,7 +212,7 @@ def _execute(
     """Trigger a rebalance, print the new owners, and check them."""
     from zkgroup.groups.assignment.assignment_plan import accepted, find_misfits
     from zkgroup.groups.assignment.strategy_inference import infer_strategy
-    from zkgroup.groups.assignment.trigger_rebalance import find_departures, trigger_rebalance
+    from zkgroup.groups.assignment.trigger_rebalance import trigger_rebalance
     from zkgroup.groups.assignment.what_if import plan_all, scenario_of
 
     assert start.snapshot is not None
@@ -224,7 +224,6 @@ def _execute(
     inference = infer_strategy(result.snapshot)
     plan = plan_all(scenario_of(result.snapshot), found)
     show(ctx, AssignmentView(group, result.snapshot, inference, found, plan, result), output)
-    change.warn(find_departures(start.snapshot, result.snapshot))
     wanted = (
         base.variant.text
         if strategy and kafka_version

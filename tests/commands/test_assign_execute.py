@@ -125,11 +125,10 @@ def test_nobody_answers(cluster: Sandbox, build: Build, make_topic: Callable[...
     assert last.endswith(f"mend the registration of {group}_bad first")
 
 
-def test_who_left_meanwhile_is_reported(
+def test_a_member_that_leaves_meanwhile_is_no_failure(
     cluster: Sandbox, registry: Registry, make_topic: Callable[..., str], unique: Callable[[str], str]
 ) -> None:
-    """A member whose session ends while the group is at it: the others take over, and stderr says what of it went to
-    whom."""
+    """A member whose session ends while the group is at it: the others take over, which is a plan, too."""
     group, topic = unique("left"), make_topic(2)
     command = [ZKGROUP, "assign", group, "--execute", "-z", cluster.connect]
     with ReadMember(cluster.connect, group, {topic: 1}, consumer_id="a", rebalance_max_retries=20):
@@ -145,7 +144,6 @@ def test_who_left_meanwhile_is_reported(
         with process:
             err = process.communicate(timeout=90)[1].decode()
         assert process.returncode == 0, err
-        assert f"zkgroup: warning: member {group}_z left meanwhile: {topic}-1 went to {group}_a" in err
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -15,7 +15,6 @@ from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.assignment.assignment_plan import find_misfits
 from zkgroup.groups.assignment.strategy_inference import VARIANTS
 from zkgroup.groups.assignment.trigger_rebalance import (
-    find_departures,
     find_objection,
     read_ownership,
     trigger_rebalance,
@@ -47,20 +46,6 @@ def test_nothing_speaks_against_a_healthy_group() -> None:
     assert find_objection(snapshot(MEMBERS, PARTITIONS, {}), PLAN, None) is None
     swapped = dict(zip(OWNERS, reversed(OWNERS.values()), strict=True))
     assert find_objection(snapshot(MEMBERS, PARTITIONS, swapped), PLAN, None) is None
-
-
-def test_who_has_left_is_reported_with_what_became_of_its_share() -> None:
-    """Who took it over, what nobody owns, and nothing of those who stayed or came."""
-    before = snapshot(MEMBERS, PARTITIONS, OWNERS)
-    assert find_departures(before, before) == []
-    mine = [pair for pair, owner in sorted(OWNERS.items()) if owner.startswith("g_b")]
-    taken = OWNERS | {mine[0]: "g_a-0"}
-    del taken[mine[1]]
-    assert find_departures(before, snapshot({"g_a": {"t": 1}, "g_c": {"t": 1}}, PARTITIONS, taken)) == [
-        f"member g_b left meanwhile: {mine[0]} went to g_a; nobody owns {mine[1]}"
-    ]
-    idle = snapshot({**MEMBERS, "g_z": {"t": 1}}, PARTITIONS, OWNERS)
-    assert find_departures(idle, before) == ["member g_z left meanwhile: it owned nothing"]
 
 
 def test_a_group_without_members_cannot_rebalance() -> None:

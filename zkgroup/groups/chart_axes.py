@@ -1,4 +1,4 @@
-"""Axes of pictures, and text as SVG can hold it. Pure."""
+"""What pictures share: their head, axes, and text as SVG can hold it. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from math import floor, log10
 from typing import Final
+from xml.sax.saxutils import escape, quoteattr
 
 from zkgroup.text import shortened
 
@@ -15,6 +16,17 @@ _DAY: Final = 86_400
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
 )
+
+
+def svg_head(width: int, height: int, title: str, below: str, style: str, margin: int) -> str:
+    """The beginning of a document: its size and style, a title, and a line below that."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+        f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{style}</style>\n'
+        f'<rect class="ground" width="{width}" height="{height}"/>\n'
+        f'<text x="{margin}" y="{margin + 8}" font-weight="bold">{escape(title)}</text>\n'
+        f'<text x="{margin}" y="{margin + 26}" class="dim">{escape(below)}</text>\n'
+    )
 
 
 def time_ticks(begin: int, end: int, most: int = 10) -> list[tuple[int, str]]:

@@ -27,10 +27,10 @@ from zkgroup.groups.snapshot.group_reader import read_group
 from zkgroup.groups.snapshot.snapshot_defects import damaged_topics, stops_rebalances, unreadable_ownership
 from zkgroup.protocol import znodes
 from zkgroup.protocol.assignors import Assignment
-from zkgroup.protocol.names import TopicPartition, identify_owner, spans
+from zkgroup.protocol.names import identify_owner
 from zkgroup.protocol.operations import Children, Code, Create, Delete, Failure, Get, Node, Op
 from zkgroup.protocol.znodes import Registration, encode_registration
-from zkgroup.text import group_command, listed, short
+from zkgroup.text import group_command, short
 
 log = logging.getLogger(__name__)
 
@@ -126,24 +126,6 @@ def find_objection(snapshot: GroupSnapshot, plan: Assignment | None, refusal: st
                 "end the client that owns it, or delete the owner node, first",
             )
     return None
-
-
-def find_departures(before: GroupSnapshot, after: GroupSnapshot) -> list[str]:
-    """The members that left between two snapshots, each with the new owners of its partitions, in words. Pure."""
-    left = {member.member for member in before.members} - {member.member for member in after.members}
-    owners = {partition.key: partition.member or partition.owner for partition in after.partitions}
-    found = []
-    for name in sorted(left):
-        heirs: dict[str | None, list[TopicPartition]] = {}
-        for partition in before.partitions:
-            if partition.member == name:
-                heirs.setdefault(owners.get(partition.key), []).append(partition.key)
-        became = [
-            f"{spans(keys)} went to {short(heir)}" if heir is not None else f"nobody owns {spans(keys)}"
-            for heir, keys in heirs.items()
-        ]
-        found.append(f"member {name} left meanwhile: {listed(became, '; ') or 'it owned nothing'}")
-    return found
 
 
 def trigger_rebalance(

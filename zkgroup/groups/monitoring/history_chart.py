@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from statistics import fmean
 from typing import Final, NamedTuple
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
-from zkgroup.groups.chart_axes import round_top, short_number, svg_text, time_ticks, utc_text
+from zkgroup.groups.chart_axes import round_top, short_number, svg_head, svg_text, time_ticks, utc_text
 from zkgroup.groups.monitoring.lag_history import HistoryPoint, columns_of, commits_per_minute
 from zkgroup.text import counted
 
@@ -59,13 +59,7 @@ def _document(points: Sequence[HistoryPoint], group: str) -> Iterator[str]:
     width = _LEFT + COLUMNS + 2 * _MARGIN
     height = _MARGIN + 36 + sum(panel.height + 34 for panel in panels) + 20
     title = f"Group {svg_text(group)}: lag, rates and commits"
-    yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
-        f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n'
-        f'<rect class="ground" width="{width}" height="{height}"/>\n'
-        f'<text x="{_MARGIN}" y="{_MARGIN + 8}" class="title">{escape(title)}</text>\n'
-        f'<text x="{_MARGIN}" y="{_MARGIN + 26}" class="dim">{describe_points(points)}</text>\n'
-    )
+    yield svg_head(width, height, title, describe_points(points), _STYLE, _MARGIN)
     places = [((at - begin) * COLUMNS / (end - begin), label) for at, label in time_ticks(begin, end, 8)]
     top = _MARGIN + 36
     for panel in panels:

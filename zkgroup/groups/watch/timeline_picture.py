@@ -11,9 +11,9 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
-from zkgroup.groups.chart_axes import svg_text, time_ticks, utc_text
+from zkgroup.groups.chart_axes import svg_head, svg_text, time_ticks, utc_text
 from zkgroup.groups.watch.timeline import Event, Observation, WatchedGroup, WatchedPartition
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import counted
@@ -139,13 +139,7 @@ class _Canvas:
         lines = -(-(len(named) + 1 + bool(more)) // _LEGEND_COLUMNS)
         width, total = _LABELS + COLUMNS + 2 * _MARGIN, round(top + plot + 34 + lines * _LEGEND_LINE + _MARGIN)
         title = f"Group {svg_text(self._group)}: who owned what"
-        yield (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{total}" viewBox="0 0 {width} {total}"'
-            f' role="img" aria-label={quoteattr(title)}>\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n'
-            f'<rect class="ground" width="{width}" height="{total}"/>\n'
-            f'<text x="{_MARGIN}" y="{_MARGIN + 8}" font-weight="bold">{escape(title)}</text>\n'
-            f'<text x="{_MARGIN}" y="{_MARGIN + 26}" class="dim">{escape(self._summary())}</text>\n'
-        )
+        yield svg_head(width, total, title, self._summary(), _STYLE, _MARGIN)
         left = _MARGIN + _LABELS
         yield f'<g transform="translate({left},{top})">\n<rect class="none" width="{COLUMNS}" height="{plot:g}"/>\n'
         for name, number in self._members.items():
