@@ -57,7 +57,7 @@ def test_execute(
         assert "at rest" not in wrong.stderr
         assert "foreign-client" not in wrong.stderr + done.stderr
         last = wrong.stderr.splitlines()[-1]
-        assert f"group {group} did not come to the plan of roundrobin of any release: {topic}-1 is owned by" in last
+        assert f"group {group} did not come to the plan of roundrobin of any release: {topic}-1: owned by" in last
         assert last.endswith("the owners are the plan of range")
         assert id_nodes(registry, group) == {f"{group}_a", f"{group}_b"}
 
