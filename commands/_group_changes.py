@@ -173,9 +173,10 @@ class Change:
     def wait_for_commits(self, registry: Registry | None, groups: Iterable[str], seconds: float) -> None:
         """Before a change: refuse it where such a consumer commits meanwhile."""
         if registry is not None and seconds:
-            from zkgroup.groups.changes.unregistered_committers import wait_for_commits
+            from zkgroup.groups.changes.unregistered_committers import find_committing_groups
 
-            wait_for_commits(registry, groups, seconds)
+            for error in find_committing_groups(registry, groups, seconds).values():
+                raise error
 
     def warn(self, warnings: Iterable[Message]) -> None:
         """Print warnings."""
@@ -322,7 +323,7 @@ def remove_topics(
     """Remove the group's nodes of these topics in ZooKeeper; ``unsubscribe`` does so while members read other topics.
     ``store``: where the group has to be."""
     from zkgroup.groups.changes.group_plans import find_group
-    from zkgroup.groups.changes.topic_removal import plan_topic_removal, unsubscribe_guard
+    from zkgroup.groups.changes.node_removals import plan_topic_removal, unsubscribe_guard
     from zkgroup.groups.partition_scope import parse_scope
 
     scope = parse_scope(topics)
@@ -350,9 +351,9 @@ def add_acls(change: Change, registry: Registry | None, source: WholeGroup, targ
         return plan  # the deletion of the source is refused, as no backup can hold it
     with change.refusing():
         keys = [row.key for row in plan.moving("zookeeper")]
-        copied = copied_lists(registry, source.tree, target.tree, plan.group, keys, renaming=is_rename)
-        change.warn(copied.warnings)
-        return replace(plan, acls=copied.lists)
+        lists, warnings = copied_lists(registry, source.tree, target.tree, plan.group, keys, renaming=is_rename)
+        change.warn(warnings)
+        return replace(plan, acls=lists)
     return plan
 
 

@@ -79,7 +79,6 @@ class Migrations:
             plan_cluster_migration,
             read_source_offsets,
             translate,
-            verify_source,
         )
 
         options = self.options
@@ -90,7 +89,7 @@ class Migrations:
 
         def check(is_written: bool) -> None:
             with errors_of("at the source"):
-                (verify_source if is_written else check_source)(self.origin, found)
+                check_source(self.origin, found, is_written=is_written)
 
         with self.named():
             return plan_cluster_migration(

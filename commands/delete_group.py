@@ -160,7 +160,7 @@ def _delete_debris(
         rows, trees = read_inactive_groups(
             registry, patterns, now, age, brokers=brokers, timeout=change.settings.timeout, foreign=foreign
         )
-        rows, expected = check_access(registry, rows, trees)
+        rows, expected, acls = check_access(registry, rows, trees)
         print_rows(rows, DEBRIS_COLUMNS, output, spare=DEBRIS_SPARE)
         doomed = [trees[row.group] for row in rows if row.action == "delete"]
         left = {row.group: expected[row.group] for row in rows if row.barred}
@@ -179,10 +179,9 @@ def _delete_debris(
         doomed = [tree for tree in doomed if tree.group not in busy]
         if not doomed:
             raise error_of_many(change, left, len(left), DELETED)
-        saved, hidden = backup_of_inactive_groups(registry, patterns, doomed, now)
-        with change.backed_up(saved):
-            outcome = remove_groups(registry, [tree for tree in doomed if tree.group not in hidden])
-    _conclude(change, {**left, **hidden, **outcome}, DELETED)
+        with change.backed_up(backup_of_inactive_groups(registry, patterns, doomed, now, acls)):
+            outcome = remove_groups(registry, doomed)
+    _conclude(change, {**left, **outcome}, DELETED)
 
 
 def _undo(change: Change, group: str | None, path: Path, store: StoreChoice, output: Output) -> None:

@@ -54,7 +54,7 @@ def release_owners(
         raise UsageError("no owner and no member is given", "give --topic TOPIC[:P,P-P] or --member MEMBER")
     change = change_of(ctx, group, options)
     from zkgroup.groups.changes.group_plans import find_group
-    from zkgroup.groups.changes.persistent_nodes import plan_release
+    from zkgroup.groups.changes.node_removals import plan_release
     from zkgroup.groups.partition_scope import parse_scope
 
     scope, members = parse_scope(topic or ()), frozenset(member or ())

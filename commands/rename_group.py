@@ -67,7 +67,7 @@ def rename_group(
                 error.remedy = Remedy(f"group {to} exists: it may be renamed already")
             raise
         copy = plan_group_copy(source, target, is_rename=True)
-        deletion = plan_group_deletion(source, "rename-group", copy=copy)
+        deletion = plan_group_deletion(source, "rename-group", is_rename=True)
         if not copy.exists:
             validate_group_id(to)  # members could not join it
         show_offsets(copy.rows, output)

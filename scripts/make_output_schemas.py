@@ -41,7 +41,7 @@ from zkgroup.export.run.run_context import PartitionSummary
 from zkgroup.groups.assignment.assignment_plan import Row as AssignmentRow
 from zkgroup.groups.assignment.assignment_plan import Share
 from zkgroup.groups.changes.inactive_groups import CandidateGroup
-from zkgroup.groups.changes.persistent_nodes import ReleaseRow
+from zkgroup.groups.changes.node_removals import ReleaseRow
 from zkgroup.groups.changes.plan import OffsetChange
 from zkgroup.groups.findings.finding_kinds import Severity
 from zkgroup.groups.group_model import OffsetStore, State, Store

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from writing import P
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import backup
-from zkgroup.groups.changes.group_tree import read_tree
-from zkgroup.groups.changes.inactive_groups import backup_of_inactive_groups, read_inactive_groups
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import OPEN, Acl, Create, Delete, Ensure, Exists, Failure, Stat
+from zkgroup.protocol.operations import OPEN, Acl, Create, Ensure, Exists, Failure, Stat
 from zkgroup.sandbox.local_cluster import Sandbox
 
 OURS = "ours:secret"
@@ -132,19 +129,3 @@ def test_what_is_kept_anyway_needs_no_permission(
     done = run(*args)
     assert [row["note"] for row in json.loads(done.stdout)] == ["changed too recently"] * 2
     assert (done.returncode, "not deleted" in done.stderr) == (0, False), done.stderr
-
-
-def test_a_list_that_is_hidden_after_the_plan(cluster: Sandbox, owner: Registry, unique: Callable[[str], str]) -> None:
-    """A group whose list is reported no more when the backup is made is left out of it, with the reason; the others are
-    in it."""
-    groups = [unique("pat"), unique("pat")]
-    for group in groups:
-        make(owner, group, {})
-    with Registry(ZooKeeperSettings(cluster.connect, connect_timeout=20.0), 20.0) as session:
-        rows, trees = read_inactive_groups(session, groups, int(time.time() * 1000), 0)
-        assert [row.action for row in rows] == ["delete", "delete"]
-        owner.read([Delete(znodes.ids(groups[0]), -1), Create(znodes.ids(groups[0]), acl=HIDDEN)])
-        saved, left = backup_of_inactive_groups(session, groups, [trees[group] for group in groups], 0)
-    assert list(left) == [groups[0]]
-    assert "shown only to its administrators" in left[groups[0]].message
-    assert {node.path for node in saved.nodes} == {node.path for node in read_tree(owner, groups[1]).nodes}

@@ -11,7 +11,7 @@ from writing import REGISTRATION, Build, Meddler, P, register
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError
-from zkgroup.groups.changes.persistent_nodes import plan_release
+from zkgroup.groups.changes.node_removals import plan_release
 from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes

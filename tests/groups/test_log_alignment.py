@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.responses import Fingerprint, ReadMessage
-from zkgroup.groups.changes.log_alignment import Position, SourceMessages, TargetMessages, find_position
+from zkgroup.groups.changes.offset_translation import Position, SourceMessages, TargetMessages, find_position
 
 #: Pieces of a source's log in the order in which a mirror copies them: a later one may begin before the last one's end.
 pieces = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted), min_size=1, max_size=4)

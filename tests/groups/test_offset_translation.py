@@ -15,8 +15,7 @@ from zkgroup.clients.kafka.log_offsets import LogRange
 from zkgroup.clients.kafka.responses import ReadMessage
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.groups.changes import offset_translation
-from zkgroup.groups.changes.log_alignment import Position
-from zkgroup.groups.changes.offset_translation import translate_offsets
+from zkgroup.groups.changes.offset_translation import Position, translate_offsets
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import Create, Ensure
 from zkgroup.sandbox.local_cluster import Sandbox

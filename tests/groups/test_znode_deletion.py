@@ -14,9 +14,9 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import RefusedError, ZkgroupError
 from zkgroup.groups.changes.group_tree import read_tree, read_trees
+from zkgroup.groups.changes.node_removals import read_scope, unsubscribe_guard
 from zkgroup.groups.changes.plan import ZnodeRemoval
 from zkgroup.groups.changes.preconditions import GroupActiveError
-from zkgroup.groups.changes.topic_removal import read_scope, unsubscribe_guard
 from zkgroup.groups.changes.znode_deletion import remove_empty_group, remove_groups, remove_nodes
 from zkgroup.groups.partition_scope import parse_scope
 from zkgroup.protocol import znodes

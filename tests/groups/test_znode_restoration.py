@@ -16,8 +16,8 @@ from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.backup import Backup, SavedNode
 from zkgroup.groups.changes.group_plans import WholeGroup, plan_group_deletion
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
+from zkgroup.groups.changes.node_removals import read_scope
 from zkgroup.groups.changes.plan import ZnodeRemoval
-from zkgroup.groups.changes.topic_removal import read_scope
 from zkgroup.groups.changes.undo import deleted_groups, describe_omitted, plan_restore, restore
 from zkgroup.groups.changes.znode_deletion import remove_nodes
 from zkgroup.groups.group_model import Cluster

@@ -2,7 +2,7 @@
 
 | step | does | where |
 |---|---|---|
-| plan | rows for offsets (``OffsetChange``), nodes that go (``ZnodeRemoval``), why it is refused | ``reset_plan``, ``undo``, ``migration``, ``group_plans``, ``topic_removal``, ``persistent_nodes`` |
+| plan | rows for offsets (``OffsetChange``), nodes that go (``ZnodeRemoval``), why it is refused | ``reset_plan``, ``undo``, ``migration``, ``group_plans``, ``node_removals`` |
 | check | the preconditions: an inactive group, readable offsets and access lists, brokers that delete groups | ``Applier.preconditions`` |
 | back up | the overwritten offsets, and the nodes as they are | ``Applier.backup``, ``backup`` |
 | write | each store by its writer, ZooKeeper first; everything is checked again just before | ``zookeeper_offset_writer``, ``znode_deletion``, ``kafka_writer`` |

@@ -13,8 +13,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Final
 
 from zkgroup.clients.zookeeper import ZooKeeperSettings
@@ -22,7 +21,7 @@ from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.config.connection_settings import KerberosSettings
 from zkgroup.errors import RefusedError, UnreachableError
 from zkgroup.groups.changes.group_tree import GroupTree
-from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost
+from zkgroup.groups.changes.znode_transactions import MAX_TRANSACTION_BYTES, cost, first_batch
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition, parse_partition
 from zkgroup.protocol.operations import (
@@ -89,12 +88,6 @@ def require_acls(registry: Registry, paths: Iterable[str]) -> dict[str, tuple[Ac
     return acls
 
 
-def digest_of(credentials: str) -> str:
-    """The name by which access lists have a user: ``USER:HASH`` of ``USER:PASSWORD``."""
-    hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
-    return f"{credentials.partition(':')[0]}:{hashed}"
-
-
 def identities(settings: ZooKeeperSettings) -> set[tuple[str, str]]:
     """Schemes and names of a session with these settings, as far as they are known here: ``unknown_schemes``. Of a
     principal the whole and its first part."""
@@ -105,7 +98,10 @@ def identities(settings: ZooKeeperSettings) -> set[tuple[str, str]]:
             found = {("sasl", user)}
         case _:
             found = set()
-    return found | {("digest", digest_of(credentials)) for scheme, credentials in settings.auth if scheme == "digest"}
+    for credentials in (one for scheme, one in settings.auth if scheme == "digest"):
+        hashed = base64.b64encode(hashlib.sha1(credentials.encode(), usedforsecurity=False).digest()).decode()
+        found.add(("digest", f"{credentials.partition(':')[0]}:{hashed}"))
+    return found
 
 
 def unknown_schemes(settings: ZooKeeperSettings) -> set[str]:
@@ -183,24 +179,11 @@ def _is_other(theirs: tuple[Acl, ...], settings: ZooKeeperSettings) -> bool:
         ours |= identities(settings)
         if unknown_schemes(settings) & {scheme for scheme, _ in full}:
             return False
-    return not full & {*ours, *((scheme, _shown(name)) for scheme, name in ours if scheme == "digest")}
-
-
-def _shown(name: str) -> str:
-    """A digest as servers show it to all but administrators of the node."""
-    return f"{name.partition(':')[0]}:x"
+    # Servers show digests as ``USER:x`` to all but administrators of the node.
+    return not full & {*ours, *((scheme, f"{name.partition(':')[0]}:x") for scheme, name in ours if scheme == "digest")}
 
 
 Lists = Mapping[str, tuple[Acl, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedLists:
-    """``lists``: of nodes that are to be made, by their paths; other nodes get the list that was asked for, or that
-    of the node above. ``warnings``: of the plan."""
-
-    lists: Lists = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
 
 
 def copied_lists(
@@ -211,9 +194,11 @@ def copied_lists(
     partitions: Iterable[TopicPartition],
     *,
     renaming: bool,
-) -> CopiedLists:
+) -> tuple[Lists, tuple[str, ...]]:
     """The lists for offsets of ``partitions`` that are copied from ``source`` to the group ``to``, whose nodes are
-    ``target`` if it is there. ``renaming``: ``ids`` and ``owners`` come as well, where they are not open.
+    ``target`` if it is there: by the paths of nodes that are to be made; others get the list that was asked for, or
+    that of the node above. And warnings of the plan. ``renaming``: ``ids`` and ``owners`` come as well, where they are
+    not open.
 
     Raises ``RefusedError`` where a list is hidden.
     """
@@ -221,50 +206,36 @@ def copied_lists(
     pairs = {new: old for new, old in _pairs(source.group, to, partitions, renaming=renaming) if new not in there}
     empty = (znodes.ids(to), znodes.owners(to))
     if set(pairs) <= set(empty):
-        return CopiedLists()
-    theirs = _lists_of(registry, pairs, renaming=renaming)
-    found = {new: acl for new, acl in (theirs or {}).items() if new not in empty or acl != OPEN}
-    closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
+        return {}, ()
     if registry.settings.acl is not None:
-        has = "lists that are not shown to these credentials" if theirs is None else _describe(closed)
-        warning = f"group {to} gets the access list of zookeeper-acl; group {source.group} has {has}"
-        return CopiedLists(warnings=(warning,) if closed or theirs is None else ())
+        return {}, (f"new nodes of group {to} get the access list of zookeeper-acl, not those of group {source.group}",)
+    answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
+    gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
+    try:
+        theirs = {new: readable_acl(old, answers[new]) for new, old in pairs.items() if new not in gone}
+    except RefusedError as refused:
+        if not renaming:  # where the source is deleted, its backup needs the list in any case
+            refused.add_remedy("or give --zookeeper-acl")
+        raise
+    found = {new: acl for new, acl in theirs.items() if new not in empty or acl != OPEN}
+    closed = list(dict.fromkeys(acl for acl in found.values() if acl != OPEN))
     warnings = []
     if closed:
-        subject = f"group {to} gets" if target is None else f"new nodes of group {to} get"
-        those = "lists" if len(closed) > 1 else "list"
-        warnings.append(f"{subject} the access {those} of group {source.group}: {_describe(closed)}")
+        lists = listed([format_acl(acl) for acl in closed], "; ")
+        warnings.append(f"new nodes of group {to} get the access lists of group {source.group}: {lists}")
     if opened := _opened(registry, found, there):
         warnings.append(
             f"{listed(opened)} will be open to all clients, as in group {source.group}, unlike the nodes above"
         )
-    return CopiedLists(found, tuple(warnings))
-
-
-def _lists_of(registry: Registry, pairs: Mapping[str, str], *, renaming: bool) -> Lists | None:
-    """New path → the list of the node it is made of, where that is there. None where they are hidden, and others were
-    asked for; else that is a ``RefusedError``."""
-    answers = dict(zip(pairs, registry.read([GetAcl(old) for old in pairs.values()]), strict=True))
-    gone = {new for new, answer in answers.items() if isinstance(answer, Failure) and answer.code is Code.NO_NODE}
-    try:
-        return {new: readable_acl(old, answers[new]) for new, old in pairs.items() if new not in gone}
-    except RefusedError as refused:
-        if registry.settings.acl is not None:
-            return None
-        if not renaming:  # where the source is deleted, its backup needs the list in any case
-            refused.add_remedy("or give --zookeeper-acl")
-        raise
+    return found, tuple(warnings)
 
 
 def _opened(registry: Registry, lists: Lists, there: frozenset[str]) -> list[str]:
     """The topmost of the nodes that are to be open, and come below a node that is there and is not."""
     above = {new: new.rpartition("/")[0] for new, acl in lists.items() if acl == OPEN}
-    parents = list(dict.fromkeys(parent for parent in above.values() if parent in there))
-    answers = registry.read([GetAcl(parent) for parent in parents])
-    closed = {
-        parent for parent, one in zip(parents, answers, strict=True) if not isinstance(one, Acls) or one.acl != OPEN
-    }
-    return [new for new, parent in above.items() if parent in closed]
+    parents = list(there.intersection(above.values()))
+    acls = dict(zip(parents, registry.read([GetAcl(parent) for parent in parents]), strict=True))
+    return [new for new, parent in above.items() if parent in acls and acls[parent] != Acls(OPEN)]
 
 
 def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renaming: bool) -> Iterable[tuple[str, str]]:
@@ -280,10 +251,6 @@ def _pairs(group: str, to: str, partitions: Iterable[TopicPartition], *, renamin
     old, new = znodes.offset_paths(group, keys), znodes.offset_paths(to, keys)
     for key in keys:
         yield new[key], old[key]
-
-
-def _describe(acls: Sequence[tuple[Acl, ...]]) -> str:
-    return listed([format_acl(acl) for acl in acls], "; ")
 
 
 _WORDS: Final = {
@@ -333,8 +300,9 @@ def refuse_unwritable(
     written = znodes.offset_paths(group, stored).values()
     needs = [*((path, WRITE) for path in written), *((path, CREATE) for path in above)]
     while needs:
-        ends = accumulate(cost(f"{path}/{_PROBE}", settings, settings.acl or ()) for path, _ in needs)
-        some = needs[: max(1, sum(end <= MAX_TRANSACTION_BYTES for end in ends))]
+        some = first_batch(
+            needs, lambda need: cost(f"{need[0]}/{_PROBE}", settings, settings.acl or ()), MAX_TRANSACTION_BYTES
+        )
         ops = [SetData(path, b"") if need == WRITE else Create(f"{path}/{_PROBE}") for path, need in some]
         (answer,) = registry.read([Transaction((*ops, Check(some[0][0], _NO_VERSION)))])
         if isinstance(answer, Failure) and answer.code is Code.CONNECTION_LOSS:

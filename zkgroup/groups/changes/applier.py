@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import Notice, RefusedError, Remedy, VerificationError, ZkgroupError
 from zkgroup.groups.changes import backup as backups
 from zkgroup.groups.changes.access_lists import refuse_removal, require_acls
 from zkgroup.groups.changes.backup import Backup, SavedNode
-from zkgroup.groups.changes.change_reports import after, describe_zookeeper_done
+from zkgroup.groups.changes.change_reports import after
 from zkgroup.groups.changes.plan import NOT_AGAIN, NOT_AGAIN_IN_ZOOKEEPER, OffsetChange, Plan, Source
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.znode_deletion import is_split, remove_nodes
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings  # confluent-kafka: 60 ms that not every change needs
     from zkgroup.clients.kafka.group_coordinator import Coordinators
     from zkgroup.clients.kafka.log_offsets import Log
-
-_UNSEEN: Final = "the logs could not be read again: "
 
 
 class Applier:
@@ -117,12 +114,7 @@ class Applier:
     def _check_kafka_deletes(self, plan: Plan) -> None:
         """The group is not in Kafka, or its coordinator deletes groups."""
         if plan.in_kafka is not None:
-            try:
-                self.coordinators().check_deletes(plan.group)
-            except RefusedError as refused:
-                if plan.removal is None:
-                    refused.remedy = Remedy("wait until its offsets there expire: it is nowhere else")
-                raise
+            self.coordinators().check_deletes(plan.group)
 
     def _check_acls(self, plan: Plan) -> None:
         """The access lists of the nodes that go can be in the backup."""
@@ -152,9 +144,9 @@ class Applier:
     def write(self, plan: Plan) -> None:
         """Write the plan, guarded; an offset that has its target already is done.
 
-        Raises ``WriteRefusedError`` (the group has become active, or an offset has changed since the plan) and
-        ``WriteFailedError``, both with what is written; ``RefusedError`` where the source has changed, or nodes that
-        were to go; ``VerificationError`` where a group that was deleted in Kafka has offsets again.
+        Raises ``RefusedError`` (the group has become active, or an offset, a node, or the source has changed since the
+        plan) and ``UnreachableError``, with what is written; ``VerificationError`` where a group that was deleted in
+        Kafka has offsets again.
         """
         if plan.source is not None:
             try:
@@ -177,14 +169,16 @@ class Applier:
         if zookeeper:
             assert self.registry is not None, "offsets in ZooKeeper were read from it"
             prune = plan.undone is not None
-            write_offsets(
-                self.registry, plan.group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls, data=plan.data
-            )
+            write_offsets(self.registry, plan.group, zookeeper, prune=prune, go_on=plan.go_on, acls=plan.acls)
         if not kafka:
             return
         groups = [plan.group] if plan.source is None else [plan.source.group, plan.group]
-        go_on = NOT_AGAIN_IN_ZOOKEEPER if plan.is_shift else plan.go_on
-        with after(describe_zookeeper_done(len(zookeeper)), go_on) if zookeeper else nullcontext():
+        go_on, written = NOT_AGAIN_IN_ZOOKEEPER if plan.is_shift else plan.go_on, len(zookeeper)
+        with (
+            after(f"in ZooKeeper {counted(written, 'offset')} {are(written)} written", go_on)
+            if zookeeper
+            else nullcontext()
+        ):
             check = partial(self._refuse_members, groups)
             write_kafka_offsets(self.brokers(), plan.group, kafka, self.timeout, check=check, go_on=plan.go_on)
 
@@ -241,7 +235,12 @@ class Applier:
 
     def _verify(self, plan: Plan) -> list[str | Notice]:
         warnings: list[str | Notice] = []
-        logs = self._verify_offsets(plan, warnings)
+        logs = self._read_logs([key for key, one in plan.partitions.items() if one.exists], warnings)
+        for store in stores_of(plan.store):
+            rows = [row for row in plan.rows if row.store == store]
+            found = self._read(store, plan.group, [row.key for row in rows])
+            self._compare(plan, [(row, *found[row.key]) for row in rows])
+        self._await_commits(plan)
         # A target that was out of range in the plan was noted there.
         before = _out_of_range(plan.rows, plan.partitions)
         now = {key: one.with_log(logs.get(key)) for key, one in plan.partitions.items()}
@@ -261,28 +260,14 @@ class Applier:
             warnings.append(Notice(f"group {plan.group} has no offsets in ZooKeeper any more", removing))
         return warnings
 
-    def _verify_offsets(self, plan: Plan, warnings: list[str | Notice]) -> Mapping[TopicPartition, Log]:
-        """Raise ``VerificationError`` where an offset is not as planned; returns the logs, read at the same time."""
+    def _read_logs(self, keys: Sequence[TopicPartition], warnings: list[str | Notice]) -> Mapping[TopicPartition, Log]:
         from zkgroup.clients.kafka.log_offsets import log_offsets
 
-        logs: Mapping[TopicPartition, Log] = {}
-        existing = [key for key, one in plan.partitions.items() if one.exists]
-        settings = self._reachable_brokers(warnings) if existing else None
-        with ThreadPoolExecutor(1) as pool:
-            asked = settings and pool.submit(
-                log_offsets, settings, existing, answer_timeout(self.timeout, len(existing))
-            )
-            found = {
-                store: self._read(store, plan.group, [row.key for row in plan.rows if row.store == store])
-                for store in stores_of(plan.store)
-            }
-            try:
-                logs = asked.result() if asked else {}
-            except ZkgroupError as error:
-                warnings.append(_UNSEEN + error.message)
-        self._compare(plan, [(row, *found[row.store][row.key]) for row in plan.rows])
-        self._await_commits(plan)
-        return logs
+        try:
+            return log_offsets(self.brokers(), keys, answer_timeout(self.timeout, len(keys))) if keys else {}
+        except ZkgroupError as error:
+            warnings.append(f"the logs could not be read again: {error.message}")
+            return {}
 
     def _await_commits(self, plan: Plan) -> None:
         """Raise ``VerificationError`` where a consumer that is no member commits over what Kafka had before, or goes on
@@ -319,13 +304,6 @@ class Applier:
                 f"group {plan.group} is not as planned: {listed(wrong)}",
                 f"find the client that commits for it; {NOT_AGAIN if plan.is_shift else 'then plan again'}",
             )
-
-    def _reachable_brokers(self, warnings: list[str | Notice]) -> KafkaSettings | None:
-        try:
-            return self.brokers()
-        except ZkgroupError as error:
-            warnings.append(_UNSEEN + error.message)
-            return None
 
     def _read(
         self, store: OffsetStore, group: str, keys: Sequence[TopicPartition]

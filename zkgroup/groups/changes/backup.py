@@ -171,16 +171,13 @@ def check_cluster(backup: Backup, cluster: Cluster, path: Path) -> list[str]:
     """Raise ``RefusedError`` where the backup was made of another cluster. Returns warnings."""
     if not backup.cluster.is_same(cluster):
         raise RefusedError(
-            f"{path} was made of another cluster, {_called(backup.cluster)}; this is {_called(cluster)}",
+            f"{path} was made of another cluster, {backup.cluster.connect}{backup.cluster.description}; this is"
+            f" {cluster.connect}{cluster.description}",
             "connect to that one",
         )
     if backup.cluster.id is None and backup.cluster.created is None and (cluster.id or cluster.created):
         return [f"{path} names no cluster: zkgroup assumes this one, which has the same address"]
     return []
-
-
-def _called(cluster: Cluster) -> str:
-    return cluster.connect + cluster.description
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from zkgroup.errors import (
 )
 from zkgroup.groups.changes.plan import GO_ON
 from zkgroup.protocol.names import TopicPartition, span_list
-from zkgroup.text import are, counted, group_command, listed
+from zkgroup.text import are, counted, group_command, listed, offset_text
 
 
 def check_complete(group: str, kafka_group: KafkaGroup) -> None:
@@ -42,6 +42,17 @@ def unknown_in_kafka(group: str, error: ZkgroupError) -> ZkgroupError:
     error.message = f"whether group {group} has offsets in Kafka is not known: {error.message}"
     error.add_remedy("give --store zookeeper to leave Kafka alone")
     return error
+
+
+def refuse_changed(
+    group: str, changed: Iterable[tuple[TopicPartition, int | None, int | None]], where: str = ""
+) -> None:
+    """Raise ``RefusedError`` for offsets that were and are: they are not those of the plan."""
+    if found := [f"{key} (was {offset_text(was)}, is {offset_text(now)})" for key, was, now in changed]:
+        raise RefusedError(
+            f"offsets of group {group}{where} have changed since the plan was made: {listed(found)}",
+            "find the client that commits for the group, then plan again",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,41 +83,6 @@ class WriteReport:
         if self.doubtful:
             return Remedy(f"{go_on}; once it can be reached, see what is there", group_command("offsets", group))
         return Remedy(go_on) if self.written else None
-
-
-class WriteRefusedError(RefusedError):
-    """Refused: the group is active, or offsets have changed. ``report``: the offsets written before."""
-
-    def __init__(self, message: str, remedy: Remedy | None, report: WriteReport) -> None:
-        super().__init__(message, remedy)
-        self.report = report
-
-
-class WriteFailedError(ZkgroupError):
-    """A server refused, or went away. ``report``: the offsets that are known to be written."""
-
-    def __init__(self, message: str, remedy: Remedy | None, report: WriteReport, exit_code: int) -> None:
-        super().__init__(message, remedy)
-        self.report = report
-        self.exit_code = exit_code
-
-
-@contextmanager
-def reported(report_of: Reporter) -> Iterator[None]:
-    """Add a report of ``report_of`` to an error or interruption."""
-    try:
-        yield
-    except ZkgroupError as error:
-        report = report_of.report()
-        error.add_remedy(report.remedy(report_of.group, report_of.go_on))
-        message = f"{error.message}; {report.describe(report_of.where)}"
-        if isinstance(error, RefusedError) and not report.doubtful:
-            raise WriteRefusedError(message, error.remedy, report) from error
-        raise WriteFailedError(message, error.remedy, report, error.exit_code) from error
-    except BaseException as stop:
-        report = report_of.report()
-        note(stop, report.describe(report_of.where), report.remedy(report_of.group, report_of.go_on))
-        raise
 
 
 class Reporter:
@@ -145,6 +121,17 @@ def after(what: str, remedy: Remedy | str | None = None) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def reported(writer: Reporter) -> Iterator[None]:
+    """Add the report of a ``writer`` to an error or interruption."""
+    try:
+        yield
+    except BaseException:
+        report = writer.report()
+        with after(report.describe(writer.where), report.remedy(writer.group, writer.go_on)):
+            raise
+
+
 def note(stop: BaseException, what: str, remedy: Remedy | str | None = None) -> None:
     """Add a note of ``what`` is done to an interruption."""
     if not isinstance(stop, Exception):
@@ -154,8 +141,3 @@ def note(stop: BaseException, what: str, remedy: Remedy | str | None = None) -> 
 def named(partitions: Iterable[TopicPartition]) -> str:
     """Partitions for people, neighbours together, a few at most."""
     return listed(span_list(partitions))
-
-
-def describe_zookeeper_done(count: int) -> str:
-    """The offsets that are written where only Kafka's half of a change is not."""
-    return "the 1 offset in ZooKeeper is written" if count == 1 else f"all {count} offsets in ZooKeeper are written"

@@ -38,22 +38,19 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     """
     found: dict[TopicPartition, int] = {}
     unreadable = []
-    is_unreadable = False
     for partition in partitions:
         for one in stores_of(store):
             seen = offset_in(partition, one)
             if seen is not None and seen.error is not None:
                 unreadable.append(f"{partition.name} in {one} ({seen.error})")
-                is_unreadable |= one == "zookeeper" and partition.stored is not None and partition.stored.is_unreadable
         committed = partition.committed(store)
         if committed is not None:
             found[partition.key] = committed
     if unreadable:
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
-            "connect with credentials that may read them, or leave them out with GROUP --topic …"
-            if is_unreadable
-            else "mend them with reset-offsets, or leave them out with GROUP --topic …",
+            "connect with credentials that may read them, mend them with reset-offsets, or leave them out with"
+            " GROUP --topic …",
         )
     if not found:
         raise NotFoundError(
@@ -112,7 +109,7 @@ class OffsetReader:
             problem = "; ".join(
                 [f"group {group} has no offsets{in_store(store)}", *foreign_note(snapshot.foreign, "no offsets")]
             )
-            raise NotFoundError(problem, self._other_store(store))
+            raise NotFoundError(problem, "check its name and --store, or give new topics with --topic")
         if needs_logs and reader.failure is not None:
             raise reader.failure
         found = {one.key: one for one in snapshot.partitions}
@@ -132,15 +129,6 @@ class OffsetReader:
         return GroupReader(
             self._registry, self._brokers, store=store, logs=logs, timeout=self._timeout, selection=selection
         )
-
-    def _other_store(self, store: Store | None) -> str:
-        """What to do where the group has no offsets in the store that was named."""
-        if self._registry is not None and store in ("zookeeper", "kafka"):
-            other: OffsetStore = "kafka" if store == "zookeeper" else "zookeeper"
-            (snapshot,) = self._reader(other, Selection(), logs=False).read([self._group])
-            if snapshot.offset_topics[other]:
-                return f"give --store {other}: it has some there"
-        return "check its name, or give new topics with --topic"
 
 
 def _check_readable(snapshot: GroupSnapshot, selection: Selection, refusal: type[ZkgroupError]) -> None:
@@ -164,12 +152,8 @@ def _kafka_failure(snapshot: GroupSnapshot, failure: ZkgroupError | None) -> Zkg
         return UnreachableError(why, "check the brokers and their logs")
     if not snapshot.kafka_offsets_unknown:
         return None
-    if failure is not None:
-        return failure
-    path = znodes.topics()
-    return ZkgroupError(
-        f"znode {path} cannot be read: {snapshot.unreadable.get(path)}",
-        "connect with credentials that may read the topics",
+    return failure or ZkgroupError(
+        f"znode {znodes.topics()} cannot be read", "connect with credentials that may read it"
     )
 
 
@@ -242,13 +226,9 @@ def no_group(group: str, registry: Registry | None, *, may_create: bool, where: 
 def stores_with_offset(partition: GroupPartition, otherwise: OffsetStore) -> Store:
     """Where a partition's offset is kept: in the stores that have one, readable or not; ``otherwise`` where none has.
     Another one would be more than a move: Kafka forgets it with the whole group only."""
-    in_zookeeper, in_kafka = (
-        (found := offset_in(partition, store)) is not None and (found.offset is not None or found.error is not None)
-        for store in stores_of("both")
-    )
-    if in_zookeeper and in_kafka:
-        return "both"
-    return "zookeeper" if in_zookeeper else "kafka" if in_kafka else otherwise
+    seen = {store: offset_in(partition, store) for store in stores_of("both")}
+    found = [store for store, one in seen.items() if one is not None and (one.offset, one.error) != (None, None)]
+    return "both" if len(found) > 1 else found[0] if found else otherwise
 
 
 def offset_in(partition: GroupPartition, store: OffsetStore) -> StoredOffset | KafkaOffset | None:

@@ -7,15 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
-from zkgroup.errors import (
-    NotFoundError,
-    RefusedError,
-    Remedy,
-    UsageError,
-    ZkgroupError,
-    did_you_mean,
-    is_wrong_setting,
-)
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, ZkgroupError, did_you_mean, is_wrong_setting
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.change_reports import check_complete, unknown_in_kafka
 from zkgroup.groups.changes.group_tree import GroupTree, read_tree
@@ -166,7 +158,7 @@ def plan_group_copy(
                 raise NotFoundError(f"group {source.group} has no offsets of topic {topic}", remedy)
         rows = [row for row in rows if scope.has(row.key)]
     remedy = _RENAME_OTHERWISE if is_rename else _COPY_OTHERWISE
-    conflict, divergence = find_conflict(target.group, rows, remedy), refuse_divergence(target, rows, remedy)
+    conflict, divergence = _refuse_conflict(target.group, rows, remedy), refuse_divergence(target, rows, remedy)
     refusals = [] if overwrite else [one for one in (conflict, divergence) if one is not None]
     if is_rename:
         refusals += _lost_by_rename(source, rows)
@@ -175,7 +167,6 @@ def plan_group_copy(
         group=target.group,
         store=_store_of({*target.stores, *(row.store for row in rows)}),
         rows=tuple(sorted(rows, key=lambda row: (row.key, row.store != "zookeeper"))),
-        data=_data_above(source, target, rows) if is_rename else {},
         exists=bool(target.stores),
         warnings=(divergence.message,) if overwrite and divergence is not None else (),
         refusals=tuple(refusals),
@@ -183,22 +174,6 @@ def plan_group_copy(
         if is_rename
         else None,
     )
-
-
-def _data_above(source: WholeGroup, target: WholeGroup, rows: Sequence[OffsetChange]) -> dict[str, bytes]:
-    """The data of nodes above offsets, which another client has written, by the paths of a rename's new nodes."""
-    if source.tree is None or target.tree is not None:
-        return {}
-    made = [znodes.group(source.group), znodes.offsets(source.group)]
-    topics = dict.fromkeys(row.topic for row in rows if row.store == "zookeeper" and row.moves)
-    made = [*made, *(znodes.offset_topic(source.group, topic) for topic in topics)] if topics else []
-    data = {node.path: node.data for node in source.tree.nodes if node.data}
-    return {_renamed(path, source.group, target.group): data[path] for path in made if path in data}
-
-
-def _renamed(path: str, group: str, to: str) -> str:
-    """The path of a group's node below another group."""
-    return znodes.group(to) + path.removeprefix(znodes.group(group))
 
 
 def _store_of(stores: Iterable[OffsetStore]) -> Store:
@@ -218,17 +193,15 @@ _COPY_OTHERWISE: Final = "copy to another group, or give --overwrite"
 _RENAME_OTHERWISE: Final = "choose another name, or delete these offsets first"
 
 
-def find_conflict(to: str, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
-    """The error for offsets that the group ``to`` would lose; None where there are none."""
+def _refuse_conflict(to: str, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
     differing = [f"{row.key} in {row.store} ({row.note})" for row in rows if row.problem == "conflict"]
-    if not differing:
-        return None
-    return RefusedError(f"group {to} has {counted(len(differing), 'offset')} of its own: {listed(differing)}", remedy)
+    lost = f"group {to} has {counted(len(differing), 'offset')} of its own: {listed(differing)}"
+    return RefusedError(lost, remedy) if differing else None
 
 
-def find_diverging(target: WholeGroup, rows: Iterable[OffsetChange]) -> dict[TopicPartition, OffsetStore]:
-    """The partitions of which the other group has another offset in the store that nothing is copied to: members that
-    commit to both (``dual.commit.enabled``) would start from the larger one."""
+def refuse_divergence(target: WholeGroup, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
+    """The error where the other group has another offset in the store that nothing is copied to: members that commit to
+    both (``dual.commit.enabled``) would start from the larger one. None where there are none."""
     wanted = {(row.store, row.key): row.target for row in rows if row.target is not None}
     found: dict[TopicPartition, OffsetStore] = {}
     for (store, key), offset in wanted.items():
@@ -236,12 +209,6 @@ def find_diverging(target: WholeGroup, rows: Iterable[OffsetChange]) -> dict[Top
         there = (target.kept if other == "kafka" else target.stored).get(key)
         if (other, key) not in wanted and there is not None and there.offset not in (None, offset):
             found[key] = other
-    return found
-
-
-def refuse_divergence(target: WholeGroup, rows: Iterable[OffsetChange], remedy: str) -> RefusedError | None:
-    """The error for those; None where there are none."""
-    found = find_diverging(target, rows)
     if not found:
         return None
     where = " and ".join(sorted({STORE_NAMES[store] for store in found.values()}))
@@ -270,21 +237,18 @@ def plan_delete(tree: GroupTree | None, kafka: Mapping[TopicPartition, KafkaOffs
 
 
 def plan_group_deletion(
-    found: WholeGroup, command: str = "delete-group", *, copy: Plan | None = None, foreign: bool = True
+    found: WholeGroup, command: str = "delete-group", *, is_rename: bool = False, foreign: bool = True
 ) -> Plan:
-    """The deletion of all that the group has, in the given stores. ``copy``: of a group that is renamed. ``foreign``:
+    """The deletion of all that the group has, in the given stores. ``is_rename``: its offsets are copied. ``foreign``:
     also where nothing but other clients' nodes would be lost."""
-    note, lost = "deleted, too", () if found.tree is None else found.tree.foreign
-    if copy is not None:
-        note = "deleted, and not copied"
-        lost = tuple(path for path in lost if _renamed(path, found.group, copy.group) not in copy.data)
     rows = tuple(plan_delete(found.tree, found.kept))
+    lost = () if found.tree is None else found.tree.foreign
     return Plan(
         command=command,
         group=found.group,
         store=_store_of(found.stores),
         rows=rows,
-        warnings=tuple(foreign_note(lost, note)),
+        warnings=tuple(foreign_note(lost, "deleted, and not copied" if is_rename else "deleted, too")),
         refusals=() if foreign or rows else tuple(refuse_foreign(found.tree, "stop that client, then give --foreign")),
         removal=None if found.tree is None else ZnodeRemoval(found.tree),
         in_kafka=found.kafka_group,

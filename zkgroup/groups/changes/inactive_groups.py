@@ -15,8 +15,6 @@ from zkgroup.groups.changes.group_plans import CREDENTIALS
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.preconditions import decode_exporter, describe_unfinished_export
 from zkgroup.groups.changes.znode_deletion import BATCH
-from zkgroup.groups.group_model import GroupSnapshot
-from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
@@ -74,11 +72,6 @@ def find_inactive_groups(
     return [_decide(tree, now, older_than, clock, kafka.get(tree.group), foreign=foreign) for tree in wanted]
 
 
-def _age(changed_at: int, now: int) -> int:
-    """Milliseconds; 0 for what has changed after the clock was read."""
-    return max(0, now - changed_at)
-
-
 def _decide(
     tree: GroupTree,
     now: int,
@@ -106,11 +99,11 @@ def _decide(
         state, note = "active", f"it has members in Kafka: {listed(members)}"
     elif isinstance(in_kafka, ZkgroupError):
         note = f"whether it has members in Kafka is not known: {in_kafka.message}"
-    elif tree.export and describe_unfinished_export(tree.group, tree.export):
-        note = describe_unfinished_export(tree.group, tree.export)
-    elif tree.last_change is not None and _age(tree.last_change, now) < older_than:
+    elif unfinished := describe_unfinished_export(tree.group, tree.export):
+        note = unfinished
+    elif tree.last_change is not None and max(0, now - tree.last_change) < older_than:
         note = "changed too recently" if tree.last_change <= now else "changed at a time in the future: clocks differ"
-    elif left_at is not None and _age(left_at, now) < older_than:
+    elif left_at is not None and max(0, now - left_at) < older_than:
         note = "a member may have left too recently: the time is unknown"
     elif tree.is_foreign and not foreign:
         (note,) = foreign_note(tree.foreign, "all that would be lost")
@@ -149,31 +142,18 @@ def read_inactive_groups(
 
     Raises ``NotFoundError`` where no group matches, ``ZkgroupError`` where brokers do not list their groups.
     """
-    (listed,) = registry.read([Children(znodes.consumers())])
-    names = matching(listed if isinstance(listed, tuple) else (), patterns)
+    (answer,) = registry.read([Children(znodes.consumers())])
+    known = answer if isinstance(answer, tuple) else ()
+    names = matching(known, patterns)
     if not names:
         see = Remedy("see which groups there are", ("list-groups",))
-        known = listed if isinstance(listed, tuple) else ()
         raise NotFoundError(f"no group matches {' or '.join(patterns)}", did_you_mean(patterns[0], known, see))
     trees: dict[str, GroupTree] = {}
     for start in range(0, len(names), BATCH):
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
-    others = _stats(registry, listed if isinstance(listed, tuple) else ())
+    others = _stats(registry, known)
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
-    rows = find_inactive_groups(trees.values(), now, older_than, others, in_kafka, foreign=foreign)
-    listed_groups = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
-    return [_as_listed(row, listed_groups.get(row.group)) for row in rows], trees
-
-
-def _as_listed(row: CandidateGroup, listed_group: GroupSnapshot | None) -> CandidateGroup:
-    """With the state that ``list-groups`` shows: nodes that are there may be no use, and one that may not be read
-    hides neither members nor that there are none, if it is not theirs."""
-    if listed_group is None or (row.state == "active" and listed_group.state == "inactive"):
-        return row  # gone, or it has members in Kafka, or ephemeral nodes of no member
-    row = replace(row, state=listed_group.state, members=max(row.members, len(listed_group.members)))
-    if listed_group.state == "active" and (row.action == "delete" or row.barred):
-        return replace(row, action="keep", note="it has members", barred=False)
-    return row
+    return find_inactive_groups(trees.values(), now, older_than, others, in_kafka, foreign=foreign), trees
 
 
 def _members_in_kafka(
@@ -219,13 +199,15 @@ def _stats(registry: Registry, groups: Iterable[str]) -> list[Stat]:
 
 
 def check_access(
-    registry: Registry, rows: Iterable[CandidateGroup], trees: Mapping[str, GroupTree]
-) -> tuple[list[CandidateGroup], dict[str, ZkgroupError]]:
-    """The rows once more, and the groups that would be left, each with the reason: one that no backup can hold is kept,
-    barred. The access lists of all nodes are read at once. Raises ``UnreachableError``.
-    """
-    rows = list(rows)
-    _, unreadable = _read_acls(registry, [trees[row.group] for row in rows if row.action == "delete"])
+    registry: Registry, rows: Sequence[CandidateGroup], trees: Mapping[str, GroupTree]
+) -> tuple[list[CandidateGroup], dict[str, ZkgroupError], dict[str, tuple[Acl, ...]]]:
+    """The rows once more, the groups that would be left, each with the reason, and the access list of every node that
+    goes: a group that no backup can hold is kept, barred. All are read at once. Raises ``UnreachableError``."""
+    going = [trees[row.group] for row in rows if row.action == "delete"]
+    acls, errors = read_acls(registry, (path for tree in going for path in tree.paths))
+    unreadable: dict[str, RefusedError] = {}
+    for path, refused in errors.items():
+        unreadable.setdefault(group_of(path), refused)
     checked: list[CandidateGroup] = []
     left: dict[str, ZkgroupError] = {}
     for row in rows:
@@ -235,26 +217,16 @@ def check_access(
             left[row.group] = unknown
             row = replace(row, action="keep", note=unknown.message, barred=True)
         checked.append(row)
-    return checked, left
+    return checked, left, acls
 
 
 def backup_of_inactive_groups(
-    registry: Registry, patterns: Sequence[str], trees: Sequence[GroupTree], now: int
-) -> tuple[Backup, dict[str, ZkgroupError]]:
-    """All nodes of these groups, as they are, but of those of which a list is unreadable by now: they are not to be
-    deleted, each for the reason that comes with it."""
-    lists, unreadable = _read_acls(registry, trees)
-    nodes = [node for tree in trees if tree.group not in unreadable for node in tree.nodes]
-    saved = tuple(SavedNode(node.path, node.data, lists[node.path]) for node in nodes)
-    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved), unreadable
-
-
-def _read_acls(
-    registry: Registry, trees: Sequence[GroupTree]
-) -> tuple[dict[str, tuple[Acl, ...]], dict[str, ZkgroupError]]:
-    """The access list of every node, and for each group that has one that is not shown whole the reason."""
-    acls, errors = read_acls(registry, (path for tree in trees for path in tree.paths))
-    unreadable: dict[str, ZkgroupError] = {}
-    for path, refused in errors.items():
-        unreadable.setdefault(group_of(path), refused)
-    return acls, unreadable
+    registry: Registry,
+    patterns: Sequence[str],
+    trees: Sequence[GroupTree],
+    now: int,
+    acls: Mapping[str, tuple[Acl, ...]],
+) -> Backup:
+    """All nodes of these groups, as they are."""
+    saved = tuple(SavedNode(node.path, node.data, acls[node.path]) for tree in trees for node in tree.nodes)
+    return Backup("delete-group", " ".join(patterns), now, read_cluster(registry), (), saved)

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka.client import KafkaSettings
 from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.kafka.group_coordinator import Coordinators
-from zkgroup.clients.kafka.responses import KafkaGroup, KafkaOffset
+from zkgroup.clients.kafka.responses import KafkaGroup
 from zkgroup.errors import RefusedError, Remedy, UnreachableError, VerificationError, ZkgroupError
-from zkgroup.groups.changes.change_reports import Reporter, WriteReport, after, check_complete, reported
+from zkgroup.groups.changes.change_reports import Reporter, WriteReport, after, check_complete, refuse_changed, reported
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Source
 from zkgroup.protocol.names import TopicPartition
-from zkgroup.text import listed, offset_text
+from zkgroup.text import listed
 
 #: Offsets a commit. The coordinator writes a commit as one batch, which must fit into one message (1 MB by default).
 PIECE: Final = 1000
@@ -81,10 +81,10 @@ def write_kafka_offsets(
     """Commit all of ``writes`` (each partition once), ``piece`` partitions at a time; ``timeout`` seconds a request.
 
     Everything is read before anything is written; an offset with its target is done. ``check`` is called before
-    every piece. The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the check refuses,
-    the group has members in Kafka, an offset has moved since the plan) and ``WriteFailedError``, both with the report
-    so far; offsets of unknown outcome are ``doubtful``. An interruption carries it as a note. ``go_on``: the remedy
-    where only a part is written.
+    every piece. The report has no ``unwritten`` where this returns. Raises ``RefusedError`` (the check refuses, the
+    group has members in Kafka, an offset has moved since the plan) and other errors, all with the report so far;
+    offsets of unknown outcome are ``doubtful``. An interruption carries it as a note. ``go_on``: the remedy where only
+    a part is written.
     """
     with contextlib.closing(GroupOffsets(settings, group)) as offsets:
         writing = _KafkaOffsetWriting(settings, group, writes, timeout, check, piece, offsets)
@@ -145,12 +145,8 @@ class _KafkaOffsetWriting(Reporter):
             if value == write.target:
                 self._todo.pop(write.key, None)
             elif value != write.current:
-                changed.append(f"{write.key} (was {offset_text(write.current)}, is {offset_text(value)})")
-        if changed:
-            raise RefusedError(
-                f"offsets of group {self.group} in Kafka have changed since the plan was made: {listed(changed)}",
-                "find the client that commits for the group, then plan again",
-            )
+                changed.append((write.key, write.current, value))
+        refuse_changed(self.group, changed, " in Kafka")
 
     def _put(self, writes: Sequence[OffsetChange]) -> None:
         if not writes:
@@ -207,11 +203,10 @@ def check_unmoved(coordinators: Coordinators, source: Source) -> None:
     refuse_if_active(source.group, now)
     planned = source.in_kafka or {}
     there = {key: offset for key, offset in now.offsets.items() if source.is_deleted or key in planned}
-    if changed := _changed(planned, there):
-        raise RefusedError(
-            f"offsets of group {source.group} in Kafka have changed since the plan was made: {listed(changed)}",
-            "find the client that commits for the group, then plan again",
-        )
+    # An offset that is gone, as they expire, is no loss.
+    changed = ((key, planned.get(key), there[key]) for key in sorted(there) if planned.get(key) != there[key])
+    moved = [(key, None if was is None else was.offset, now.offset) for key, was, now in changed]
+    refuse_changed(source.group, moved, " in Kafka")
 
 
 def remove_from_kafka(
@@ -243,15 +238,3 @@ def remove_from_kafka(
                 f"group {group} is deleted in Kafka, and has offsets there again: {found}",
                 "find the client that commits for it; the backup has the deleted offsets",
             )
-
-
-def _changed(before: Mapping[TopicPartition, KafkaOffset], now: Mapping[TopicPartition, KafkaOffset]) -> list[str]:
-    """The offsets that would be lost, as text. An offset that is gone, as they expire, is no loss."""
-    found = []
-    for key in sorted(now):
-        if before.get(key) != now[key]:
-            was = before[key].offset if key in before else None
-            text = f"was {'none' if was is None else was}, is {now[key].offset}"
-            same = was == now[key].offset
-            found.append(f"{key} ({f'{now[key].offset}, with other metadata' if same else text})")
-    return found

@@ -14,8 +14,7 @@ from zkgroup.errors import NotFoundError, RefusedError, Remedy, UsageError, Veri
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, checkpoint_of
 from zkgroup.groups.changes.kafka_writer import refuse_if_active, verification_moments
-from zkgroup.groups.changes.log_alignment import Position, Reason
-from zkgroup.groups.changes.offset_translation import translate_offsets
+from zkgroup.groups.changes.offset_translation import Position, Reason, translate_offsets
 from zkgroup.groups.changes.plan import OffsetChange, Plan, Source
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import Target, plan_group_reset
@@ -228,14 +227,9 @@ def describe_retention(settings: KafkaSettings, timeout: float) -> str:
         minutes = offsets_retention(settings, timeout)
     except ZkgroupError:  # what was moved is moved
         minutes = None
-    if minutes is None:
-        kept = (
-            "for an unknown time (offsets.retention.minutes cannot be read; by default one day before"
-            " Kafka 2.0, and seven since)"
-        )
-    else:
-        kept = f"for {minutes / 60:g} hours (offsets.retention.minutes={minutes})"
-    return f"Kafka keeps offsets of an inactive group {kept}: start its consumers within that time"
+    kept = "an unknown time" if minutes is None else f"{minutes / 60:g} hours"
+    reason = f"offsets.retention.minutes{' cannot be read' if minutes is None else f'={minutes}'}"
+    return f"Kafka keeps offsets of an inactive group for {kept} ({reason}): start its consumers within that time"
 
 
 # --- to another cluster ----------------------------------------------------------------------------------------------
@@ -268,7 +262,9 @@ def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None
         (one, f"{counted(len(bare), 'partition')} without a committed offset: new consumers begin as they are set up")
         for one in bare
     )
-    stores = {key: {current.partitions[key].committed(store) for store in _STORES} - {None} for key in offsets}
+    stores = {
+        key: {current.partitions[key].committed(store) for store in stores_of("both")} - {None} for key in offsets
+    }
     if differing := [key for key, found in stores.items() if len(found) > 1]:
         raise RefusedError(
             f"group {group} has two offsets of {spans(differing)}: ZooKeeper and Kafka differ",
@@ -277,33 +273,28 @@ def read_source_offsets(applier: Applier, group: str, scope: Scope | None = None
     return SourceOffsets(group, current.store, dict(sorted(offsets.items())), tuple(warnings))
 
 
-_STORES: Final[tuple[OffsetStore, ...]] = ("zookeeper", "kafka")
-
-
-def check_source(applier: Applier, source: SourceOffsets) -> None:
-    """Raise ``RefusedError`` where the group is active at the source, or has committed since it was read."""
-    if applier.registry is not None:
-        read_inactive_group(applier.registry, source.group)
-    if source.store != "zookeeper":
-        refuse_if_active(source.group, applier.coordinators().read_group(source.group))
+def check_source(applier: Applier, source: SourceOffsets, *, is_written: bool = False) -> None:
+    """Raise ``RefusedError`` where the group is active at the source, or has committed since it was read; once the
+    offsets are written ``VerificationError``, also where it commits in the next seconds."""
+    in_kafka = None if source.store == "zookeeper" else applier.coordinators().read_group(source.group)
     reader = OffsetReader(applier.registry, applier.brokers, source.group, applier.timeout)
     selection = Selection(listed=frozenset(source.offsets), gone=True)
-    now = reader.read(selection, source.store, needs_logs=False).partitions
-    if moved := [key for key, offset in source.offsets.items() if now[key].committed(source.store) != offset]:
-        raise RefusedError(
-            f"group {source.group} has committed {spans(moved)} since the plan was made",
-            "find out who commits for the group, then plan again",
-        )
-
-
-def verify_source(applier: Applier, source: SourceOffsets) -> None:
-    """Raise ``VerificationError`` where ``check_source`` refuses after the offsets are written."""
-    in_kafka = None if source.store == "zookeeper" else applier.coordinators().read_group(source.group)
-    for _ in [None] if in_kafka is None else verification_moments(in_kafka):
-        try:
-            check_source(applier, source)
-        except RefusedError as moved:
-            raise VerificationError(moved.message, moved.remedy) from None
+    try:
+        for _ in verification_moments(in_kafka) if is_written and in_kafka is not None else [None]:
+            if applier.registry is not None:
+                read_inactive_group(applier.registry, source.group)
+            if in_kafka is not None:
+                refuse_if_active(source.group, applier.coordinators().read_group(source.group))
+            now = reader.read(selection, source.store, needs_logs=False).partitions
+            if moved := [key for key, offset in source.offsets.items() if now[key].committed(source.store) != offset]:
+                raise RefusedError(
+                    f"group {source.group} has committed {spans(moved)} since the plan was made",
+                    "find out who commits for the group, then plan again",
+                )
+    except RefusedError as refused:
+        if is_written:
+            raise VerificationError(refused.message, refused.remedy) from None
+        raise
 
 
 def translate(

@@ -94,10 +94,6 @@ class OffsetChange:
         deleted = self.target is None and self.seen is not None
         return deleted or self.raw is not None or self.target != self.current or not self.is_legible
 
-    def is_plainly_new(self, offset: int | None) -> bool:
-        """Whether there was nothing before, and it becomes this offset."""
-        return self.seen is None and self.target == offset
-
     @property
     def committed_at(self) -> int | None:
         """When the offset was committed, in milliseconds since 1970; None where the store does not say."""
@@ -146,7 +142,7 @@ class Plan:
     """A change of ``group`` by ``command``. ``store``: where the group is, or is to be.
 
     ``exists``: the group was there. ``refusals``: why it is not applied. ``undone``: the backup that it restores.
-    ``go_on``: the remedy where only a part is written. ``acls``, ``data``: of znodes that are to be created.
+    ``go_on``: the remedy where only a part is written. ``acls``: of znodes that are to be created.
     ``partitions``: the partitions with their logs, where targets are checked against them. ``removal``: nodes that go
     after the offsets are written. ``in_kafka``: the group that Kafka deletes. ``source``: where the offsets come from,
     if that must not change before they are written. ``is_shift``: a second run would move the offsets again.
@@ -162,7 +158,6 @@ class Plan:
     undone: Path | None = None
     go_on: str = GO_ON
     acls: Mapping[str, tuple[Acl, ...]] = field(default_factory=dict)
-    data: Mapping[str, bytes] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, GroupPartition] = field(default_factory=dict)
     removal: ZnodeRemoval | None = None
     in_kafka: KafkaGroup | None = None

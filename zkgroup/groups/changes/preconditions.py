@@ -58,21 +58,26 @@ class UnfinishedExportError(RefusedError):
     """Refused because an export of the group was decided and is not finished, though no process may work on it now."""
 
     def __init__(self, group: str, data: bytes) -> None:
-        found = _read(data)
-        super().__init__(f"an export of group {group} is unfinished: {_describe(found)}", _remedy(group, found))
-
-
-def is_unfinished(data: bytes) -> bool:
-    """Whether the node ``/consumers/G/zkgroup/export`` has a run that has to be finished, or cannot be read."""
-    return bool(data) and _read(data).get("state") != "planned"
+        output = _read_pointer(data).get("output")
+        place = ("--to", output) if isinstance(output, str) and len(output) < _LONGEST else ()
+        text = (
+            "run that export again, which finishes it, or give it up with --abandon if its destination is lost; see its"
+            " state"
+        )
+        status = ("export", "--group", group, *place, "--status")
+        super().__init__(describe_unfinished_export(group, data) or "", Remedy(text, status))
 
 
 def describe_unfinished_export(group: str, data: bytes) -> str | None:
     """The unfinished export in the node ``/consumers/G/zkgroup/export``, as text; None where there is none."""
-    return f"an export of group {group} is unfinished: {_describe(_read(data))}" if is_unfinished(data) else None
+    state, run, output = (_read_pointer(data).get(key) for key in ("state", "run", "output"))
+    if not data or state == "planned":
+        return None
+    found = f"{excerpt(state)}, run {excerpt(run)}, to {excerpt(output)}" if isinstance(state, str) else _UNKNOWN
+    return f"an export of group {group} is unfinished: {found}"
 
 
-def _read(data: bytes) -> Mapping[str, Any]:
+def _read_pointer(data: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -80,26 +85,9 @@ def _read(data: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _describe(found: Mapping[str, Any]) -> str:
-    state, run, output = (found.get(key) for key in ("state", "run", "output"))
-    if not isinstance(state, str):
-        return _UNKNOWN
-    return f"{excerpt(state)}, run {excerpt(run)}, to {excerpt(output)}"
-
-
-def _remedy(group: str, found: Mapping[str, Any]) -> Remedy:
-    output = found.get("output")
-    place = ("--to", output) if isinstance(output, str) and len(output) < _LONGEST else ()
-    return Remedy(
-        "run that export again, which finishes it, or give it up with --abandon if its destination is lost; see its"
-        " state",
-        ("export", "--group", group, *place, "--status"),
-    )
-
-
 class GroupActiveError(RefusedError):
-    """Refused because the group is active. ``members`` are registered; ``holders``: other owners and exports, as text;
-    ``exporting``: an export runs."""
+    """Refused because the group is active: ``members`` are registered; ``holders`` are other owners and exports, as
+    text; ``exporting``: an export runs."""
 
     def __init__(self, group: str, members: Sequence[str], holders: Sequence[str], *, exporting: bool = False) -> None:
         parts = []
@@ -108,9 +96,6 @@ class GroupActiveError(RefusedError):
             parts.append(f"{noun} {listed([_with_host(group, member) for member in members])}")
         parts += holders
         super().__init__(f"group {group} is active: {'; '.join(parts)}", "stop its clients, then try again")
-        self.group = group
-        self.members = tuple(members)
-        self.holders = tuple(holders)
         self.exporting = exporting
 
 
@@ -197,7 +182,7 @@ def refuse_unfinished(registry: Registry, group: str) -> None:
 
 
 def _refuse_unfinished(group: str, pointer: Result) -> None:
-    if isinstance(pointer, Node) and is_unfinished(pointer.data):
+    if isinstance(pointer, Node) and describe_unfinished_export(group, pointer.data):
         raise UnfinishedExportError(group, pointer.data)
     if isinstance(pointer, Failure) and pointer.code is not Code.NO_NODE:
         raise _not_known(f"{znodes.export_state(group)}: {pointer.code.value}")
@@ -217,8 +202,7 @@ def _persistent(registry: Registry, group: str, members: Sequence[str]) -> list[
 
 def _lasting_members(group: str, paths: Sequence[str]) -> GroupActiveError:
     error = GroupActiveError(group, [path.rpartition("/")[2] for path in paths], [])
-    noun, are = ("node", "is") if len(paths) == 1 else ("nodes", "are")
-    error.add_outcome(f"the {noun} {listed(paths)} {are} not ephemeral: no client removes such a node")
+    error.add_outcome(f"no client removes such a node, which is not ephemeral: {listed(paths)}")
     names = [word for path in paths for word in ("--member", path.rpartition("/")[2])]
     releasing = group_command("release-owners", group, *names, "--execute")
     error.remedy = Remedy("make sure that no client uses that name, then remove its registration", releasing)

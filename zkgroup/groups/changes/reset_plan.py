@@ -17,14 +17,7 @@ from zkgroup.errors import RefusedError, UnreachableError, UsageError, ZkgroupEr
 from zkgroup.groups.changes.applier import Applier
 from zkgroup.groups.changes.current_offsets import CurrentOffsets, OffsetReader, no_group, offset_in
 from zkgroup.groups.changes.plan import GO_ON, NOT_AGAIN, OffsetChange, Plan
-from zkgroup.groups.group_model import (
-    STORE_NAMES,
-    GroupPartition,
-    GroupSnapshot,
-    Store,
-    StoredOffset,
-    stores_of,
-)
+from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, GroupSnapshot, Store, StoredOffset, stores_of
 from zkgroup.groups.offset_files.file_entries import OffsetFile, Wanted
 from zkgroup.groups.partition_scope import Selection
 from zkgroup.groups.snapshot.broker_queries import answer_timeout
@@ -58,83 +51,79 @@ def plan_reset(
     for a target that is a time. Raises ``UnreachableError`` where
     the log of a partition must be known and is not.
     """
-    planner = _Planner(target, store, times, stores or {})
-    return tuple(row for partition in sorted(partitions, key=lambda one: one.key) for row in planner.rows(partition))
-
-
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    target: Target
-    store: Store
-    times: TimeOffsets | None
-    stores: Mapping[TopicPartition, Store]
-
-    def rows(self, partition: GroupPartition) -> list[OffsetChange]:
-        """One for each store."""
-        found = []
-        for store in stores_of(self.stores.get(partition.key, self.store)):
-            seen = offset_in(partition, store)
+    rows = []
+    for partition in sorted(partitions, key=lambda one: one.key):
+        for one in stores_of((stores or {}).get(partition.key, store)):
+            seen = offset_in(partition, one)
             offset = None if seen is None else seen.offset
             notes = [f"the offset is unreadable: {seen.error}"] if seen is not None and seen.error else []
             if not partition.exists:
-                target = offset
+                wanted = offset
                 notes.append(f"{partition.log_error or 'it does not exist'}: left as it is")
             else:
-                target = self._target(partition, offset, notes)
+                wanted = _target_of(partition, target, store, offset, times, notes)
             defect = seen.defect if isinstance(seen, StoredOffset) else None
             if defect is not None:
-                stripped = offset is not None and target == offset
+                stripped = offset is not None and wanted == offset
                 notes.append(f"{'only the number is left of it' if stripped else 'members cannot read it'}: {defect}")
             metadata = seen.metadata if isinstance(seen, KafkaOffset) else ""
-            row = OffsetChange(store, *partition.key, offset, target, "; ".join(notes) or None, seen=seen)
-            found.append(replace(row, metadata=metadata, stays=target is None))
-        return found
+            row = OffsetChange(one, *partition.key, offset, wanted, "; ".join(notes) or None, seen=seen)
+            rows.append(replace(row, metadata=metadata, stays=wanted is None))
+    return tuple(rows)
 
-    def _target(self, partition: GroupPartition, current: int | None, notes: list[str]) -> int | None:
-        kind, value = self.target.kind, self.target.value
-        wanted: Wanted = None
-        match kind:
-            case "current":
-                if current is None:
-                    notes.append("no offset is committed: stays so")
-                else:
-                    note_range(partition, current, notes)
+
+def _target_of(
+    partition: GroupPartition,
+    target: Target,
+    store: Store,
+    current: int | None,
+    times: TimeOffsets | None,
+    notes: list[str],
+) -> int | None:
+    wanted: Wanted = None
+    match target.kind:
+        case "current":
+            if current is None:
+                notes.append("no offset is committed: stays so")
+            else:
+                note_range(partition, current, notes)
+            return current
+        case "earliest" | "latest":
+            wanted = target.kind
+        case "offset":
+            wanted = target.value
+        case "shift":
+            base = partition.committed(store)
+            if base is None:
+                notes.append("no offset is committed: nothing to shift")
                 return current
-            case "earliest" | "latest":
-                wanted = kind
-            case "offset":
-                wanted = value
-            case "shift":
-                base = partition.committed(self.store)
-                if base is None:
-                    notes.append("no offset is committed: nothing to shift")
-                    return current
-                if base != current:
-                    notes.append("shifted from the larger of both stores")
-                wanted = base + value
-            case "time":
-                wanted = self._by_time(partition, notes)
-            case "file":
-                wanted = self.target.offsets[partition.key]
-                if wanted is None:
-                    notes.append("the file has no offset for it: left as it is")
-                    return current
-        if current is None and not notes:
-            notes.append("had no offset")
-        return _within_log(partition, wanted, notes)
+            if base != current:
+                notes.append("shifted from the larger of both stores")
+            wanted = base + target.value
+        case "time":
+            assert times is not None, "a time needs the brokers' answers"
+            wanted = _by_time(partition, times, notes)
+        case "file":
+            wanted = target.offsets[partition.key]
+            if wanted is None:
+                notes.append("the file has no offset for it: left as it is")
+                return current
+    if current is None and not notes:
+        notes.append("had no offset")
+    return _within_log(partition, wanted, notes)
 
-    def _by_time(self, partition: GroupPartition, notes: list[str]) -> Wanted:
-        assert self.times is not None, "a time needs the brokers' answers"
-        found = self.times.offsets.get(partition.key)
-        if self.times.by_segments:
-            notes.append("by the segments' times: these brokers have no time index")
-            return "earliest" if found is None else found
-        if found is None:
-            notes.append("no message since then: the end")
-            return "latest"
-        if doubt := self.times.doubts.get(partition.key):
-            notes.append(doubt)
-        return found
+
+def _by_time(partition: GroupPartition, times: TimeOffsets, notes: list[str]) -> Wanted:
+    found = times.offsets.get(partition.key)
+    if times.by_segments:
+        notes.append("by the segments' times: these brokers have no time index")
+        return "earliest" if found is None else found
+    if found is None:
+        notes.append("no message since then: the end")
+        return "latest"
+    if doubt := times.doubts.get(partition.key):
+        notes.append(doubt)
+    return found
 
 
 def next_message(row: OffsetChange, partitions: Mapping[TopicPartition, GroupPartition]) -> int | None:

@@ -22,13 +22,7 @@ from zkgroup.groups.changes.plan import GO_ON, OffsetChange, Plan
 from zkgroup.groups.changes.preconditions import read_inactive_group
 from zkgroup.groups.changes.reset_plan import note_range, plan_of, warn_of_new_group, with_times
 from zkgroup.groups.changes.znode_transactions import TransactionSeries, cost, first_batch
-from zkgroup.groups.group_model import (
-    STORE_NAMES,
-    GroupPartition,
-    Store,
-    StoredOffset,
-    stores_of,
-)
+from zkgroup.groups.group_model import STORE_NAMES, GroupPartition, Store, StoredOffset, stores_of
 from zkgroup.groups.partition_scope import Scope, Selection
 from zkgroup.groups.snapshot.group_znodes import java_long
 from zkgroup.protocol import znodes
@@ -55,7 +49,8 @@ def plan_group_undo(
     """
     backup = backups.read(path)
     if backup.nodes and not backup.offsets and not nodes_too:
-        raise _only_nodes(backup, group, path)
+        command = group_command("delete-group", group, "--undo", str(path))
+        raise UsageError(f"{path} has nodes, and no offsets by themselves", Remedy("see what restores them", command))
     open_questions = backups.check_fits(backup, applier.cluster(), group, path)
     offsets = [
         offset
@@ -80,38 +75,16 @@ def plan_group_undo(
         undoing = Remedy("see what restores them", group_command("delete-group", group, "--undo", str(path)))
         nodes = counted(len(backup.nodes), "node")
         warnings.append(Notice(f"{path} also has {nodes}, and only offsets are put back", undoing))
-    refusals = _refuse_conflicts(find_moved(offsets, current.partitions), path, nodes_too=nodes_too)
+    refusals: tuple[RefusedError, ...] = ()
+    if moved := find_moved(offsets, current.partitions):
+        message = f"offsets have moved since {path} was written: {listed(moved)}"
+        scope_remedy = "undo the others with --topic, and set these with --to-offset if they are to be set"
+        refusals = (RefusedError(message, "give --store zookeeper to leave them alone" if nodes_too else scope_remedy),)
     above = {znodes.group(group), znodes.offsets(group)}
     below = znodes.offsets(group) + "/"
     acls = {node.path: node.acl for node in backup.nodes if node.path in above or node.path.startswith(below)}
     plan = plan_of(current, rows)
     return replace(plan, warnings=tuple(warnings), refusals=refusals, undone=path, acls=acls)
-
-
-def _refuse_conflicts(conflicts: Sequence[str], path: Path, *, nodes_too: bool) -> tuple[RefusedError, ...]:
-    if not conflicts:
-        return ()
-    if nodes_too:
-        message = f"the group has offsets in Kafka: {listed(conflicts)}"
-        return (RefusedError(message, "give --store zookeeper to leave them alone"),)
-    return (
-        RefusedError(
-            f"offsets have moved since {path} was written: {listed(conflicts)}",
-            "undo the others with --topic, and set these with --to-offset if they are to be set",
-        ),
-    )
-
-
-def _only_nodes(backup: Backup, group: str, path: Path) -> UsageError:
-    """Of a deletion by pattern: whose groups' offsets are among their nodes."""
-    undoing = ("--undo", str(path))
-    if not any(backups.group_of(node.path) == group for node in backup.nodes):
-        inspecting = Remedy("see what it has", ("delete-group", *undoing))
-        return UsageError(f"{path} has nothing of group {group}", inspecting)
-    return UsageError(
-        f"{path} has nodes, and no offsets by themselves",
-        Remedy(f"plan to make the nodes of {group} again", group_command("delete-group", group, *undoing)),
-    )
 
 
 def plan_undo(
@@ -175,11 +148,8 @@ def describe_unrestored(group: str, rows: Iterable[OffsetChange]) -> str | None:
     left = [row.key for row in rows if row.problem == "left"]
     if not left:
         return None
-    count = len(left)
-    return (
-        f"{counted(count, 'offset')} of group {group} {are(count)} not as before: Kafka keeps {spans(left)}, where it"
-        " had none, and cannot forget single offsets"
-    )
+    kept = f"Kafka keeps {spans(left)}, where it had none, and cannot forget single offsets"
+    return f"{counted(len(left), 'offset')} of group {group} {are(len(left))} not as before: {kept}"
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------
@@ -263,16 +233,11 @@ def _row(lost: DeletedGroup, tree: GroupTree) -> CandidateGroup:
 
 def add_kafka_offsets(rows: Sequence[CandidateGroup], group: str, offsets: int) -> list[CandidateGroup]:
     """The same rows; that of ``group`` has a note that so many offsets are restored in Kafka."""
-    note = f"{counted(offsets, 'offset')} in Kafka" if offsets else "in Kafka it is as it was"
-    if not any(row.group == group for row in rows):
-        return [*rows, CandidateGroup(group, "inactive", 0, 0, 0, None, "make" if offsets else "keep", note)]
-    found = []
-    for row in rows:
-        if row.group == group:
-            row = replace(row, note=f"{row.note}; {note}" if row.note else f"also {note}")
-            row = replace(row, action="make") if offsets else row
-        found.append(row)
-    return found
+    mine = next((row for row in rows if row.group == group), CandidateGroup(group, "inactive", 0, 0, 0, None, "keep"))
+    if offsets:
+        note = "; ".join(filter(None, (mine.note, f"also {counted(offsets, 'offset')} in Kafka")))
+        mine = replace(mine, action="make", note=note)
+    return [*(row for row in rows if row.group != group), mine]
 
 
 def restore(registry: Registry, lost: Sequence[DeletedGroup]) -> dict[str, ZkgroupError | None]:

@@ -120,12 +120,6 @@ def read_unregistered_commits(registry: Registry, group: str) -> UnregisteredCom
     return commits_of_tree(read_tree(registry, group), int(time.time() * 1000))
 
 
-def wait_for_commits(registry: Registry, groups: Iterable[str], seconds: float) -> None:
-    """Wait for the next commit of these groups. Raises ``RefusedError`` if there is one."""
-    for error in find_committing_groups(registry, groups, seconds).values():
-        raise error
-
-
 def find_committing_groups(registry: Registry, groups: Iterable[str], seconds: float) -> dict[str, RefusedError]:
     """Those of these groups whose offsets change within so many seconds, each with its error. Returns as soon as all
     of them have changed."""

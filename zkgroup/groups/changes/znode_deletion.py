@@ -30,17 +30,7 @@ from zkgroup.groups.changes.znode_transactions import (
     not_allowed,
 )
 from zkgroup.protocol import znodes
-from zkgroup.protocol.operations import (
-    OPEN,
-    Acl,
-    Code,
-    Create,
-    Delete,
-    Failure,
-    Node,
-    Result,
-    Transaction,
-)
+from zkgroup.protocol.operations import OPEN, Acl, Code, Create, Delete, Failure, Node, Result, Transaction
 from zkgroup.text import are, counted, listed
 
 log = logging.getLogger(__name__)
@@ -89,30 +79,21 @@ def remove_groups(
     and those whose answer was lost as not known. An interruption carries a note of how many are removed."""
     outcome: dict[str, ZkgroupError | None] = {}
     everything = list(trees)
-    waiting = everything
     with ExitStack() as opened:
         steady = SteadyRegistry(registry, opened, reconnect_timeout)
         try:
-            while waiting:
-                _remove_batch(steady, waiting[:BATCH], outcome)
-                waiting = waiting[BATCH:]
+            for start in range(0, len(everything), BATCH):
+                _remove_batch(steady, everything[start : start + BATCH], outcome)
         except UnreachableError as error:
-            left = UnreachableError("not begun, as ZooKeeper had gone away", error.remedy)
-            outcome |= {tree.group: left for tree in everything if tree.group not in outcome}
+            unknown = UnreachableError(f"whether it is deleted is not known: {error.message}", error.remedy)
+            unknown.add_remedy(Remedy("see what is there", ("list-groups",)))
+            return {tree.group: unknown for tree in everything} | outcome
         except BaseException as stop:
-            note(stop, _of_many(steady, everything), "run it again to go on; the backup has them all")
+            gone = sum(error is None for error in outcome.values())
+            done = f"{gone} of {counted(len(everything), 'group')} {are(gone)} known to be deleted"
+            note(stop, done, "run it again to go on; the backup has them all")
             raise
     return outcome
-
-
-def _of_many(steady: SteadyRegistry, trees: Sequence[GroupTree]) -> str:
-    """How many of these groups are deleted, after an interruption."""
-    try:
-        found = steady.read_back([znodes.group(tree.group) for tree in trees], 0.0)
-    except ZkgroupError:
-        return f"how many of {counted(len(trees), 'group')} are deleted is not known"
-    gone = sum(not _is_there(tree.nodes[0], node) for node, tree in zip(found, trees, strict=True))
-    return f"{gone} of {counted(len(trees), 'group')} {are(gone)} deleted"
 
 
 def _remove_batch(steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]) -> None:
@@ -120,51 +101,28 @@ def _remove_batch(steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: d
     registry = steady.registry
     now = read_trees(registry, {tree.group: [znodes.group(tree.group)] for tree in trees})
     plain: list[GroupTree] = []
-    others: list[GroupTree] = []
     for tree in trees:
         same = [node.identity for node in tree.nodes] == [node.identity for node in now[tree.group].nodes]
-        fits = not is_split(registry, tree.nodes)
-        clear = same and fits and tree.nodes and not tree.live_owners and not tree.members and not tree.unreadable
-        (plain if clear else others).append(tree)
-    lost: list[GroupTree] = []
+        in_use = tree.live_owners or tree.members or tree.unreadable
+        if same and tree.nodes and not in_use and not is_split(registry, tree.nodes):
+            plain.append(tree)
     try:
         results = registry.read([Transaction(tuple(_deletions(tree.group, tree.nodes))) for tree in plain])
     except UnreachableError:  # the session is over: what was answered before is not known either
         results = [Failure(Code.CONNECTION_LOSS)] * len(plain)
-    for tree, result in zip(plain, results, strict=True):
-        if isinstance(result, Failure):
-            (lost if result.code is Code.CONNECTION_LOSS else others).append(tree)
-        else:
-            outcome[tree.group] = None
-    if lost:
-        others += _still_there(steady, lost, outcome)
-    for tree in others:
+    outcome |= {tree.group: None for tree, one in zip(plain, results, strict=True) if not isinstance(one, Failure)}
+    if any(isinstance(one, Failure) and one.code is Code.CONNECTION_LOSS for one in results):
+        steady.read_back([])  # then it is decided what was applied: a group that is gone already is no error
+    for tree in trees:
+        if tree.group in outcome:
+            continue
         try:
             remove_nodes(steady.registry, ZnodeRemoval(tree))
-        except UnreachableError as error:
-            outcome[tree.group] = error
+            outcome[tree.group] = None
+        except UnreachableError:
             raise
         except ZkgroupError as error:
             outcome[tree.group] = error
-        else:
-            outcome[tree.group] = None
-
-
-def _still_there(
-    steady: SteadyRegistry, trees: Sequence[GroupTree], outcome: dict[str, ZkgroupError | None]
-) -> list[GroupTree]:
-    """Which of these groups, whose deletions were not answered, are still there. Raises ``UnreachableError``, with an
-    ``outcome`` that says so, where that is not known."""
-    try:
-        found = steady.read_back([znodes.group(tree.group) for tree in trees])
-    except UnreachableError as error:
-        unknown = UnreachableError(f"{error.message}; whether it is deleted is not known", error.remedy)
-        unknown.add_remedy(Remedy("see what is there", ("list-groups",)))
-        outcome |= {tree.group: unknown for tree in trees}
-        raise
-    still = [_is_there(tree.nodes[0], node) for node, tree in zip(found, trees, strict=True)]
-    outcome |= {tree.group: None for tree, there in zip(trees, still, strict=True) if not there}
-    return [tree for tree, there in zip(trees, still, strict=True) if there]
 
 
 def _is_there(node: TreeNode, found: Result) -> bool:
@@ -196,12 +154,10 @@ class _Removal(TransactionSeries[TreeNode]):
         opened: ExitStack,
     ) -> None:
         super().__init__(registry, opened, reconnect_timeout, transaction_bytes)
-        self._tree = removal.tree
+        self._removal = removal
         self._group = removal.tree.group
         self._roots = [znodes.group(self._group)] if removal.roots is None else list(removal.roots)
         self._guarding = removal.guarding or (lambda registry: read_inactive_group(registry, self._group).operations())
-        self._check_after = removal.check_after
-        self._permanent = removal.permanent
         self._guard: list[Create | Delete] = []
         self._made_again: set[str] = set()  # by our own guards
         self._removed: dict[str, TreeNode] = {}
@@ -212,7 +168,7 @@ class _Removal(TransactionSeries[TreeNode]):
             # Once all is gone nothing is read again: a member that comes then makes a group of its own.
             while (now := self._read()).nodes and not self._piece(now):
                 pass
-            if self._check_after:
+            if self._removal.check_after:
                 self._guarding(self.registry)
         except ZkgroupError as error:
             if self._removed and not self._under_way and not isinstance(error, UnreachableError):
@@ -236,7 +192,7 @@ class _Removal(TransactionSeries[TreeNode]):
         if count := len(self._under_way):
             those = f"{counted(count, 'node')} ({listed([node.path for node in self._under_way])}) {are(count)}"
             parts.append(f"whether {those} removed is not known")
-        if (left := len(self._tree.nodes) - len(self._removed) - len(self._under_way)) > 0:
+        if (left := len(self._removal.tree.nodes) - len(self._removed) - len(self._under_way)) > 0:
             parts.append(f"{left} {are(left)} not")
         return ", ".join(parts)
 
@@ -250,7 +206,7 @@ class _Removal(TransactionSeries[TreeNode]):
     def _read(self) -> GroupTree:
         """What is still there. Raises where it is in use, or not what was planned with."""
         now = read_tree(self.registry, self._group, self._roots)
-        planned = {node.path: node.identity for node in self._tree.nodes}
+        planned = {node.path: node.identity for node in self._removal.tree.nodes}
         changed = [
             node.path
             for node in now.nodes
@@ -280,12 +236,12 @@ class _Removal(TransactionSeries[TreeNode]):
             last = (znodes.ids(self._group), znodes.group(self._group))
             others = [deletion for deletion in deletions if deletion.path not in last]
             deletions = first_batch(others or deletions, self._cost, self._limit)
-        if not whole or self._check_after:
+        if not whole or self._removal.check_after:
             self._acls |= require_acls(self.registry, (deletion.path for deletion in deletions))
         # With the whole group goes ids itself, and the group's node, below which nothing may have come.
         guard = [] if whole and znodes.group(self._group) in nodes else self._guard
         going = [nodes[deletion.path] for deletion in deletions]
-        if self._permanent:  # only such a node can have children
+        if self._removal.permanent:  # only such a node can have children
             probes = [f"{node.path}/{_PROBE}" for node in going]
             guard = [*guard, *(one for path in probes for one in (Create(path), Delete(path)))]
         if not self._apply([*guard, *deletions], going):
@@ -306,7 +262,7 @@ class _Removal(TransactionSeries[TreeNode]):
         return not _is_there(node, there)
 
     def _cost(self, deletion: Delete) -> int:
-        return cost(deletion.path, self.registry.settings) * (3 if self._permanent else 1)
+        return cost(deletion.path, self.registry.settings) * (3 if self._removal.permanent else 1)
 
     def _put_back(self) -> str:
         """Restore the removed nodes that are still missing; returns the outcome as text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final, Generic, TypeVar
 
@@ -12,7 +12,6 @@ from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry, TransactionRefused
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.operations import CHANGED, Acl, Code, Create, Delete, Failure, Get, Result, SetData, Sync
 
 T = TypeVar("T")
@@ -39,29 +38,6 @@ def first_batch(items: Iterable[T], bytes_of: Callable[[T], int], limit: int) ->
             break
         batch.append(item)
     return batch
-
-
-def first_offset_batch(
-    paths: Mapping[TopicPartition, str],
-    partitions: Iterable[TopicPartition],
-    settings: ZooKeeperSettings,
-    acls: Mapping[str, tuple[Acl, ...]],
-    limit: int = MAX_TRANSACTION_BYTES,
-) -> list[TopicPartition]:
-    """The first of ``partitions``, in their order, as many as a transaction of ``limit`` bytes takes, one at least.
-
-    ``paths``: of their nodes; ``acls``: of nodes that are to be made, where they are not those of ``settings``.
-    """
-    topics: set[str] = set()
-
-    def bytes_of(key: TopicPartition) -> int:
-        more = cost(paths[key], settings, acls.get(paths[key], settings.acl or ()))
-        if key.topic in topics:
-            return more
-        topics.add(key.topic)
-        return more * 2  # the topic's node may have to be made
-
-    return first_batch(partitions, bytes_of, limit)
 
 
 #: Seconds to wait for a ZooKeeper that went away while a transaction was under way.

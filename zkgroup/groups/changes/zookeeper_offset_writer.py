@@ -18,20 +18,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import RefusedError
 from zkgroup.groups.changes.access_lists import readable_acl
-from zkgroup.groups.changes.change_reports import (
-    Reporter,
-    WriteReport,
-    reported,
-)
+from zkgroup.groups.changes.change_reports import Reporter, WriteReport, refuse_changed, reported
 from zkgroup.groups.changes.plan import GO_ON, OffsetChange
 from zkgroup.groups.changes.preconditions import InactiveGroup, read_inactive_group
 from zkgroup.groups.changes.znode_transactions import (
     MAX_TRANSACTION_BYTES,
     RECONNECT_TIMEOUT,
     TransactionSeries,
-    first_offset_batch,
+    cost,
+    first_batch,
     not_allowed,
 )
 from zkgroup.groups.snapshot.group_znodes import stored_offset
@@ -51,7 +47,6 @@ from zkgroup.protocol.operations import (
     Result,
     SetData,
 )
-from zkgroup.text import listed
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +63,6 @@ def write_offsets(
     reconnect_timeout: float = RECONNECT_TIMEOUT,
     go_on: str = GO_ON,
     acls: Mapping[str, tuple[Acl, ...]] | None = None,
-    data: Mapping[str, bytes] | None = None,
 ) -> WriteReport:
     """Write all of ``writes`` (each partition once), in transactions of at most ``transaction_bytes``.
 
@@ -76,23 +70,21 @@ def write_offsets(
     offsets. ``reconnect_timeout``: how many seconds a lost ZooKeeper is waited for, to learn whether a transaction was
     applied. ``go_on``: the remedy where only a part is written. ``acls``: the access lists of nodes that are to be
     made, where they are not as that of the node above; ``ids`` and ``owners`` are made as well if they are among them.
-    ``data``: of nodes above offsets that are to be made.
 
-    The report has no ``unwritten`` where this returns. Raises ``WriteRefusedError`` (the group is active, a node has
-    changed since the plan, we may not change it) and ``WriteFailedError`` (ZooKeeper out of reach, exit code 3), both
-    with the report so far; offsets of unknown outcome are ``doubtful``. An interruption carries it as a note.
+    The report has no ``unwritten`` where this returns. Raises ``RefusedError`` (the group is active, a node has changed
+    since the plan, we may not change it) and ``UnreachableError``, both with the report so far; offsets of unknown
+    outcome are ``doubtful``. An interruption carries it as a note.
     """
     with ExitStack() as opened:
         writing = _ZooKeeperOffsetWriting(registry, group, writes, transaction_bytes, prune, reconnect_timeout, opened)
         writing.go_on = go_on
         writing.acls = acls or {}
-        writing.data = data or {}
         with reported(writing):
             return writing.run()
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnerReading:
+class _Reading:
     """The nodes as read just before a piece. ``above``: access lists of nodes above offsets that are to be created;
     ``siblings``: all offset nodes of a topic of which some are to be deleted."""
 
@@ -119,7 +111,6 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         self.group = group
         self._prune = prune
         self.acls: Mapping[str, tuple[Acl, ...]] = {}
-        self.data: Mapping[str, bytes] = {}
         # In their order, so that a piece is described in few words.
         self._todo: dict[TopicPartition, OffsetChange] = {
             write.key: write for write in sorted(writes, key=lambda write: write.key)
@@ -130,7 +121,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     def run(self) -> WriteReport:
         """Piece by piece, until nothing is left."""
-        reading: _OwnerReading | None = self._read(list(self._todo.values()))
+        reading: _Reading | None = self._read(list(self._todo.values()))
         while self._todo:
             piece = self._cut()
             reading = reading or self._read(piece)
@@ -141,7 +132,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _read(self, writes: Sequence[OffsetChange]) -> _OwnerReading:
+    def _read(self, writes: Sequence[OffsetChange]) -> _Reading:
         """Read the nodes that these writes depend on; an offset with its target is done. Raises if one has changed."""
         inactive = read_inactive_group(self.registry, self.group)
         offsets = [Get(self._paths[write.key]) for write in writes]
@@ -153,13 +144,8 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
             if self._is_done(write, node):
                 del self._todo[write.key]
             elif not _is_as_seen(write, node):
-                value, _ = self._value(write.key, node)
-                changed.append(f"{write.key} ({_was(write)}, {_is(node, value)})")
-        if changed:
-            raise RefusedError(
-                f"offsets of group {self.group} have changed since the plan was made: {listed(changed)}",
-                "find the client that commits for the group, then plan again",
-            )
+                changed.append((write.key, write.current, self._value(write.key, node)[0]))
+        refuse_changed(self.group, changed)
         left = [write for write in writes if write.key in self._todo]
         topics = sorted({w.topic for w in left if w.data is not None and nodes[w.key] is None})
         above = [GetAcl(path) for path in self._above(topics)]
@@ -167,7 +153,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
         lists = [Children(znodes.offset_topic(self.group, topic)) for topic in emptied]
         found = self.registry.read([*above, *lists])
         names = zip(emptied, found[len(above) :], strict=True)
-        return _OwnerReading(
+        return _Reading(
             inactive,
             nodes,
             {op.path: result for op, result in zip(above, found, strict=False)},
@@ -203,11 +189,14 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
 
     def _cut(self) -> list[OffsetChange]:
         """The first of the offsets that are left, as many as one transaction takes."""
-        settings = self.registry.settings
-        piece = first_offset_batch(self._paths, self._todo, settings, self.acls, self._limit)
-        return [self._todo[partition] for partition in piece]
+        return [self._todo[key] for key in first_batch(self._todo, self._cost, self._limit)]
 
-    def _put(self, piece: Sequence[OffsetChange], reading: _OwnerReading) -> None:
+    def _cost(self, key: TopicPartition) -> int:
+        path, settings = self._paths[key], self.registry.settings
+        # Twice, as the topic's node may have to be made, too.
+        return 2 * cost(path, settings, self.acls.get(path, settings.acl or ()))
+
+    def _put(self, piece: Sequence[OffsetChange], reading: _Reading) -> None:
         """One transaction. It may have to be tried again: then the piece is still to do."""
         self._base = reading.nodes
         if self._apply(self._operations(piece, reading), {write.key: None for write in piece}):
@@ -219,7 +208,7 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
             self._todo.pop(key, None)
         super()._settle(items)
 
-    def _operations(self, piece: Sequence[OffsetChange], reading: _OwnerReading) -> list[_Change]:
+    def _operations(self, piece: Sequence[OffsetChange], reading: _Reading) -> list[_Change]:
         operations = [*self._parents(piece, reading), *reading.group.operations()]
         # Behind these operations, which themselves make an ``ids`` that is missing, and delete it again.
         created = [path for path in self._ids_and_owners if path in reading.above and _is_missing(reading.above[path])]
@@ -240,13 +229,13 @@ class _ZooKeeperOffsetWriting(Reporter, TransactionSeries[TopicPartition]):
                 operations.append(Delete(znodes.offset_topic(self.group, topic)))
         return operations
 
-    def _parents(self, piece: Sequence[OffsetChange], reading: _OwnerReading) -> Iterator[_Change]:
+    def _parents(self, piece: Sequence[OffsetChange], reading: _Reading) -> Iterator[_Change]:
         new = (w.topic for w in piece if w.data is not None and reading.nodes[w.key] is None)
         for path in self._above(sorted(set(new))):
             if path not in self._ids_and_owners and (path not in reading.above or _is_missing(reading.above[path])):
-                yield Create(path, self.data.get(path, b""), acl=self._inherited(path, reading))
+                yield Create(path, acl=self._inherited(path, reading))
 
-    def _inherited(self, path: str, reading: _OwnerReading) -> tuple[Acl, ...]:
+    def _inherited(self, path: str, reading: _Reading) -> tuple[Acl, ...]:
         """The access list for a new node at ``path``: its own, else the one that was asked for, else that of the
         nearest node of the group above. The group's own node is then open, as the Scala consumer makes it."""
         if (own := self.acls.get(path)) is not None:
@@ -301,15 +290,3 @@ def _is_as_seen(write: OffsetChange, node: Node | None) -> bool:
     if node is None or write.stored is None:
         return node is None and write.stored is None
     return (node.stat.version, node.stat.mzxid) == (write.stored.version, write.stored.mzxid)
-
-
-def _was(write: OffsetChange) -> str:
-    if write.seen is None:
-        return "there was none"
-    return f"was {'unreadable' if write.seen.offset is None else write.seen.offset}"
-
-
-def _is(node: Node | None, value: int | None) -> str:
-    if node is None:
-        return "is gone"
-    return "is unreadable" if value is None else f"is {value}"

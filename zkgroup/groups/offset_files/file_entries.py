@@ -12,7 +12,7 @@ from zkgroup.groups.group_model import Cluster
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.znodes import INT32_MAX, excerpt
-from zkgroup.text import offset_text
+from zkgroup.text import listed, offset_text
 
 FileFormat: TypeAlias = Literal["zk", "csv", "json", "rpk", "spark"]
 
@@ -45,7 +45,7 @@ class OffsetFile:
         found = self.groups.get(group, self.groups.get(None))
         if found is None:
             named = sorted(str(name) for name in self.groups)
-            others = ", ".join(map(excerpt, named[:3])) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+            others = listed([excerpt(name) for name in named], most=3)
             raise UsageError(
                 f"{self.name} has offsets of group {others}, not of {group}",
                 f"say whose are meant: --from-group {named[0]}",

@@ -33,7 +33,7 @@ _AROUND: Final = re.compile(
     r"|\[[0-9 :,-]+\] (INFO|WARN|ERROR) .*|(log4j:(WARN|ERROR)|SLF4J:) .*"
 )
 # Kafka 0.7 and pykafka put the broker's id before the partition: 0-3.
-_PARTITION_NODE: Final = re.compile(r"(?:[0-9]+-)?([0-9]+)", re.ASCII)
+_ZK_LINE: Final = re.compile(r"/(?:.*/)?consumers/([^/]+)/offsets/([^/]+)/(?:[0-9]+-)?([0-9]+):([^:/]*)", re.ASCII)
 _ZK_REMEDY: Final = "lines are /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"
 
 
@@ -84,22 +84,12 @@ def read_zk(text: str, entries: Entries) -> None:
     """``/consumers/G/offsets/T/P:123``, as kafka.tools.ExportZkOffsets (0.8.0 to 0.10.2) writes, below any chroot. An
     empty node, or -1, is no offset."""
     for number, line in _lines_of(text, entries):
-        path, colon, value = line.rpartition(":")
-        parts = path.split("/")
-        if (
-            not colon
-            or not path.startswith("/")
-            or len(parts) < 6
-            or parts[-5] != "consumers"
-            or parts[-3] != "offsets"
-        ):
+        match = _ZK_LINE.fullmatch(line)
+        if match is None:
             entries.fail(number, f"{excerpt(line)} is no offset of a group in ZooKeeper", _ZK_REMEDY)
-        group, topic, node = parts[-4], parts[-2], parts[-1]
-        match = _PARTITION_NODE.fullmatch(node)
-        if not group or match is None:
-            entries.fail(number, f"{excerpt(line)} names no {'partition' if group else 'group'}", _ZK_REMEDY)
+        group, topic, partition, value = match.groups()
         offset = entries.offset(number, value.strip(), none=True)
-        entries.add(number, group, entries.topic(number, topic), entries.partition(number, match[1]), offset)
+        entries.add(number, group, entries.topic(number, topic), entries.partition(number, partition), offset)
 
 
 def read_csv(text: str, entries: Entries) -> None:

@@ -1,17 +1,25 @@
-"""The removal of a group's nodes of some topics, or of some of their partitions, while it may be active on others.
-Offsets in Kafka stay, which deletes groups as a whole only."""
+"""The removal of some of a group's nodes in ZooKeeper, while it may be active: those of some topics, or of some of
+their partitions; owner nodes and registrations that no session owns.
+
+Such nodes outlive every client, and keep partitions from the others: no member makes them. Offsets in Kafka stay, which
+deletes groups as a whole only.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.errors import NotFoundError, RefusedError, did_you_mean
+from zkgroup.errors import NotFoundError, RefusedError, Remedy, did_you_mean
 from zkgroup.groups.changes.access_lists import refuse_removal, require_acls
+from zkgroup.groups.changes.backup import RELEASE_OWNERS
 from zkgroup.groups.changes.group_plans import CREDENTIALS, WholeGroup, plan_delete
-from zkgroup.groups.changes.group_tree import GroupTree, read_tree
+from zkgroup.groups.changes.group_tree import GroupTree, TreeNode, read_tree
 from zkgroup.groups.changes.plan import Guarding, Plan, ZnodeRemoval
 from zkgroup.groups.changes.preconditions import GroupActiveError, read_inactive_group, refuse_unfinished
 from zkgroup.groups.changes.znode_deletion import is_split
@@ -20,9 +28,9 @@ from zkgroup.groups.partition_scope import Scope
 from zkgroup.groups.snapshot.group_znodes import TopicSelections, decode_member, read_foreign
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
-from zkgroup.protocol.names import TopicPartition, identify_owner, parse_partition, spans
+from zkgroup.protocol.names import TopicPartition, identify_owner, parse_partition, session_text, spans
 from zkgroup.protocol.operations import Children, Create, Delete, Exists, Node, Stat, Sync
-from zkgroup.text import counted, listed
+from zkgroup.text import group_command, listed
 
 
 def plan_topic_removal(
@@ -114,9 +122,7 @@ def staying_in_kafka(whole: WholeGroup, scope: Scope) -> list[str]:
     kept = _kept(whole, scope)
     if not kept:
         return []
-    stay = "stays" if len(kept) == 1 else "stay"
-    what = f"{counted(len(kept), 'offset')} of {spans(kept)} in Kafka {stay}, which deletes groups as a whole only"
-    return [f"{what}: {OFFSETS_IN_KAFKA}"]
+    return [f"offsets of {spans(kept)} stay in Kafka, which deletes groups as a whole only: {OFFSETS_IN_KAFKA}"]
 
 
 def _kept(whole: WholeGroup, scope: Scope) -> list[TopicPartition]:
@@ -152,27 +158,22 @@ def unsubscribe_guard(group: str, topics: Collection[str]) -> Guarding:
 
 def _refuse_readers(registry: Registry, group: str, topics: Collection[str]) -> None:
     """Raise ``RefusedError`` where a member subscribes to one of these topics, or to topics that are not known."""
-    members, owners = _read(registry, group)
+    members = _read_members(registry, group)
     readers = [f"{one.member} ({topic})" for one in members for topic in sorted(topics) if topic in one.streams]
     if readers:
         raise RefusedError(
             f"group {group} is subscribed: {listed(readers)}", "stop these members, or take the topic from them, first"
         )
     unknown = [f"{one.member} ({one.error})" for one in members if one.error]
-    # Owner nodes show topics that another client does not register; those of one that owns nothing are unknown.
-    unknown += [
-        f"{one.member} ({one.foreign})"
-        for one in members
-        if one.registration is None and not one.error and not any(owner.startswith(one.member) for owner in owners)
-    ]
     if unknown:
         raise RefusedError(
             f"which topics group {group} reads is unknown: {listed(unknown)}", "stop these members first"
         )
 
 
-def _read(registry: Registry, group: str) -> tuple[Sequence[GroupMember], Sequence[str]]:
-    """The members, and the owners of partitions as their nodes hold them."""
+def _read_members(registry: Registry, group: str) -> list[GroupMember]:
+    """The members. Owner nodes show topics that another client does not register; of one that owns nothing they are
+    unknown, an ``error``."""
     _, existing = registry.read([Sync(znodes.consumers()), Children(znodes.topics())])
     registered = read_tree(registry, group, [znodes.ids(group)])
     if registered.unreadable:
@@ -186,9 +187,8 @@ def _read(registry: Registry, group: str) -> tuple[Sequence[GroupMember], Sequen
     )
     owners = [node.text for node in read_tree(registry, group, [znodes.owners(group)]).nodes if node.data]
     silent = {member.member for member in read if member.foreign is not None and member.registration is None}
-    # Their topics are those that they own: of one that owns nothing they are not known.
     silent -= {found.consumer_id for found in (identify_owner(owner, silent) for owner in owners) if found is not None}
-    return [replace(member, error=member.foreign) if member.member in silent else member for member in read], owners
+    return [replace(member, error=member.foreign) if member.member in silent else member for member in read]
 
 
 def _owners_guard(registry: Registry, group: str, topics: Collection[str]) -> list[Create | Delete]:
@@ -210,3 +210,138 @@ def _owners_guard(registry: Registry, group: str, topics: Collection[str]) -> li
             operations += [Delete(path), Create(path, acl=require_acls(registry, [path])[path])]
         # Claims without a session is among the nodes that are removed.
     return operations
+
+
+_PARTITION: Final = re.compile(r"(?:[0-9]+-)?([0-9]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRow:
+    """A node that is to go: an owner of ``topic``, whose name may be that of no ``partition``, or, without a topic, the
+    registration of ``member``. ``since``: when it was made, in milliseconds since 1970."""
+
+    topic: str | None
+    partition: int | None
+    owner: str | None
+    member: str | None
+    since: int
+    note: str | None = None
+
+
+def plan_release(
+    registry: Registry, group: str, scope: Scope, members: Collection[str]
+) -> tuple[list[ReleaseRow], Plan]:
+    """The removal of the owner nodes in ``scope``, and of the registrations of ``members``, that no session owns.
+
+    Raises ``NotFoundError`` for topics and members without one, ``RefusedError`` for ephemeral nodes, for nodes that
+    cannot be read, and for a member that is alive.
+    """
+    registered = read_tree(registry, group, [znodes.ids(group)])
+    owners = read_tree(registry, group, [znodes.owner_topic(group, topic) for topic in scope.topics])
+    _check_readable(registered, owners)
+    owned = _owner_nodes(owners)
+    meant = {key: node for key, node in owned.items() if scope.has(key)}
+    ids = {node.path: node for node in registered.nodes}
+    unnamed = _other_children(owners, [topic for topic, ranges in scope.topics.items() if not ranges])
+    for topic, ranges in scope.topics.items():
+        live = [(key, node) for key, node in meant.items() if key.topic == topic and node.stat.owner]
+        lasting = any(key.topic == topic and not node.stat.owner for key, node in meant.items())
+        if not (lasting or topic in unnamed.values()) or (ranges and live):
+            raise _no_such_owner(registry, group, topic, live)
+    for member in members:
+        node = ids.get(znodes.member_id(group, member))
+        if node is None:
+            there = f"it has {listed(registered.members) or 'none'}"
+            raise NotFoundError(
+                f"group {group} has no member {member}", did_you_mean(member, registered.members, there)
+            )
+        if node.stat.owner:
+            raise RefusedError(f"{node.path} is owned by session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+    guarding = partial(_refuse_live, group, members)
+    guarding(registry)
+    alive = {name for name in registered.members if ids[znodes.member_id(group, name)].stat.owner}
+    rows = [_owner_row(key, node, alive) for key, node in meant.items() if not node.stat.owner]
+    rows += [
+        ReleaseRow(topic, None, node.text or None, None, node.stat.ctime, f"{node.path}: no partition has that name")
+        for node, topic in unnamed.items()
+    ]
+    roots = [node.path for node in (*meant.values(), *unnamed) if not node.stat.owner]
+    for member in sorted(members):
+        path = znodes.member_id(group, member)
+        rows.append(ReleaseRow(None, None, None, member, ids[path].stat.ctime, "a registration"))
+        roots.append(path)
+    removal = ZnodeRemoval(read_tree(registry, group, roots), roots, guarding, permanent=True)
+    warnings = tuple(foreign_note(removal.tree.foreign, "deleted, too"))
+    plan = Plan(command=RELEASE_OWNERS, group=group, store="zookeeper", rows=(), warnings=warnings, removal=removal)
+    return rows, plan
+
+
+def _refuse_live(group: str, members: Collection[str], registry: Registry) -> Sequence[Create | Delete]:
+    """Raise ``RefusedError`` where one of them owns partitions through a session: its client lives. Transactions need
+    no other guard."""
+    owners = read_tree(registry, group, [znodes.owners(group)] if members else [])
+    _check_readable(owners)
+    for key, node in _owner_nodes(owners).items():
+        identity = identify_owner(node.text, members) if node.stat.owner else None
+        if identity is not None:
+            raise RefusedError(
+                f"member {identity.consumer_id} is alive: it owns {key} in session {session_text(node.stat.owner)}",
+                "stop its client first",
+            )
+    return ()
+
+
+def _owner_row(key: TopicPartition, node: TreeNode, alive: Collection[str]) -> ReleaseRow:
+    owner = node.text
+    identity = identify_owner(owner, alive)
+    member = identity and identity.consumer_id
+    note = "its member is registered, and claims it again when the group rebalances" if member else None
+    return ReleaseRow(*key, owner or None, member, node.stat.ctime, note)
+
+
+def _owner_nodes(tree: GroupTree) -> dict[TopicPartition, TreeNode]:
+    """The nodes of ``tree`` that own a partition, in their order."""
+    above = znodes.owners(tree.group) + "/"
+    found = {}
+    for node in tree.nodes:
+        topic, _, name = node.path.removeprefix(above).partition("/")
+        match = _PARTITION.fullmatch(name)
+        if match is not None:
+            found[TopicPartition(topic, int(match[1]))] = node
+    return dict(sorted(found.items()))
+
+
+def _other_children(tree: GroupTree, topics: Collection[str]) -> dict[TreeNode, str]:
+    """The nodes among owners of these topics that no session owns and that no partition has for a name."""
+    above = {znodes.owner_topic(tree.group, topic): topic for topic in topics}
+    return {
+        node: above[parent]
+        for node in tree.nodes
+        for parent, _, name in [node.path.rpartition("/")]
+        if parent in above and not node.stat.owner and not _PARTITION.fullmatch(name)
+    }
+
+
+def _check_readable(*trees: GroupTree) -> None:
+    if unreadable := [why for tree in trees for why in tree.unreadable]:
+        raise RefusedError(
+            f"nodes of group {trees[0].group} cannot be read: {listed(unreadable)}",
+            "connect with credentials that may read them",
+        )
+
+
+def _no_such_owner(
+    registry: Registry, group: str, topic: str, live: Sequence[tuple[TopicPartition, TreeNode]]
+) -> NotFoundError | RefusedError:
+    if not live:
+        (known,) = registry.read([Children(znodes.owners(group))])
+        see = Remedy("see the owners", group_command("owners", group))
+        return NotFoundError(
+            f"group {group} has no owner node of {topic} there that outlives its session",
+            did_you_mean(topic, known if isinstance(known, tuple) else (), see),
+        )
+    key, node = live[0]
+    return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+
+
+_ENDS_WITH_SESSION: Final = "stop that client: the node goes with its session"
