@@ -239,14 +239,16 @@ def plan_release(
     registered = read_tree(registry, group, [znodes.ids(group)])
     owners = read_tree(registry, group, [znodes.owner_topic(group, topic) for topic in scope.topics])
     _check_readable(registered, owners)
-    owned = _owner_nodes(owners)
-    meant = {key: node for key, node in owned.items() if scope.has(key)}
+    claims = [
+        (topic, number, node)
+        for topic, number, node in _claims(owners)
+        if (not scope.topics[topic] if number is None else scope.has(TopicPartition(topic, number)))
+    ]
     ids = {node.path: node for node in registered.nodes}
-    unnamed = _other_children(owners, [topic for topic, ranges in scope.topics.items() if not ranges])
     for topic, ranges in scope.topics.items():
-        live = [(key, node) for key, node in meant.items() if key.topic == topic and node.stat.owner]
-        lasting = any(key.topic == topic and not node.stat.owner for key, node in meant.items())
-        if not (lasting or topic in unnamed.values()) or (ranges and live):
+        nodes = [(number, node) for name, number, node in claims if name == topic]
+        live = [(number, node) for number, node in nodes if node.stat.owner and number is not None]
+        if all(node.stat.owner for _, node in nodes) or (ranges and live):
             raise _no_such_owner(registry, group, topic, live)
     for member in members:
         node = ids.get(znodes.member_id(group, member))
@@ -260,12 +262,8 @@ def plan_release(
     guarding = partial(_refuse_live, group, members)
     guarding(registry)
     alive = {name for name in registered.members if ids[znodes.member_id(group, name)].stat.owner}
-    rows = [_owner_row(key, node, alive) for key, node in meant.items() if not node.stat.owner]
-    rows += [
-        ReleaseRow(topic, None, node.text or None, None, node.stat.ctime, f"{node.path}: no partition has that name")
-        for node, topic in unnamed.items()
-    ]
-    roots = [node.path for node in (*meant.values(), *unnamed) if not node.stat.owner]
+    lasting = [claim for claim in claims if not claim[2].stat.owner]
+    rows, roots = [_owner_row(*claim, alive) for claim in lasting], [node.path for *_, node in lasting]
     for member in sorted(members):
         path = znodes.member_id(group, member)
         rows.append(ReleaseRow(None, None, None, member, ids[path].stat.ctime, "a registration"))
@@ -281,45 +279,37 @@ def _refuse_live(group: str, members: Collection[str], registry: Registry) -> Se
     no other guard."""
     owners = read_tree(registry, group, [znodes.owners(group)] if members else [])
     _check_readable(owners)
-    for key, node in _owner_nodes(owners).items():
+    for topic, number, node in _claims(owners):
         identity = identify_owner(node.text, members) if node.stat.owner else None
         if identity is not None:
+            session = session_text(node.stat.owner)
             raise RefusedError(
-                f"member {identity.consumer_id} is alive: it owns {key} in session {session_text(node.stat.owner)}",
+                f"member {identity.consumer_id} is alive: it owns {topic}-{number} in session {session}",
                 "stop its client first",
             )
     return ()
 
 
-def _owner_row(key: TopicPartition, node: TreeNode, alive: Collection[str]) -> ReleaseRow:
-    owner = node.text
-    identity = identify_owner(owner, alive)
+def _owner_row(topic: str, number: int | None, node: TreeNode, alive: Collection[str]) -> ReleaseRow:
+    identity = identify_owner(node.text, alive)
     member = identity and identity.consumer_id
     note = "its member is registered, and claims it again when the group rebalances" if member else None
-    return ReleaseRow(*key, owner or None, member, node.stat.ctime, note)
+    if number is None:
+        note = f"{node.path}: no partition has that name"
+    return ReleaseRow(topic, number, node.text or None, member, node.stat.ctime, note)
 
 
-def _owner_nodes(tree: GroupTree) -> dict[TopicPartition, TreeNode]:
-    """The nodes of ``tree`` that own a partition, in their order."""
+def _claims(tree: GroupTree) -> list[tuple[str, int | None, TreeNode]]:
+    """The nodes below each topic's owners, in order: the topic, the partition, None for a name that no partition has,
+    and the node."""
     above = znodes.owners(tree.group) + "/"
-    found = {}
+    found = []
     for node in tree.nodes:
-        topic, _, name = node.path.removeprefix(above).partition("/")
-        match = _PARTITION.fullmatch(name)
-        if match is not None:
-            found[TopicPartition(topic, int(match[1]))] = node
-    return dict(sorted(found.items()))
-
-
-def _other_children(tree: GroupTree, topics: Collection[str]) -> dict[TreeNode, str]:
-    """The nodes among owners of these topics that no session owns and that no partition has for a name."""
-    above = {znodes.owner_topic(tree.group, topic): topic for topic in topics}
-    return {
-        node: above[parent]
-        for node in tree.nodes
-        for parent, _, name in [node.path.rpartition("/")]
-        if parent in above and not node.stat.owner and not _PARTITION.fullmatch(name)
-    }
+        topic, slash, name = node.path.removeprefix(above).partition("/")
+        if node.path.startswith(above) and slash and "/" not in name:
+            match = _PARTITION.fullmatch(name)
+            found.append((topic, None if match is None else int(match[1]), node))
+    return sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
 
 
 def _check_readable(*trees: GroupTree) -> None:
@@ -331,17 +321,20 @@ def _check_readable(*trees: GroupTree) -> None:
 
 
 def _no_such_owner(
-    registry: Registry, group: str, topic: str, live: Sequence[tuple[TopicPartition, TreeNode]]
+    registry: Registry, group: str, topic: str, live: Sequence[tuple[int, TreeNode]]
 ) -> NotFoundError | RefusedError:
-    if not live:
-        (known,) = registry.read([Children(znodes.owners(group))])
-        see = Remedy("see the owners", group_command("owners", group))
-        return NotFoundError(
-            f"group {group} has no owner node of {topic} there that outlives its session",
-            did_you_mean(topic, known if isinstance(known, tuple) else (), see),
-        )
-    key, node = live[0]
-    return RefusedError(f"{node.text} owns {key} in session {session_text(node.stat.owner)}", _ENDS_WITH_SESSION)
+    for number, node in live:
+        session = session_text(node.stat.owner)
+        return RefusedError(f"{node.text} owns {topic}-{number} in session {session}", _ENDS_WITH_SESSION)
+    (known,) = registry.read([Children(znodes.owners(group))])
+    return NotFoundError(
+        f"group {group} has no owner node of {topic} there that outlives its session",
+        did_you_mean(
+            topic,
+            known if isinstance(known, tuple) else (),
+            Remedy("see the owners", group_command("owners", group)),
+        ),
+    )
 
 
 _ENDS_WITH_SESSION: Final = "stop that client: the node goes with its session"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Literal, TypeAlias
@@ -204,8 +204,8 @@ def translate_offsets(
     ahead: dict[TopicPartition, _Ahead] = {}
     with (
         closing(range_consumer(source.with_isolation("read_uncommitted"))) as reader,
+        closing(range_consumer(source.with_isolation("read_committed"))) as committed,
         closing(range_consumer(target.with_isolation("read_committed"))) as consumer,
-        ExitStack() as stack,
     ):
 
         def at_source(key: TopicPartition) -> _Log:
@@ -214,14 +214,11 @@ def translate_offsets(
         def at_target(key: TopicPartition) -> _Log:  # what the mirror has aborted it copies again
             return _Log(target, consumer, key, "read_committed", timeout, there[key.topic])
 
-        committed: Consumer | None = None
         for key, offset in offsets.items():
             everything, copies = at_source(key), at_target(partitions[key])
             search = _Search(everything, copies, offset)
             found[key] = search.run()
             if found[key].offset is None and search.has_gaps:  # a mirror may leave out what its source has aborted
-                if committed is None:
-                    committed = stack.enter_context(closing(range_consumer(source.with_isolation("read_committed"))))
                 log = _Log(source, committed, key, "read_committed", timeout, here[key.topic])
                 again = _Search(log, copies, offset, everything)
                 position = again.run()
