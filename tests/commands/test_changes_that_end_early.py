@@ -129,7 +129,7 @@ def test_a_member_whose_node_stays(cluster: Sandbox, registry: Registry, make_gr
     registry.write(Create(znodes.member_id(group, f"{group}_x"), REGISTRATION))
     refused = run("delete-group", group, "-z", cluster.connect, "--store", "zookeeper", "--execute")
     assert refused.returncode == 5
-    assert f"the node /consumers/{group}/ids/{group}_x is not ephemeral" in refused.stderr
+    assert f"no client removes such a node, which is not ephemeral: /consumers/{group}/ids/{group}_x" in refused.stderr
     assert f"release-owners {group} --member {group}_x --execute" in refused.stderr
     assert "stop its clients" not in refused.stderr
 

@@ -271,6 +271,23 @@ def test_inactive_groups(cluster: Sandbox, registry: Registry, second: Registry,
         assert (misspelt.returncode, "did you mean " in misspelt.stderr) == (4, True), misspelt
 
 
+def test_a_broken_group_is_called_so_by_pattern_too(
+    cluster: Sandbox, registry: Registry, second: Registry, unique: Callable[[str], str]
+) -> None:
+    """Its state is that of list-groups; a member that nobody gets past keeps it all the same."""
+    name = unique("unreadable")
+    registry.read([Ensure(znodes.ids(name))])
+    register(second, name)
+    assert not isinstance(
+        second.write(Create(znodes.member_id(name, f"{name}_b"), b"no JSON", ephemeral=True)), Failure
+    )
+    listed = json.loads(run("list-groups", "-z", cluster.connect, "--output", "json").stdout)
+    result = run("delete-group", "--pattern", name, "-z", cluster.connect, "--execute", "--output", "json")
+    (row,) = json.loads(result.stdout)
+    assert [one["state"] for one in listed if one["group"] == name] == [row["state"]] == ["broken"]
+    assert (row["action"], row["note"], exists(registry, name)) == ("keep", "it has members", True)
+
+
 def test_inactive_groups_with_members_in_kafka(
     cluster: Sandbox,
     registry: Registry,

@@ -90,7 +90,7 @@ def test_offsets_in_kafka_stay_and_are_reported(
     for command in commands:
         plan = run(*command, "-z", cluster.connect)
         assert plan.returncode == 0, plan.stderr
-        assert f"warning: 2 offsets of {old}-0..1 in Kafka stay, which deletes groups as a whole only" in plan.stderr
+        assert f"warning: offsets of {old}-0..1 stay in Kafka, which deletes groups as a whole only" in plan.stderr
         assert tool in plan.stderr
     done = run(*commands[0], "-z", cluster.connect, "--execute")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (

@@ -175,7 +175,7 @@ def test_a_server_that_takes_smaller_requests(registry: Registry, make_group: Bu
     group = make_group({})
     with Meddler(registry.settings, lambda n: None) as meddler:
         report = write_offsets(
-            meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)), transaction_bytes=2 << 20
+            meddler, group, plan(registry, group, dict.fromkeys(partitions, 1)), transaction_bytes=4 << 20
         )
         assert len(report.written) == 4_000
         assert meddler.transactions > 2

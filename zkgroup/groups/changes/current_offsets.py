@@ -49,8 +49,8 @@ def checkpoint_of(group: str, partitions: Iterable[GroupPartition], store: Store
     if unreadable:
         raise ZkgroupError(
             f"nothing is saved of group {group}, as offsets cannot be read: {listed(unreadable)}",
-            "connect with credentials that may read them, mend them with reset-offsets, or leave them out with"
-            " GROUP --topic …",
+            "connect with credentials that may read them, or leave them out with GROUP --topic …; reset-offsets mends"
+            " malformed ones",
         )
     if not found:
         raise NotFoundError(

@@ -15,6 +15,8 @@ from zkgroup.groups.changes.group_plans import CREDENTIALS
 from zkgroup.groups.changes.group_tree import GroupTree, read_trees
 from zkgroup.groups.changes.preconditions import decode_exporter, describe_unfinished_export
 from zkgroup.groups.changes.znode_deletion import BATCH
+from zkgroup.groups.group_model import GroupSnapshot
+from zkgroup.groups.snapshot.group_reader import read_groups
 from zkgroup.groups.snapshot.snapshot_defects import foreign_note
 from zkgroup.protocol import znodes
 from zkgroup.protocol.names import OFFSETS_TOPIC
@@ -153,7 +155,20 @@ def read_inactive_groups(
         trees |= read_trees(registry, {name: [znodes.group(name)] for name in names[start : start + BATCH]})
     others = _stats(registry, known)
     in_kafka = _members_in_kafka(registry, names, brokers, timeout) if brokers is not None else {}
-    return find_inactive_groups(trees.values(), now, older_than, others, in_kafka, foreign=foreign), trees
+    rows = find_inactive_groups(trees.values(), now, older_than, others, in_kafka, foreign=foreign)
+    listed_groups = {one.group: one for one in read_groups(registry, [row.group for row in rows])}
+    return [_as_listed(row, listed_groups.get(row.group)) for row in rows], trees
+
+
+def _as_listed(row: CandidateGroup, listed_group: GroupSnapshot | None) -> CandidateGroup:
+    """With the state that ``list-groups`` shows: nodes that are there may be no use, and one that may not be read
+    hides neither members nor that there are none, if it is not theirs."""
+    if listed_group is None or (row.state == "active" and listed_group.state == "inactive"):
+        return row  # gone, or it has members in Kafka, or ephemeral nodes of no member
+    row = replace(row, state=listed_group.state, members=max(row.members, len(listed_group.members)))
+    if listed_group.state == "active" and (row.action == "delete" or row.barred):
+        return replace(row, action="keep", note="it has members", barred=False)
+    return row
 
 
 def _members_in_kafka(
