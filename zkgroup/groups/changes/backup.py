@@ -217,11 +217,7 @@ def _folder() -> Path:
 def _name(backup: Backup, number: int) -> str:
     moment = datetime.fromtimestamp(backup.time / 1000, UTC)
     again = f"-{number}" if number else ""
-    return f"{moment:%Y%m%dT%H%M%SZ}-{backup.command}-{_quoted(backup.group)}{again}.json"
-
-
-def _quoted(group: str) -> str:
-    return quote(group, safe="")[:100]
+    return f"{moment:%Y%m%dT%H%M%SZ}-{backup.command}-{quote(backup.group, safe='')[:100]}{again}.json"
 
 
 def backup_files() -> list[Path]:

@@ -43,17 +43,6 @@ from zkgroup.protocol.names import TopicPartition, validate_topic
 MAX_BYTES: Final = 256 << 20
 STDIO: Final = "-"
 _UNPACK: Final = "see whether it is the right file; unpack a compressed one first, as in: gunzip -c FILE | zkgroup …"
-#: How what no text begins with begins: what packed it, and what prints what is in it.
-_PACKED: Final = (
-    (re.compile(rb"\x1f\x8b"), "gzip", "gunzip -c"),
-    (re.compile(rb"\x1f\x9d"), "compress", "gunzip -c"),
-    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd", "zstd -dc"),
-    (re.compile(rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18"), "lz4", "lz4 -dc"),  # today's frames, and those of "-l"
-    (re.compile(rb"\xfd7zXZ\x00"), "xz", "xz -dc"),
-    (re.compile(rb"\x5d\x00\x00"), "lzma", "xz -dc"),  # properties by default, and a dictionary of 64 KiB or more
-    (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), "zip", "unzip -p"),  # a file, or the end of an empty archive
-    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), "bzip2", "bunzip2 -c"),  # a block, or the end without any
-)
 #: The line of a ``zk`` file that says of which cluster it is, below a blank one, at which Kafka's own tool stops.
 _CLUSTER: Final = re.compile(rf'^# (\{{"{CLUSTER_KEYS[0]}": .{{1,500}}\}})$', re.MULTILINE)
 
@@ -64,7 +53,6 @@ def parse_offsets(data: bytes, name: str, form: FileFormat | None = None) -> Off
     Raises ``UsageError``, which names the file and the place in it, for anything malformed.
     """
     text = _decode(data, name)
-    del data  # it may be large
     entries = Entries(name)
     first = first_line(text)
     if form in ("json", "spark") or (form is None and first[:1] in ("{", "[")):
