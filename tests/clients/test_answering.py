@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,7 @@ from zkgroup.clients.kafka import wire_protocol
 from zkgroup.clients.kafka.client import KafkaSettings, topics
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets, offsets_for_times
 from zkgroup.clients.kafka.registered_brokers import Brokers
-from zkgroup.clients.kafka.wire_protocol import GRACE, ask_legacy
+from zkgroup.clients.kafka.wire_protocol import GRACE, answering
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.errors import UnreachableError, ZkgroupError
@@ -66,7 +65,7 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
             unknown: "the name is not known",
             closed: "nothing listens there",
             silent[0]: "it accepts connections, and is silent",
-            web: "the server there speaks HTTP",
+            web: "the server there is no Kafka broker",
             ending: "the server there is no Kafka broker",
         }
         failures, others = wire_protocol.troubles([living, *expected], plain=True)
@@ -79,19 +78,13 @@ def test_why_none_answers(living: Endpoint, silent: list[Endpoint], closed: Endp
 
 
 def test_what_is_no_zookeeper(living: Endpoint, silent: list[Endpoint]) -> None:
-    """A broker, a server of HTTP that waits for the end of a line, and silence, each by its name."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        web = endpoint(server.server_port)
-        assert wire_protocol.troubles([web], plain=True)[0] == {web: "the server there speaks HTTP"}
-        for place, why in (
-            (living, "a Kafka broker answers there"),
-            (web, "the server there speaks HTTP"),
-            (silent[0], "connections are taken, and no request is answered"),
-        ):
-            with pytest.raises(UnreachableError, match=f": {why}"), Registry(ZooKeeperSettings(str(place)), 1.0):
-                pass
-        server.shutdown()
+    """A broker, and silence, each by its name."""
+    for place, why in (
+        (living, "a Kafka broker answers there"),
+        (silent[0], "connections are taken, and no request is answered"),
+    ):
+        with pytest.raises(UnreachableError, match=f": {why}"), Registry(ZooKeeperSettings(str(place)), 1.0):
+            pass
 
 
 def test_a_zookeeper_is_no_broker(cluster: Sandbox) -> None:
@@ -123,20 +116,16 @@ def serving(reply: bytes, times: int) -> Iterator[Endpoint]:
 def test_who_answers_is_known_without_waiting_for_who_does_not(
     living: Endpoint, silent: list[Endpoint], closed: Endpoint
 ) -> None:
-    """The silent ones cost a grace, those known to be silent nothing; no thread stays behind."""
+    """The silent ones cost a grace."""
     began = time.monotonic()
-    asked = ask_legacy([silent[0], living, closed, silent[1]], 20.0)
-    assert (asked.answering, asked.silent) == ((living,), (silent[0], closed, silent[1]))
+    assert answering([silent[0], living, closed, silent[1]], 20.0) == [living]
     assert time.monotonic() - began < GRACE + 2.0
-    again = ask_legacy([silent[0], living], 20.0, hopeless={silent[0]})
-    assert (again.answering, again.silent) == ((living,), (silent[0],))
-    assert not [t.name for t in threading.enumerate() if t.name.startswith("zkgroup-asking")]
 
 
 def test_where_nobody_answers_the_time_out_ends_it(silent: list[Endpoint]) -> None:
     """All are waited for as long as was allowed, together."""
     began = time.monotonic()
-    assert ask_legacy(silent, 0.5).answering == ()
+    assert answering(silent, 0.5) == []
     assert 0.5 <= time.monotonic() - began < 3.0
 
 
@@ -147,7 +136,7 @@ def test_what_is_no_broker_does_not_count(closed: Endpoint) -> None:
         thread.start()
         began = time.monotonic()
         rude = endpoint(server.getsockname()[1])
-        assert ask_legacy([rude, closed, endpoint(9092, "no-such-host.invalid")], 30.0).answering == ()
+        assert answering([rude, closed, endpoint(9092, "no-such-host.invalid")], 30.0) == []
         assert time.monotonic() - began < 20.0
         thread.join(10)
 
@@ -183,7 +172,7 @@ def test_a_silent_old_broker_keeps_nobody_from_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Whatever the release of the living one (a silent registration of version 1 says nothing about it), the brokers
-    answer as if it were alone, every time; the silent one is named, once, and so is its return."""
+    answer as if it were alone, every time; the silent one is named, once."""
     topic = make_topic(2)
     fill(topic, 10, 2)
     registered = Registered()
@@ -198,9 +187,6 @@ def test_a_silent_old_broker_keeps_nobody_from_the_others(
             assert log_offsets(settings, partitions, 10.0) == dict.fromkeys(partitions, LogRange(0, 5))
     assert len(caplog.messages) == len(silent)
     assert all(f"broker at {at} is registered and does not answer" in caplog.text for at in silent)
-    registered.brokers = {1: (living, version), 10: (living, 1)}
-    brokers.settings()
-    assert f"broker at {silent[0]} answers again" in caplog.text
 
 
 def test_old_brokers_are_asked_as_librdkafka_would_ask_them(

@@ -43,7 +43,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from zkgroup.clients import connection_security
 from zkgroup.clients.kafka import connection_errors, wire_protocol
 from zkgroup.clients.kafka.connection_errors import ClientLog
-from zkgroup.clients.kafka.wire_protocol import HTTP, NOT_KAFKA
+from zkgroup.clients.kafka.wire_protocol import NOT_KAFKA
 from zkgroup.config.settings_table import KERBEROS, PASSWORD_MECHANISMS
 from zkgroup.errors import NoAnswerError, UnreachableError, UsageError, ZkgroupError
 from zkgroup.protocol.broker_znodes import parse_endpoints
@@ -425,7 +425,7 @@ def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:
     failures, others = wire_protocol.troubles(parse_endpoints(settings.bootstrap)[:_ASKED], plain=plain)
     why = wire_protocol.in_words(failures) or ("" if plain else "connections are accepted, and no request is answered")
     remedy = "check that they run and that this host may reach them"
-    if failures and set(failures.values()) <= {NOT_KAFKA, HTTP}:
+    if failures and set(failures.values()) == {NOT_KAFKA}:
         remedy = "give the address of a broker; that of ZooKeeper goes with --zookeeper"
     if others:
         elsewhere, _ = wire_protocol.troubles(others[:_ASKED], plain=plain)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from zkgroup.clients.kafka.client import KafkaSettings, check_properties, mechanism_of, no_answer
-from zkgroup.clients.kafka.wire_protocol import ask_legacy
+from zkgroup.clients.kafka.wire_protocol import answering
 from zkgroup.config.settings_table import PROTOCOLS, has_tls
 from zkgroup.errors import MalformedZnodeError, NoListenerError, UnreachableError, UsageError
 from zkgroup.protocol import znodes
@@ -137,7 +137,7 @@ class Brokers:
     ) -> None:
         self._timeout = timeout
         self._silent_level = silent_level
-        self._silent: frozenset[str] = frozenset()  # addresses that did not answer the last time
+        self._silent: set[str] = set()  # addresses that did not answer the last time
         self._read = read
         self._given = given
         self._properties = dict(properties)
@@ -175,16 +175,13 @@ class Brokers:
     def _answering_brokers(self, brokers: Sequence[BrokerRegistration], all_of_them: KafkaSettings) -> KafkaSettings:
         wanted = set(all_of_them.bootstrap.split(","))
         listening = {e: broker for broker in brokers for e in broker.endpoints if str(e) in wanted}
-        asked = ask_legacy(list(listening), self._timeout, hopeless={e for e in listening if str(e) in self._silent})
-        if not asked.answering:
+        found = answering(list(listening), self._timeout)
+        if not found:
             raise no_answer(all_of_them, self._timeout)
-        silent = frozenset(map(str, asked.silent))
+        silent = {str(endpoint) for endpoint in listening if endpoint not in found}
         for address in sorted(silent - self._silent):
             log.log(
                 self._silent_level, "the broker at %s is registered and does not answer: asking the others", address
             )
-        for address in sorted(self._silent - silent):
-            log.log(self._silent_level, "the broker at %s answers again, or is not registered any more", address)
         self._silent = silent
-        answering = [listening[endpoint] for endpoint in asked.answering]
-        return settings_from_brokers(answering, self._properties, self._listener)
+        return settings_from_brokers([listening[endpoint] for endpoint in found], self._properties, self._listener)

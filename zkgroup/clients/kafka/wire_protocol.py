@@ -10,15 +10,16 @@ there it skips silent ones.)
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from zkgroup.protocol.broker_znodes import Endpoint
 from zkgroup.protocol.names import TopicPartition
@@ -31,10 +32,10 @@ _LARGEST: Final = 100 * 1024 * 1024  # bytes of a response, as brokers limit a r
 #: Why a server gave no answer, where more is asked of it.
 ENDED: Final = "it ends the connection at the first request"
 NOT_KAFKA: Final = "the server there is no Kafka broker"
-HTTP: Final = "the server there speaks HTTP"
 SILENT: Final = "it accepts connections, and is silent"
-#: A request that a server of HTTP answers, which may wait for the end of the line at any other.
-HTTP_REQUEST: Final = b"GET / HTTP/1.0\r\n\r\n"
+_NOT_ACCEPTED: Final = "no connection is accepted there"
+#: Seconds for a thread to report that it has waited in vain.
+_REPORT: Final = 0.2
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -153,126 +154,74 @@ def read_offsets(answer: bytes) -> dict[TopicPartition, tuple[int, int]]:
 # Exchange
 
 
-class NotKafkaError(OSError):
-    """The server that answered is no Kafka broker. Its argument says so, as text."""
-
-
 def exchange(
-    requests: Mapping[Key, tuple[Endpoint, bytes]],
-    timeout: float,
-    wait: Callable[[Mapping[Key, bytes], set[Key]], float] = lambda answers, missing: float("inf"),
-    failures: dict[Key, str] | None = None,
-) -> dict[Key, bytes]:
-    """Send each request on a connection of its own, all at the same time; returns the answers that came within
-    ``timeout`` seconds. An empty request is answered by the connection itself. After each answer or failure ``wait``
-    returns how many seconds more to wait for the ``missing`` ones. ``failures`` gets the reasons of those that did not
-    answer, as text."""
-    inbox: queue.SimpleQueue[tuple[Key, bytes | None]] = queue.SimpleQueue()
+    requests: Mapping[Key, tuple[Endpoint, bytes]], timeout: float, grace: float = math.inf
+) -> tuple[dict[Key, bytes], dict[Key, str]]:
+    """Send each request on a connection of its own, all at the same time. Returns the answers that came within
+    ``timeout`` seconds, and within ``grace`` seconds after the first one; and of the others why none came, as text. An
+    empty request is answered by the connection itself."""
+    inbox: queue.SimpleQueue[tuple[Key, bytes | str]] = queue.SimpleQueue()
     deadline = time.monotonic() + timeout
-    asking = [_Exchange(key, endpoint, request, deadline, inbox) for key, (endpoint, request) in requests.items()]
+
+    def run(key: Key, endpoint: Endpoint, request: bytes) -> None:
+        inbox.put((key, _ask(endpoint, request, deadline)))
+
+    for key, request in requests.items():
+        # A thread each, as names are resolved without a time-out. Daemons: a resolver that hangs must not keep the
+        # process from ending.
+        threading.Thread(target=run, args=(key, *request), name="zkgroup-asking", daemon=True).start()
     answers: dict[Key, bytes] = {}
-    missing = set(requests)
-    try:
-        while missing:
-            key, answer = inbox.get(timeout=max(0.0, deadline - time.monotonic()))
-            missing.discard(key)
-            if answer is not None:
+    failures = dict.fromkeys(requests, _NOT_ACCEPTED)
+    end = deadline + _REPORT
+    with contextlib.suppress(queue.Empty):
+        for _ in requests:
+            key, answer = inbox.get(timeout=max(0.0, end - time.monotonic()))
+            if isinstance(answer, str):
+                failures[key] = answer
+            else:
                 answers[key] = answer
-            deadline = min(deadline, time.monotonic() + wait(answers, missing))
-    except queue.Empty:
-        pass
-    for one in asking:
-        if failures is not None and one.key not in answers:
-            failures[one.key] = one.failure
-        one.close()
-    return answers
+                del failures[key]
+                end = min(end, time.monotonic() + grace)
+    return answers, failures
 
 
-class _Exchange(Generic[Key]):
-    """One request to one broker, on a thread of its own: names are resolved without a time-out."""
-
-    def __init__(
-        self,
-        key: Key,
-        endpoint: Endpoint,
-        request: bytes,
-        deadline: float,
-        inbox: queue.SimpleQueue[tuple[Key, bytes | None]],
-    ) -> None:
-        self.key = key
-        self._error: OSError | None = None
-        self._endpoint = endpoint
-        self._request = request
-        self._deadline = deadline
-        self._inbox = inbox
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._closed = False
-        # A daemon: a resolver that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name=f"zkgroup-asking-{endpoint.port}", daemon=True)
-        self._thread.start()
-
-    @property
-    def failure(self) -> str:
-        """Why no answer has come, as text."""
-        match self._error:
-            case socket.gaierror():
-                return "the name is not known"
-            case ConnectionRefusedError():
-                return "nothing listens there"
-            case NotKafkaError():
-                return str(self._error)
-            case ConnectionResetError():
-                return ENDED
-            case OSError(strerror=str(why)) if not isinstance(self._error, TimeoutError):
-                return why.lower()
-        return "no connection is accepted there" if self._socket is None else SILENT
-
-    def close(self) -> None:
-        """End it, whatever it waits for; only a thread that resolves a name is left behind."""
-        with self._lock:
-            self._closed = True
-            if self._socket is not None:
-                with contextlib.suppress(OSError):  # it was not connected, or is no more
-                    self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(0.05)
-
-    def _run(self) -> None:
-        answer: bytes | None = None
-        try:
-            answer = self._ask()
-        except OSError as error:
-            self._error = error
-        self._inbox.put((self.key, answer))
-
-    def _left(self) -> float:
-        return max(0.001, self._deadline - time.monotonic())
-
-    def _ask(self) -> bytes | None:
-        address = (self._endpoint.host, self._endpoint.port)
-        with socket.create_connection(address, timeout=self._left()) as connection:
-            with self._lock:
-                if self._closed:
-                    return None
-                self._socket = connection
-            if not self._request:
+def _ask(endpoint: Endpoint, request: bytes, deadline: float) -> bytes | str:
+    """The answer, or why there is none, as text."""
+    silence = _NOT_ACCEPTED
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), timeout=_left(deadline)) as connection:
+            if not request:
                 return b""
-            connection.sendall(self._request)
-            head = self._receive(connection, 8)
-            length, number = struct.unpack("!ii", head)
+            silence = SILENT
+            connection.sendall(request)
+            length, number = struct.unpack("!ii", _receive(connection, 8, deadline))
             if number != _NUMBER or not 4 <= length <= _LARGEST:
-                raise NotKafkaError(HTTP if head.startswith(b"HTTP/") else NOT_KAFKA)
-            return self._receive(connection, length - 4)
+                return NOT_KAFKA
+            return _receive(connection, length - 4, deadline)
+    except socket.gaierror:
+        return "the name is not known"
+    except ConnectionRefusedError:
+        return "nothing listens there"
+    except ConnectionResetError:
+        return ENDED
+    except TimeoutError:
+        return silence
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
 
-    def _receive(self, connection: socket.socket, size: int) -> bytes:
-        """Receive ``size`` bytes. Raises OSError where they do not come."""
-        data = bytearray()
-        while len(data) < size:
-            connection.settimeout(self._left())
-            if not (more := connection.recv(min(size - len(data), 1 << 20))):
-                raise ConnectionResetError
-            data += more
-        return bytes(data)
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        connection.settimeout(_left(deadline))
+        if not (more := connection.recv(min(size - len(data), 1 << 20))):
+            raise ConnectionResetError
+        data += more
+    return bytes(data)
 
 
 #: Seconds to wait for the others after the first answer.
@@ -281,41 +230,21 @@ GRACE: Final = 1.0
 PROBE: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class LegacyProbe:
-    """The brokers that answered, and those that did not, each in the order given."""
-
-    answering: tuple[Endpoint, ...]
-    silent: tuple[Endpoint, ...]
-
-
-def ask_legacy(endpoints: Sequence[Endpoint], timeout: float, *, hopeless: Collection[Endpoint] = ()) -> LegacyProbe:
-    """Ask all of them, for at most ``timeout`` seconds if none answers, and ``GRACE`` once one has. ``hopeless`` ones
-    are asked, too, but not waited for when others have answered."""
-
-    def wait(answers: Mapping[Endpoint, bytes], missing: set[Endpoint]) -> float:
-        if not answers:
-            return timeout
-        return GRACE if missing - set(hopeless) else 0.0
-
+def answering(endpoints: Sequence[Endpoint], timeout: float) -> list[Endpoint]:
+    """Those that answer: all are asked, for at most ``timeout`` seconds, and ``GRACE`` once one has answered."""
     question = offsets_request((), -1)
-    answers = exchange({endpoint: (endpoint, question) for endpoint in endpoints}, timeout, wait)
-    return LegacyProbe(
-        tuple(endpoint for endpoint in endpoints if endpoint in answers),
-        tuple(endpoint for endpoint in endpoints if endpoint not in answers),
-    )
+    answers, _ = exchange({endpoint: (endpoint, question) for endpoint in endpoints}, timeout, GRACE)
+    return [endpoint for endpoint in endpoints if endpoint in answers]
 
 
 def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoint, str], list[Endpoint]]:
     """Why each broker does not answer, as text, and the other brokers in the metadata of those that do.
 
     All are asked at once, for ``PROBE`` seconds; those that end the connection are asked once more, whether they are
-    brokers, and those that are none, or silent, whether they speak HTTP. Without ``plain`` text they are only connected
-    to.
+    brokers. Without ``plain`` text they are only connected to.
     """
-    failures: dict[Endpoint, str] = {}
     question = metadata_request() if plain else b""
-    answers = exchange({one: (one, question) for one in endpoints}, PROBE, failures=failures)
+    answers, failures = exchange({one: (one, question) for one in endpoints}, PROBE)
     if not plain:
         return failures, []
     others: dict[Endpoint, None] = {}
@@ -326,12 +255,8 @@ def troubles(endpoints: Sequence[Endpoint], *, plain: bool) -> tuple[dict[Endpoi
             failures[endpoint] = NOT_KAFKA
     versions = versions_request()
     ended = {one: (one, versions) for one, why in failures.items() if why == ENDED}
-    brokers = exchange(ended, PROBE)
-    failures |= {one: NOT_KAFKA for one in ended if one not in brokers}
-    unknown = [one for one, why in failures.items() if why in (NOT_KAFKA, SILENT)]
-    found: dict[Endpoint, str] = {}
-    exchange({one: (one, HTTP_REQUEST) for one in unknown}, PROBE, failures=found)
-    failures |= {one: why for one, why in found.items() if why == HTTP}
+    _, unknown = exchange(ended, PROBE)
+    failures |= dict.fromkeys(unknown, NOT_KAFKA)
     return failures, [one for one in others if str(one) not in set(map(str, endpoints))]
 
 
@@ -347,7 +272,7 @@ def fetch_metadata(endpoints: Sequence[Endpoint], timeout: float, *topics: str) 
     none does within ``timeout`` seconds."""
     question = metadata_request(*topics)
     requests = {endpoint: (endpoint, question) for endpoint in endpoints}
-    answers = exchange(requests, timeout, lambda answers, _: 0.0 if answers else timeout)
+    answers, _ = exchange(requests, timeout, grace=0)
     for answer in answers.values():
         try:
             return read_metadata(answer)
@@ -367,7 +292,8 @@ def fetch_offsets(
         for leader, partitions in led.items()
     }
     found: list[dict[TopicPartition, tuple[int, int]]] = [{} for _ in times]
-    for (number, _), answer in exchange(requests, timeout).items():
+    answers, _ = exchange(requests, timeout)
+    for (number, _), answer in answers.items():
         try:
             found[number] |= read_offsets(answer)
         except struct.error:
