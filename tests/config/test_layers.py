@@ -165,9 +165,9 @@ def test_the_time_out(environ: dict[str, str], tmp_path: Path) -> None:
     assert resolve(env, cluster=("prod",)).timeout == 3.0
     assert resolve(environ, cluster=("prod",), consumer_config=(path,)).timeout == 7.0
     assert resolve(environ, cluster=("staging",), consumer_config=(path,)).timeout == 2.5
-    for value, why in (("0", "0 is too small: at least 1"), ("4000000", "4000000 is too large: at most an hour")):
+    for value in ("0", "4000000"):
         path = file(tmp_path, f"zookeeper.connection.timeout.ms={value}")
-        with pytest.raises(UsageError, match=rf"line 1: zookeeper\.connection\.timeout\.ms={why}"):
+        with pytest.raises(UsageError, match=rf"line 1: zookeeper\.connection\.timeout\.ms={value} is no time to wait"):
             resolve(environ, cluster=("staging",), consumer_config=(path,))
     with pytest.raises(UsageError, match="ZKGROUP_CONNECT_TIMEOUT: 'soon' is no time to wait"):
         resolve(environ | {"ZKGROUP_CONNECT_TIMEOUT": "soon"})

@@ -41,10 +41,11 @@ _BOOLS: Final = {"true": True, "false": False, "1": True, "0": False, "yes": Tru
 
 
 class Value(NamedTuple):
-    """A setting's value, and its origin for messages."""
+    """A setting's value, and its origin for messages. ``is_file``: the text names a file with a secret."""
 
     text: str
     origin: str
+    is_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +82,6 @@ class Layers:
         return parse_bool(name, self.values[name][0]) if name in self.values else default
 
 
-class _Candidate(NamedTuple):
-    """``is_file``: the text names a file with a secret."""
-
-    text: str
-    origin: str
-    is_file: bool = False
-
-
 def read_layers(flags: Flags, environ: Mapping[str, str], profile: Profile, *, profile_first: bool) -> Layers:
     """Read all named settings but those that only a command line has.
 
@@ -110,7 +103,7 @@ def read_layers(flags: Flags, environ: Mapping[str, str], profile: Profile, *, p
         if typed is not None:
             flagged.add(setting.name)
             weaker = found if setting.name == "schema-registry" else ()
-            found = [_Candidate(typed, setting.option, setting.kind == "secret"), *weaker]
+            found = [Value(typed, setting.option, setting.kind == "secret"), *weaker]
         # Files are read, and warned of, only if they count.
         if setting.kind not in ("choice", "bool") and setting.name != "schema-registry":
             found = found[:1]
@@ -133,52 +126,52 @@ def single_flag(flags: Flags, name: str) -> str | None:
     return typed[0] if typed else None
 
 
-def _in_environment(setting: Setting, environ: Mapping[str, str]) -> Iterator[_Candidate]:
+def _in_environment(setting: Setting, environ: Mapping[str, str]) -> Iterator[Value]:
     if not setting.in_environment:
         return
     if environ.get(setting.variable):
-        yield _Candidate(environ[setting.variable], setting.variable)
+        yield Value(environ[setting.variable], setting.variable)
     in_file = f"{setting.variable}_FILE"
     if setting.kind == "secret" and environ.get(in_file):
-        yield _Candidate(environ[in_file], in_file, is_file=True)
+        yield Value(environ[in_file], in_file, is_file=True)
 
 
-def _in_profile(setting: Setting, profile: Profile, environ: Mapping[str, str]) -> Iterator[_Candidate]:
+def _in_profile(setting: Setting, profile: Profile, environ: Mapping[str, str]) -> Iterator[Value]:
     if setting.option_name in profile.values:
         origin = profile.origin if setting.section == "connection" else f"{profile.origin}, {setting.option_name}"
-        yield _Candidate(profile.values[setting.option_name], origin, setting.kind == "secret")
+        yield Value(profile.values[setting.option_name], origin, setting.kind == "secret")
     variable = profile.values.get(f"{setting.name}-env") if setting.kind == "secret" else None
     if variable is not None:
         if not environ.get(variable):
             raise UsageError(f"{profile.origin}: {setting.name}-env names {variable}, which is not set", "set it")
-        yield _Candidate(environ[variable], variable)
+        yield Value(environ[variable], variable)
 
 
-def _checked(setting: Setting, found: _Candidate, warnings: list[str]) -> Value:
+def _checked(setting: Setting, found: Value, warnings: list[str]) -> Value:
     text, origin = found.text, found.origin
-    if setting.kind == "secret":
-        return Value(_read_secret(found, warnings) if found.is_file else text, origin)
-    if setting.kind == "choice":
-        if text.upper() not in setting.choices:
-            raise UsageError(f"{origin}: {text[:40]!r} is none of {', '.join(setting.choices)}", "choose one")
-        text = text.upper()
-    if setting.kind == "file":
-        path = Path(text).expanduser()
-        try:
-            with path.open("rb"):
-                text = str(path)
-        except OSError as error:
-            why = error.strerror or error
-            raise UsageError(f"{origin}: cannot read {path}: {why}", "name a file that can be read") from None
-    value = Value(text, origin)
-    if setting.kind == "bool":
-        parse_bool(setting.name, value)
-    if setting.kind == "seconds":
-        parse_seconds(value)
-    return value
+    match setting.kind:
+        case "secret" if found.is_file:
+            text = _read_secret(found, warnings)
+        case "choice":
+            text = text.upper()
+            if text not in setting.choices:
+                raise UsageError(f"{origin}: {found.text[:40]!r} is none of {', '.join(setting.choices)}", "choose one")
+        case "file":
+            path = Path(text).expanduser()
+            text = str(path)
+            try:
+                path.open("rb").close()
+            except OSError as error:
+                why = error.strerror or error
+                raise UsageError(f"{origin}: cannot read {path}: {why}", "name a file that can be read") from None
+        case "bool":
+            parse_bool(setting.name, found)
+        case "seconds":
+            parse_seconds(found)
+    return Value(text, origin)
 
 
-def _read_secret(found: _Candidate, warnings: list[str]) -> str:
+def _read_secret(found: Value, warnings: list[str]) -> str:
     path = Path(found.text).expanduser()
     text, exposed = read_secrets(path, found.origin)
     text = (text or "").rstrip("\r\n")
@@ -262,7 +255,7 @@ def resolve_connection(
     warnings = _overruled(flags, zookeeper, zookeeper_origin, properties)
     bootstrap = layers.find("bootstrap-server")
     auth_file = layers.find("zookeeper-auth-file")
-    auth, auth_warnings = read_auth_file(*auth_file) if auth_file else ((), [])
+    auth, auth_warnings = read_auth_file(auth_file.text, auth_file.origin) if auth_file else ((), [])
     if profile.protected:
         origins["protected"] = profile.origin
     if profile.labels:
@@ -279,7 +272,7 @@ def resolve_connection(
         )
     return ConnectionSettings(
         zookeeper=zookeeper,
-        bootstrap=parse_bootstrap(*bootstrap) if bootstrap else (),
+        bootstrap=parse_bootstrap(bootstrap.text, bootstrap.origin) if bootstrap else (),
         timeout=timeout,
         kafka=_kafka(properties),
         listener=listener,
@@ -361,7 +354,7 @@ def _zookeeper(flags: Flags, layers: Layers, properties: Sequence[Property]) -> 
     settings = [p for p in properties if p.key == BY_NAME["zookeeper"].key]
     typed = [Value(text, "--zookeeper") for text in flags.get("zookeeper", ())]
     typed += [Value(p.value, f"{_COMMAND_LINE} {p.key}") for p in settings if p.origin == _COMMAND_LINE]
-    parsed = [(parse_connect_string(*value), value.origin) for value in typed]
+    parsed = [(parse_connect_string(value.text, value.origin), value.origin) for value in typed]
     for value, origin in parsed[1:]:
         if not value.same_as(parsed[0][0]):
             raise UsageError(
@@ -371,7 +364,7 @@ def _zookeeper(flags: Flags, layers: Layers, properties: Sequence[Property]) -> 
     if parsed:
         return parsed[0]
     found = layers.find("zookeeper") or next((Value(p.value, p.origin) for p in reversed(settings)), None)
-    return (parse_connect_string(*found), found.origin) if found else (None, "")
+    return (parse_connect_string(found.text, found.origin), found.origin) if found else (None, "")
 
 
 def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, properties: Sequence[Property]) -> list[str]:
@@ -394,11 +387,12 @@ def _timeout(layers: Layers, properties: Sequence[Property]) -> tuple[float, str
         return parse_seconds(found), found.origin
     for prop in reversed(properties):
         if prop.key == "zookeeper.connection.timeout.ms" and prop.value.isascii() and prop.value.isdigit():
-            digits = prop.value.lstrip("0")  # Python does not read thousands of them
-            if not digits or len(digits) > 9 or int(digits) > 1000 * MAX_TIMEOUT:
-                why, remedy = ("large", "at most an hour, 3600000") if digits else ("small", "at least 1")
-                raise UsageError(f"{prop.origin}: {prop.key}={prop.value[:40]} is too {why}", remedy)
-            return int(digits) / 1000, prop.origin
+            millis = int(prop.value[:10])  # Python does not read thousands of them
+            if not 0 < millis <= 1000 * MAX_TIMEOUT:
+                raise UsageError(
+                    f"{prop.origin}: {prop.key}={prop.value[:40]} is no time to wait", "give 1 to 3600000 milliseconds"
+                )
+            return millis / 1000, prop.origin
     return BY_NAME["connect-timeout"].default, "default"
 
 

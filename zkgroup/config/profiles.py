@@ -59,7 +59,8 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
 
     try:
         text = read_settings(path, "check its permissions").decode("utf-8")
-        _check_keys(text, path)
+        if any(line.count(".") > _MAX_DOTS for line in text.split("\n")):  # tomllib takes the square of a key's parts
+            raise ValueError(f"a line has more than {_MAX_DOTS} dots")
         data = tomllib.loads(text)
     except FileNotFoundError:
         if must_exist:
@@ -67,10 +68,8 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
         return {}
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no UTF-8 text", "TOML is written in UTF-8") from None
-    except ValueError as error:  # also of a number of thousands of digits, which Python does not read
+    except (ValueError, RecursionError) as error:  # also of a number of thousands of digits, which Python does not read
         raise UsageError(f"{path}: {_line(str(error))}", "correct the TOML") from None
-    except RecursionError:
-        raise UsageError(f"{path} is nested too deeply to hold profiles", "correct the TOML") from None
     unknown = data.keys() - {"clusters"}
     if unknown:
         raise UsageError(f"{path}: unknown key {min(unknown)[:80]!r}", "profiles stand under [clusters.NAME]")
@@ -78,13 +77,6 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
     return {
         name: _profile(_table(value, f"{path}: clusters.{_line(name)}"), name, path) for name, value in clusters.items()
     }
-
-
-def _check_keys(text: str, path: Path) -> None:
-    """Raise ``UsageError`` for a key of thousands of parts, whose square is what tomllib (3.11) takes for it."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.count(".") > _MAX_DOTS:
-            raise UsageError(f"{path}, line {number} has more than {_MAX_DOTS} dots", "correct the TOML")
 
 
 def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:

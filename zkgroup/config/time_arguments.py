@@ -17,7 +17,6 @@ _DURATION: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _SECONDS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
-_CALENDAR: Final = re.compile(r"P[0-9.,]*[0-9][YM].*|P.*[0-9]Y.*", re.ASCII | re.IGNORECASE)
 _PART: Final = re.compile(
     r"([0-9]{1,9}(?:[.,][0-9]{1,9})?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?)(?![a-z])\s*",
     re.ASCII | re.IGNORECASE,
@@ -83,18 +82,14 @@ def parse_duration(text: str) -> int:
     written = text.strip()
     if (found := _millis(written)) is not None:
         return found
-    remedy = "write it like 30m, 3h, 1d12h, or PT30M, P7D, P1DT12H"
     match = _DURATION.fullmatch(written)
     parts = {name: value for name, value in match.groupdict().items() if value} if match else {}
-    if not parts:
-        if _CALENDAR.fullmatch(written):
-            raise UsageError(f"{text[:80]!r} counts months or years, which differ in length", "count days: P30D")
-        raise UsageError(f"{text[:80]!r} is no duration", remedy)
-    if any("." in value or "," in value for value in list(parts.values())[:-1]):
-        raise UsageError(f"{text[:80]!r} has a fraction before its last part", remedy)
     seconds = sum(Decimal(value.replace(",", ".")) * _SECONDS[name] for name, value in parts.items())
-    if seconds > Decimal(10) ** 11:
-        raise UsageError(f"{text[:80]!r} reaches back beyond all time", remedy)
+    if not parts or seconds > Decimal(10) ** 11:
+        raise UsageError(
+            f"{text[:80]!r} is no duration",
+            "write it like 30m, 3h, 1d12h, or PT30M, P7D, P1DT12H; months and years differ in length",
+        )
     return int(seconds * 1000)
 
 
