@@ -108,7 +108,7 @@ class Coordinators:
             raise self._failed("brokers do not list their groups", error.args[0]) from None
         except TimeoutError:
             raise no_answer(self.settings, self.timeout) from None
-        errors = [_kafka_error(error) for error in answer.errors or ()]
+        errors = [error.args[0] if isinstance(error, KafkaException) else error for error in answer.errors or ()]
         missing = {f"{_NOT_ALL}: {error.str()}" for error in errors if error.code() not in _NOT_THERE_YET}
         is_unlisted = self.settings.legacy_release is not None or any(e.code() in _NOT_THERE_YET for e in errors)
         # Only brokers that run list their groups: those of the others are missing without an error.
@@ -146,7 +146,7 @@ class Coordinators:
         away = {group: answer for group, answer in described.items() if _is_away(answer)}
         committed = self._committed([group for group in asked if group not in away], named)
         # A broker that cannot read the request drops the connection.
-        puzzled = [group for group, answer in committed.items() if _is_dropped(answer)]
+        puzzled = [group for group, answer in committed.items() if _code(answer) == KafkaError._TRANSPORT]
         if puzzled and not by_partition:
             self._client = None  # one whose connection was dropped asks nothing for seconds (librdkafka 2.16)
             committed |= self._committed(puzzled, self._named(puzzled, topics))
@@ -172,7 +172,7 @@ class Coordinators:
         while asked:
             describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
             found |= {group: _answer(describing[group], deadline, _group) for group in asked}
-            asked = [group for group in asked if _is_moving(found[group])]
+            asked = [group for group in asked if _code(found[group]) in _MOVING]
             if asked and time.monotonic() > deadline - 1:
                 break
             if asked:
@@ -229,7 +229,7 @@ class Coordinators:
         offsets: Mapping[TopicPartition, KafkaOffset] = {}
         if isinstance(described, CoordinatorGroup):
             found = described
-        elif not _is_beyond(described):
+        elif _code(described) not in _NOT_THERE_YET:
             failures["members"] = self._why(described)
         if isinstance(committed, Exception):
             failures["offsets"] = self._why(committed)
@@ -239,7 +239,7 @@ class Coordinators:
             found = replace(found, error="; ".join(words_of(f"group {group}", failures)))
         if found is not None and found.state == "Dead" and not offsets:
             found = None  # Kafka's word for an unknown group
-        members_known = isinstance(described, CoordinatorGroup) or _is_beyond(described)
+        members_known = isinstance(described, CoordinatorGroup) or _code(described) in _NOT_THERE_YET
         return KafkaGroup(found, offsets, failures, members_known, not isinstance(committed, Exception))
 
     def _why(self, error: Exception) -> str:
@@ -313,36 +313,20 @@ def _answer(future: Future[Any], deadline: float, read: Callable[[Any], T]) -> T
         return error
 
 
-def _is_dropped(answer: object) -> bool:
-    """Whether the connection was lost before the answer came."""
-    return isinstance(answer, KafkaException) and answer.args[0].code() == KafkaError._TRANSPORT
-
-
-def _is_moving(answer: object) -> bool:
-    """Whether another broker becomes the coordinator, or it reads its groups."""
-    return isinstance(answer, KafkaException) and answer.args[0].code() in _MOVING
+def _code(answer: object) -> int | None:
+    """Kafka's code of an answer that is an error."""
+    return answer.args[0].code() if isinstance(answer, KafkaException) else None
 
 
 def _is_away(answer: object) -> TypeGuard[Exception]:
     """Whether no broker has answered as the group's coordinator."""
-    silent = isinstance(answer, KafkaException) and answer.args[0].code() in _SILENCE
-    return isinstance(answer, TimeoutError) or silent or _is_moving(answer)
+    return isinstance(answer, TimeoutError) or _code(answer) in (*_SILENCE, *_MOVING)
 
 
 def _text(error: KafkaError) -> str:
     """The error as text. librdkafka (2.16) has nothing but the request's name where the broker sends no text."""
     text = str(error.str())
     return f"{text}{error.name()}" if text.endswith(": ") else text
-
-
-def _is_beyond(error: Exception) -> bool:
-    """Whether the brokers are too old for the request."""
-    return isinstance(error, KafkaException) and error.args[0].code() in _NOT_THERE_YET
-
-
-def _kafka_error(error: KafkaError | KafkaException) -> KafkaError:
-    found: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
-    return found
 
 
 def _group(description: Any) -> CoordinatorGroup:

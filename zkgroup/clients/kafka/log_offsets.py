@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -24,7 +24,7 @@ from zkgroup.clients.kafka.client import (
     old_metadata,
 )
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, UnreachableError, ZkgroupError
-from zkgroup.protocol.broker_znodes import address, parse_endpoints
+from zkgroup.protocol.broker_znodes import Endpoint, address, parse_endpoints
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.protocol.procedures import batched
 
@@ -91,49 +91,72 @@ def _list_offsets(
     Only partitions with a leader are asked about, and only after all leaders have been read: librdkafka (2.16) crashes
     now and then where ``list_offsets`` has to look them up first. That search goes on in librdkafka's own thread, which
     frees the request when the brokers answer; if that is at once, the calling thread still uses it.
-
-    Each leader is asked by itself, all at the same time: librdkafka answers a request to several when the last of them
-    has answered, and then has -1001 as the offset where a dead one did not.
     """
-    if settings.old_and_plain:
-        return _list_old_offsets(settings, partitions, times, timeout)
     deadline = time.monotonic() + timeout
-    if client is None:
-        admin, metadata = admin_and_metadata(settings, timeout)
+    if settings.old_and_plain:
+        client, metadata = None, old_metadata(settings, timeout)
+    elif client is None:
+        client, metadata = admin_and_metadata(settings, timeout)
     else:
-        admin, metadata = client, metadata_of(client, settings, timeout)
-    errors, led = _led(metadata, partitions, settings)
+        metadata = metadata_of(client, settings, timeout)
+    errors = leaderless(metadata, partitions, settings)
+    leaders = {p: metadata.topics[p.topic].partitions[p.partition].leader for p in partitions if p not in errors}
+    led: dict[int, list[TopicPartition]] = {}
+    for partition, leader in leaders.items():
+        led.setdefault(leader, []).append(partition)
     silent = _Silent(settings, metadata, timeout)
-    answers = [
+    if client is not None:
+        answers = _ask(client, settings, led.values(), times, level, deadline)
+    else:
+        places = {parse_endpoints(silent.places[leader])[0]: its for leader, its in led.items()}
+        answers = _ask_old(settings, places, times, deadline)
+    results: list[dict[TopicPartition, int | ZkgroupError]] = [
+        {p: its[p] if p in its else silent.error(p, leader) for p, leader in leaders.items()} for its in answers
+    ]
+    return [{**errors, **found} for found in results], leaders
+
+
+def _ask(
+    client: AdminClient,
+    settings: KafkaSettings,
+    shares: Collection[Sequence[TopicPartition]],
+    times: Sequence[int | Mapping[TopicPartition, int]],
+    level: IsolationLevel,
+    deadline: float,
+) -> list[dict[TopicPartition, int | ZkgroupError]]:
+    """The answers, without partitions that no broker has answered for. ``shares``: the partitions of each leader, which
+    is asked by itself, all at the same time: librdkafka answers a request to several when the last of them has
+    answered, and then has -1001 as the offset where a dead one did not."""
+    asked = [
         [
-            admin.list_offsets(
+            client.list_offsets(
                 {KafkaTopicPartition(*partition): _spec(at, partition) for partition in piece},
                 isolation_level=level,
                 request_timeout=max(1.0, deadline - time.monotonic()),
             )
-            for its in led.values()
-            for piece in batched(its, PIECE)
+            for share in shares
+            for piece in batched(share, PIECE)
         ]
         for at in times
     ]
-    leaders = _leaders(led)
-    results: list[dict[TopicPartition, int | ZkgroupError]] = [dict(errors) for _ in times]
-    for found, pieces in zip(results, answers, strict=True):
+    results: list[dict[TopicPartition, int | ZkgroupError]] = []
+    for pieces in asked:
+        found: dict[TopicPartition, int | ZkgroupError] = {}
         for key, future in (item for futures in pieces for item in futures.items()):
             partition = TopicPartition(key.topic, key.partition)
-            answer: int | ZkgroupError | None = None
             try:
                 offset = future.result(max(0.1, deadline + 1 - time.monotonic())).offset
-                answer = None if offset < _NOWHERE else offset
+                if offset >= _NOWHERE:
+                    found[partition] = offset
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                    answer = _NOWHERE  # kept in the format of 0.9: brokers (1.1) find nothing there by a time
+                    found[partition] = _NOWHERE  # kept in the format of 0.9: brokers (1.1) find nothing by a time
                 elif error.args[0].code() not in UNREACHABLE:
-                    answer = partition_error(partition, error.args[0], settings)
+                    found[partition] = partition_error(partition, error.args[0], settings)
             except TimeoutError:
                 pass
-            found[partition] = silent.error(partition, leaders[partition]) if answer is None else answer
-    return results, leaders
+        results.append(found)
+    return results
 
 
 def _spec(at: int | Mapping[TopicPartition, int], partition: TopicPartition) -> OffsetSpec:
@@ -142,55 +165,18 @@ def _spec(at: int | Mapping[TopicPartition, int], partition: TopicPartition) -> 
     return _SPECS[at]() if at in _SPECS else OffsetSpec.for_timestamp(at)
 
 
-def _list_old_offsets(
+def _ask_old(
     settings: KafkaSettings,
-    partitions: Sequence[TopicPartition],
+    led: Mapping[Endpoint, Sequence[TopicPartition]],
     times: Sequence[int | Mapping[TopicPartition, int]],
-    timeout: float,
-) -> tuple[list[dict[TopicPartition, int | ZkgroupError]], dict[TopicPartition, int]]:
-    """As ``_list_offsets``, from brokers that have neither transactions nor a time index."""
-    deadline = time.monotonic() + timeout
-    metadata = old_metadata(settings, timeout)
-    errors, led = _led(metadata, partitions, settings)
-    silent = _Silent(settings, metadata, timeout)
-    leaders = _leaders(led)
-    asked = {parse_endpoints(_place(metadata, leader))[0]: its for leader, its in led.items()}
-    results: list[dict[TopicPartition, int | ZkgroupError]] = []
-    same = [at if isinstance(at, int) else next(iter(at.values())) for at in times]  # one time for all, see below
-    for answers in wire_protocol.fetch_offsets(asked, same, max(1.0, deadline - time.monotonic())):
-        found: dict[TopicPartition, int | ZkgroupError] = dict(errors)
-        for partition, leader in leaders.items():
-            code, offset = answers.get(partition, (None, -1))
-            if code is None:
-                found[partition] = silent.error(partition, leader)
-            else:
-                found[partition] = partition_error(partition, KafkaError(code), settings) if code else offset
-        results.append(found)
-    return results, leaders
-
-
-def _led(
-    metadata: ClusterMetadata, partitions: Iterable[TopicPartition], settings: KafkaSettings
-) -> tuple[dict[TopicPartition, ZkgroupError], dict[int, list[TopicPartition]]]:
-    """The partitions without a leader, with the reason, and for each leader its partitions."""
-    wanted = list(partitions)
-    errors = leaderless(metadata, wanted, settings)
-    led: dict[int, list[TopicPartition]] = {}
-    for partition in wanted:
-        if partition not in errors:
-            led.setdefault(metadata.topics[partition.topic].partitions[partition.partition].leader, []).append(
-                partition
-            )
-    return errors, led
-
-
-def _leaders(led: Mapping[int, Iterable[TopicPartition]]) -> dict[TopicPartition, int]:
-    return {partition: leader for leader, partitions in led.items() for partition in partitions}
-
-
-def _place(metadata: ClusterMetadata, broker: int) -> str:
-    at = metadata.brokers[broker]
-    return address(at.host or "", at.port)
+    deadline: float,
+) -> list[dict[TopicPartition, int | ZkgroupError]]:
+    """As ``_ask``, of brokers that have neither transactions nor a time index: one time for all partitions."""
+    same = [at if isinstance(at, int) else next(iter(at.values())) for at in times]
+    return [
+        {p: partition_error(p, KafkaError(code), settings) if code else offset for p, (code, offset) in its.items()}
+        for its in wire_protocol.fetch_offsets(led, same, max(1.0, deadline - time.monotonic()))
+    ]
 
 
 class _Silent:
@@ -198,17 +184,17 @@ class _Silent:
 
     def __init__(self, settings: KafkaSettings, metadata: ClusterMetadata, timeout: float) -> None:
         self._plain = settings.protocol == "PLAINTEXT"
-        self._places = {broker: _place(metadata, broker) for broker in metadata.brokers}
+        self.places = {number: address(at.host or "", at.port) for number, at in metadata.brokers.items()}
         self._timeout = timeout
         self._why: dict[str, str] | None = None
 
     def error(self, partition: TopicPartition, leader: int) -> UnreachableError:
         """The error for a partition."""
         if self._why is None:
-            endpoints = parse_endpoints(",".join(self._places.values()))
+            endpoints = parse_endpoints(",".join(self.places.values()))
             failures, _ = wire_protocol.troubles(endpoints, plain=self._plain)
             self._why = {str(endpoint): why for endpoint, why in failures.items()}
-        place = self._places[leader]
+        place = self.places[leader]
         why = f": {self._why[place]}" if place in self._why else ""
         silence = f"gave no answer within {round(self._timeout, 1):g} s{why}"
         return UnreachableError(

@@ -223,7 +223,7 @@ class RangeReader:
         return [message for message in batch if message.error() is None], events
 
     def _split_native(self, batch: NativeMessages) -> Iterator[NativeMessages]:
-        """All of the batch, in pieces if keys and headers make it too large. Each is freed when the next is asked for."""
+        """All of it, in pieces if keys and headers make it too large. Each is freed when the next is asked for."""
         self.is_large |= (batch.batch.key_bytes + batch.batch.header_bytes) // len(batch.batch) >= _LARGE
         if batch.size <= 2 * _BATCH_BYTES:
             yield batch
