@@ -143,7 +143,7 @@ def install_hint() -> str:
 _DAY: Final = 24 * 60 * 60.0
 
 
-def use(archive: Path) -> bool:
+def use_archive(archive: Path) -> bool:
     """True if the archive exists; it then counts as used now."""
     if not archive.is_file():
         return False
@@ -152,7 +152,7 @@ def use(archive: Path) -> bool:
     return True
 
 
-def tidy(folder: Path, pattern: str, keep: int) -> None:
+def remove_old_archives(folder: Path, pattern: str, keep: int) -> None:
     """Remove archives that were not used for a day, and the marks and remains of killed processes beside them. The
     ``keep`` last used ones stay, with their marks. A process that has mapped one keeps it."""
     now = time.time()

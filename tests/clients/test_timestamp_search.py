@@ -143,13 +143,13 @@ def test_what_may_not_be_read_to_the_end_is_an_earlier_offset(
 def test_the_end_of_an_idle_log_costs_no_reading(
     kafka: KafkaSettings, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Logs whose newest messages are older than the time, however their times are mixed before: "none" is proven with
-    the last messages alone; so is it where others were made later than the last ones."""
+    """Logs whose newest messages are older than the time: "none" is proven with the last messages alone; where others
+    were made later than the last ones, with what follows them."""
     keys = [TopicPartition(make_topic(), 0) for _ in range(3)]
     shapes = [
         [THEN + n for n in range(9000)],
-        [THEN + 5 * DAY + n for n in range(9000)] + [THEN + n for n in range(10)],  # made up for later
         [THEN] * 3000,
+        [*(THEN + n for n in range(3000)), *(THEN + 5 * DAY + n for n in range(3000)), *(THEN + n for n in range(10))],
     ]
     for key, shape in zip(keys, shapes, strict=True):
         produce(kafka, key.topic, [ProducerRecord(b"v", None, 0, at) for at in shape])
@@ -157,9 +157,6 @@ def test_the_end_of_an_idle_log_costs_no_reading(
     logs = {key: bounds(kafka, key) for key in keys}
     found = first_since(kafka, logs, THEN + 9 * DAY, 10)
     assert (found.offsets, found.doubts) == (dict.fromkeys(keys), {})
-    monkeypatch.setattr(message_times, "MAX_MESSAGES", message_times.NEAR + 10)
-    found = first_since(kafka, {key: logs[key] for key in keys[:2]}, THEN + 9 * DAY, 10)
-    assert (found.offsets, found.doubts) == (dict.fromkeys(keys[:2]), {})
 
 
 def test_markers_of_transactions_hide_no_message(kafka: KafkaSettings, make_topic: Callable[..., str]) -> None:

@@ -79,7 +79,6 @@ def test_defaults_are_the_scala_consumers() -> None:
         ("fetch.min.bytes=+5", "fetch_min_bytes", 5),
         ("zkgroup.keep.trying=true", "keep_trying", True),
         ("zkgroup.kafka.version=0.8.2", "kafka_version", "0.8.2"),
-        ("zkgroup.compat=0.8.2", "kafka_version", "0.8.2"),
     ],
 )
 def test_values_and_what_follows_from_them(text: str, field: str, value: object) -> None:

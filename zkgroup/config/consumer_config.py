@@ -17,7 +17,6 @@ from zkgroup.config.settings_table import (
     RESERVED,
     Setting,
     Strategy,
-    find_key,
 )
 from zkgroup.errors import UsageError, did_you_mean
 
@@ -201,7 +200,7 @@ class _PropertyReader:
                 self.kafka[name] = prop
 
     def _apply(self, prop: Property) -> None:
-        key = find_key(prop.key)
+        key = BY_KEY.get(prop.key)
         if key is None:
             self.warnings += unknown_keys([prop])
             return
@@ -366,7 +365,7 @@ def unknown_keys(properties: Iterable[Property]) -> list[str]:
     return [
         f"{prop.origin}: unknown key {prop.key[:80]!r} is ignored{_suggestion(prop.key)}"
         for prop in properties
-        if find_key(prop.key) is None and not prop.key.startswith(KAFKA_PREFIX)
+        if prop.key not in BY_KEY and not prop.key.startswith(KAFKA_PREFIX)
     ]
 
 

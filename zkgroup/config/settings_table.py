@@ -73,7 +73,6 @@ class Setting:
     is_ignored: bool = False
     #: True if the key has no effect on a member of a group in Kafka.
     zookeeper_only: bool = False
-    alias: str = ""
 
     @property
     def option_name(self) -> str:
@@ -403,14 +402,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "release",
         "1.1",
         "the Kafka release, such as 0.8.2 or 0.10.2: its roundrobin, and the internal topics that filters leave out",
-        alias="zkgroup.compat",
     ),
 )
 
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS if setting.name}
 #: The keys of ``ConsumerConfig``.
 BY_KEY: Final = {one.key: one for one in SETTINGS if one.key and not one.key.startswith(KAFKA_PREFIX)}
-_ALIASES: Final = {one.alias: one for one in SETTINGS if one.alias}
 #: ``ConsumerConfig``'s defaults by its fields.
 DEFAULTS: Final[dict[str, Any]] = {one.field: one.default for one in BY_KEY.values()}
 
@@ -455,11 +452,6 @@ OTHER_NAMES: Final = {
     "autooffset.reset": "auto.offset.reset",
     "autocommit.enable": "auto.commit.enable",
 }
-
-
-def find_key(key: str) -> Setting | None:
-    """The setting of ``ConsumerConfig`` with this key or alias."""
-    return BY_KEY.get(key) or _ALIASES.get(key)
 
 
 def has_tls(protocol: str) -> bool:

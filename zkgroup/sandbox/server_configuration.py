@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from zkgroup.config.files import cache_dir
-from zkgroup.java_runtime import QUICK, UNDER_LOAD, tidy, use
+from zkgroup.java_runtime import QUICK, UNDER_LOAD, remove_old_archives, use_archive
 from zkgroup.sandbox.kafka_releases import KafkaRelease
 from zkgroup.sandbox.processes import HOST
 
@@ -164,7 +164,7 @@ def jvm(
     sharing: tuple[str, ...] = ()
     if record:
         sharing = (f"-XX:ArchiveClassesAtExit={_being_made(archive)}",)
-    elif use(archive):
+    elif use_archive(archive):
         sharing = (f"-XX:SharedArchiveFile={archive}",)
     # Java's own remarks on archives would go to stdout, amid what a member prints.
     flags = UNDER_LOAD if under_load else QUICK
@@ -197,4 +197,4 @@ def record(java: Path, class_paths: list[str], run: Callable[[], None]) -> None:
         for archive in archives:
             with contextlib.suppress(FileNotFoundError):
                 _being_made(archive).replace(archive)
-        tidy(archives[0].parent, "[0-9a-f]*", _KEPT)
+        remove_old_archives(archives[0].parent, "[0-9a-f]*", _KEPT)

@@ -29,13 +29,11 @@ from typing import Final
 from zkgroup.clients.kafka.client import (
     TIMESTAMP_NOT_AVAILABLE,
     UNREACHABLE,
-    AdminClient,
     Consumer,
     KafkaError,
     KafkaSettings,
     KafkaTopicPartition,
     Message,
-    admin_client,
     consumer,
 )
 from zkgroup.clients.kafka.log_offsets import offsets_for_times, partition_error
@@ -52,12 +50,9 @@ MAX_SECONDS: Final = 30.0
 #: How many offsets from the end the last messages are searched in: control records are none, and compaction removes
 #: some.
 TAILS: Final = (2, 32, 4096)
-#: Brokers are asked for times so many ms before first; then ever more closely around the time that they find.
+#: Brokers are asked for times so many ms before.
 _DAY: Final = 86_400_000
 _BACK: Final = (1, 1_000, 60_000, 600_000, 3_600_000, _DAY // 4, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY)
-_ROUNDS: Final = 12  # at most: each is ten times as close as the last one
-#: So many offsets are read faster than brokers answer where to begin.
-NEAR: Final = TAILS[-1]
 _WAIT: Final = 0.02
 # Seconds without a message after which the rest of a log seems to be empty; and until that is assumed, twice.
 _SILENCE: Final = 1.0
@@ -162,41 +157,6 @@ class _Range:
         self.done = self.hit is not None or offset >= self.end - 1
 
 
-@dataclass(slots=True)
-class _Bracket:
-    """``low``: the latest time that brokers find, at ``offset``; ``high``: a later one that they do not find."""
-
-    asked: int
-    high: int = 0
-    low: int = -1
-    offset: int | None = None
-
-    def __post_init__(self) -> None:
-        self.high = self.asked
-
-    def times(self) -> list[int]:
-        """The times to ask for next, rising."""
-        if self.offset is None:
-            return [max(0, self.asked - back) for back in reversed(_BACK)]
-        step = max(1, (self.high - self.low) // (len(_BACK) + 1))
-        return [min(self.high, self.low + step * n) for n in range(1, len(_BACK) + 1)]
-
-    def narrow(self, at: int, offset: int | None) -> None:
-        """Take an answer, in the order of ``times``."""
-        if offset is None:
-            self.high = min(self.high, at) if at > self.low else self.high
-        elif at > self.low:
-            self.low, self.offset = at, offset
-            if self.high <= at:
-                self.high = self.asked
-
-    def closed(self, rounds: int, end: int) -> bool:
-        """Whether further rounds gain nothing."""
-        if self.offset is None:
-            return rounds > 0
-        return self.high - self.low <= 1 or end - self.offset <= NEAR
-
-
 TimestampOffset = tuple[int | None, str | None]
 
 
@@ -250,25 +210,18 @@ class _TimestampSearch:
     def _earlier(
         self, logs: Mapping[TopicPartition, tuple[int, int]], tails: Mapping[TopicPartition, _Range]
     ) -> dict[TopicPartition, int]:
-        """An offset of each partition before which all messages are older, by the brokers' answers for earlier times:
-        the last, or one whose successors are read as fast. Without partitions in which they find none."""
-        client = admin_client(self._settings, self._timeout)
+        """The last offset of each partition before which all messages are older, as far as brokers find it: by the
+        time of the newest of the last messages, and by some before the wanted one. Without partitions in which they
+        find none."""
         newest = {p: tail.newest for p, tail in tails.items() if tail.newest >= 0}
-        brackets = {p: _Bracket(self._millis) for p in logs}
-        self._ask(client, {p: (brackets[p], [newest.get(p, max(0, self._millis - 1))]) for p in logs})
-        for number in range(_ROUNDS):
-            far = {p: one for p, one in brackets.items() if not one.closed(number, logs[p][1])}
-            if not far:
-                break
-            self._ask(client, {p: (one, one.times()) for p, one in far.items()})
-        return {p: one.offset for p, one in brackets.items() if one.offset is not None}
-
-    def _ask(self, client: AdminClient, asked: Mapping[TopicPartition, tuple[_Bracket, list[int]]]) -> None:
-        count = len(next(iter(asked.values()))[1])
-        rounds = [{p: times[n] for p, (_, times) in asked.items()} for n in range(count)]
-        for times, answer in zip(rounds, offsets_for_times(self._settings, rounds, self._timeout, client), strict=True):
-            for p, offset in answer.items():
-                asked[p][0].narrow(times[p], offset)
+        rounds = [{p: newest.get(p, max(0, self._millis - 1)) for p in logs}]
+        rounds += [dict.fromkeys(logs, max(0, self._millis - back)) for back in _BACK]
+        found: dict[TopicPartition, int] = {}
+        for answer in offsets_for_times(self._settings, rounds, self._timeout):
+            for partition, offset in answer.items():
+                if offset is not None:
+                    found[partition] = max(found.get(partition, 0), offset)
+        return found
 
     def _read(self, ranges: Mapping[TopicPartition, _Range]) -> None:
         """Read all of them at once, each up to its first message that is not older, until no more messages come, or the
@@ -279,9 +232,8 @@ class _TimestampSearch:
         while reading and not self._spent and quiet < (_SILENCE if self._heard else self._timeout):
             batch = self._source.consume(min(_BATCH, self._left), _WAIT)
             self._heard |= bool(batch)
-            quiet = (
-                0.0 if batch else quiet + _WAIT
-            )  # in waits: the time for which the process was stopped does not count
+            # In waits: the time for which the process was stopped does not count.
+            quiet = 0.0 if batch else quiet + _WAIT
             for message in batch:
                 topic, number = message.topic(), message.partition()
                 if topic is None or number is None or (searched := reading.get(TopicPartition(topic, number))) is None:

@@ -38,7 +38,7 @@ from pyspark.version import __version__ as spark_version
 from zkgroup.child_processes import Watchdog, childs_environment
 from zkgroup.config.files import cache_dir
 from zkgroup.export.spark.spark_properties import PORT, encode_properties
-from zkgroup.java_runtime import find_java, tidy, use
+from zkgroup.java_runtime import find_java, remove_old_archives, use_archive
 
 log = logging.getLogger(__name__)
 
@@ -264,7 +264,7 @@ class ClassArchive:
             return []
         if any(separator in f"{self._path}{self._made}" for separator in (":", '"', "\\")):
             return []  # Java takes a colon for two archives
-        if use(self._path):
+        if use_archive(self._path):
             # What it has to say of an archive that does not fit.
             return [f'"-XX:SharedArchiveFile={self._path}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         self.is_making = self._is_time()
@@ -294,7 +294,7 @@ class ClassArchive:
                 file.flush()
                 os.fsync(file.fileno())  # before it has its name
             temporary.replace(self._path)
-            tidy(self._path.parent, "spark-*", _KEPT)
+            remove_old_archives(self._path.parent, "spark-*", _KEPT)
         except OSError as error:
             log.info("Spark's classes are not kept: %s", error)
             with contextlib.suppress(OSError):
