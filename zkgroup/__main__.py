@@ -42,7 +42,6 @@ def _leave(end: SystemExit) -> None:
 
 
 def _flushed() -> bool:
-    """Whether all that was printed is out."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:

@@ -261,7 +261,6 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: Advice) -> Advice |
 
 
 def _distance(one: str, other: str) -> int:
-    """How many letters are to be changed."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for index, letter in enumerate(one, 1):

@@ -47,6 +47,11 @@ def shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def one_line(text: str, most: int = 80) -> str:
+    """The beginning of the text, on one line."""
+    return text[:most] if text[:most].isprintable() else repr(text[:most])
+
+
 def counted(count: int, what: str) -> str:
     """``1 offset``, ``2 offsets``, ``10000 offsets``."""
     return f"{count} {what}{'' if count == 1 else 's'}"

@@ -249,12 +249,12 @@ def test_connect_strings(text: str, shown: str) -> None:
         ("h:65536", "no address"),
         ("h h", "no address"),
         ("/chroot", "names an empty address"),
-        ("h1:1/a,h2:2/a", "has its chroot before the last server"),
+        ("h1:1/a,h2:2/a", "cannot be a chroot"),
         ("h:1/a//b", "cannot be a chroot"),
         ("h:1/a/../b", "cannot be a chroot"),
         ("h:1/a\x1b", "cannot be a chroot"),
         ("h:1/a /", "cannot be a chroot"),
-        ("zk://h:1/a", "is a URL"),
+        ("zk://h:1/a", "'zk:' is no address"),
     ],
 )
 def test_what_is_no_connect_string(text: str, message: str) -> None:

@@ -20,7 +20,7 @@ from zkgroup.config.connection_settings import (
     parse_connect_string,
 )
 from zkgroup.config.consumer_config import unknown_keys
-from zkgroup.config.files import Property, is_encrypted, read_auth_file, read_properties, read_secrets
+from zkgroup.config.files import Property, is_encrypted, read_auth_file, read_properties, read_secrets, unreadable
 from zkgroup.config.profiles import Profile, config_file, read_profiles
 from zkgroup.config.settings_table import (
     BY_NAME,
@@ -162,8 +162,7 @@ def _checked(setting: Setting, found: Value, warnings: list[str]) -> Value:
             try:
                 path.open("rb").close()
             except OSError as error:
-                why = error.strerror or error
-                raise UsageError(f"{origin}: cannot read {path}: {why}", "name a file that can be read") from None
+                raise unreadable(path, error, origin) from None
         case "bool":
             parse_bool(setting.name, found)
         case "seconds":
@@ -381,7 +380,6 @@ def _overruled(flags: Flags, zookeeper: ConnectString | None, origin: str, prope
 
 
 def _timeout(layers: Layers, properties: Sequence[Property]) -> tuple[float, str]:
-    """The time-out in seconds, and its origin."""
     found = layers.find("connect-timeout")
     if found is not None:
         return parse_seconds(found), found.origin

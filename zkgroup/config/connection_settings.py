@@ -50,13 +50,6 @@ def parse_connect_string(text: str, origin: str) -> ConnectString:
     """Parse a connect string; ``origin`` is where it was written, for messages. Raises ``UsageError``."""
     servers, slash, path = text.strip().partition("/")
     remedy = "write HOST:PORT,HOST:PORT/CHROOT"
-    if servers.rstrip().endswith(":") and path.startswith("/"):
-        raise UsageError(f"{origin}: {text[:120]!r} is a URL, not a connect string", remedy)
-    if _SERVER.search(path):
-        raise UsageError(
-            f"{origin}: {text[:120]!r} has its chroot before the last server",
-            f"{remedy}: the chroot comes once, at the end",
-        )
     addresses = tuple(_address(part.strip(), text, origin, ZOOKEEPER_PORT, remedy) for part in servers.split(","))
     return ConnectString(tuple(dict.fromkeys(addresses)), parse_chroot(slash + path, origin))
 
@@ -66,7 +59,9 @@ def parse_chroot(text: str, origin: str) -> str:
     chroot = text.rstrip("/")
     begins = not chroot or chroot.startswith("/")
     if not begins or chroot != chroot.rstrip() or _BAD_PATH.search(chroot) or _SERVER.search(chroot):
-        raise UsageError(f"{origin}: {text[:120]!r} cannot be a chroot", "write it as /name or /name/name")
+        raise UsageError(
+            f"{origin}: {text[:120]!r} cannot be a chroot", "write it as /name or /name/name, once, behind all servers"
+        )
     return chroot
 
 

@@ -19,6 +19,7 @@ from zkgroup.config.settings_table import (
     Strategy,
 )
 from zkgroup.errors import UsageError, did_you_mean
+from zkgroup.text import one_line
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 _RELEASE: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", re.ASCII)
@@ -121,7 +122,7 @@ class ConsumerConfig:
                 None if is_unset or (key.key == "client.id" and value in ("", self.group_id)) else _wrong(key, value)
             )
             if wrong is not None:
-                raise _BadValueError(f"{key.key}={_shown(str(value))} {wrong[0]}", wrong[1], key.key)
+                raise _BadValueError(f"{key.key}={one_line(str(value))} {wrong[0]}", wrong[1], key.key)
         if self.fetch_wait_max_ms > self.socket_timeout_ms:
             raise _BadValueError(
                 f"fetch.wait.max.ms={self.fetch_wait_max_ms} > socket.timeout.ms={self.socket_timeout_ms}",
@@ -208,8 +209,8 @@ class _PropertyReader:
         if earlier is not None and earlier.value != prop.value:
             if key.key == "group.id":
                 raise UsageError(
-                    f"{earlier.origin}: group.id={_shown(earlier.value)} contradicts {prop.origin} "
-                    f"group.id={_shown(prop.value)}",
+                    f"{earlier.origin}: group.id={one_line(earlier.value)} contradicts {prop.origin} "
+                    f"group.id={one_line(prop.value)}",
                     "remove one of the two",
                 )
             if _same_file(earlier, prop):
@@ -235,7 +236,7 @@ class _PropertyReader:
         prop = self.given.get("group.id")
         if prop is not None and prop.value != group:
             raise UsageError(
-                f"{prop.origin}: group.id={_shown(prop.value)} contradicts --group {group}", "remove one of the two"
+                f"{prop.origin}: group.id={one_line(prop.value)} contradicts --group {group}", "remove one of the two"
             )
         self.values["group_id"] = group
 
@@ -348,12 +349,6 @@ def _wanted(key: Setting, config: ConsumerConfig) -> int:
         return config.queued_max_message_chunks * config.fetch_message_max_bytes // 1024
     value: int = getattr(config, key.field)
     return value
-
-
-def _shown(value: str) -> str:
-    """The beginning of a value, on one line."""
-    part = value[:80]
-    return part if part.isprintable() else repr(part)
 
 
 def _same_file(first: Property, second: Property) -> bool:

@@ -27,15 +27,19 @@ MAX_SECRET_SIZE: Final = 64 << 10
 DIGEST: Final = "digest"
 
 
-def read_settings(path: Path, remedy: str) -> bytes:
-    """A file's bytes. Raises ``FileNotFoundError``, and ``UsageError`` if it is unreadable, or larger than 1 MiB."""
+def unreadable(path: Path, error: OSError, origin: str = "") -> UsageError:
+    """The error for a file that cannot be read. ``origin``: where it was named."""
+    named = f"{origin}: " if origin else ""
+    return UsageError(f"{named}cannot read {path}: {error.strerror or error}", "name a file that can be read")
+
+
+def read_settings(path: Path) -> bytes:
+    """A file's bytes. Raises ``UsageError`` if it is unreadable, or larger than 1 MiB."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_SIZE + 1)
-    except FileNotFoundError:
-        raise
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}", remedy) from None
+        raise unreadable(path, error) from None
     if len(data) > MAX_SIZE:
         raise UsageError(f"{path} is larger than {MAX_SIZE >> 20} MiB", "check that it is the right file")
     return data
@@ -51,8 +55,7 @@ def read_secrets(path: Path, origin: str) -> tuple[str | None, bool]:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(MAX_SECRET_SIZE + 1)
     except OSError as error:
-        why = error.strerror or error
-        raise UsageError(f"{origin}: cannot read {path}: {why}", "name a file that can be read") from None
+        raise unreadable(path, error, origin) from None
     try:
         text = data.decode("utf-8") if len(data) <= MAX_SECRET_SIZE else None
     except UnicodeDecodeError:
@@ -115,12 +118,7 @@ class Property(NamedTuple):
 
 def read_properties(path: Path) -> list[Property]:
     """Read a file. Raises ``UsageError`` where it cannot be read or has a malformed escape."""
-    remedy = "check the path and its permissions"
-    try:
-        data = read_settings(path, remedy)
-    except FileNotFoundError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", remedy) from None
-    return parse_properties(data, str(path))
+    return parse_properties(read_settings(path), str(path))
 
 
 def parse_properties(data: bytes, name: str) -> list[Property]:

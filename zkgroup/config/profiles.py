@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from zkgroup.config.files import Property, read_settings
+from zkgroup.config.files import Property, read_settings, unreadable
 from zkgroup.config.settings_table import KAFKA_PREFIX, SETTINGS
 from zkgroup.errors import UsageError, did_you_mean
+from zkgroup.text import one_line
 
 ENV_CONFIG: Final = "ZKGROUP_CONFIG"
 _MAX_DOTS: Final = 1000
@@ -58,29 +59,32 @@ def read_profiles(path: Path, *, must_exist: bool) -> dict[str, Profile]:
     import tomllib  # 9 ms at start-up
 
     try:
-        text = read_settings(path, "check its permissions").decode("utf-8")
+        if not path.exists():
+            if must_exist:
+                raise UsageError(f"no file {path}", f"{ENV_CONFIG} names it: correct or unset it")
+            return {}
+        text = read_settings(path).decode("utf-8")
         if any(line.count(".") > _MAX_DOTS for line in text.split("\n")):  # tomllib takes the square of a key's parts
             raise ValueError(f"a line has more than {_MAX_DOTS} dots")
         data = tomllib.loads(text)
-    except FileNotFoundError:
-        if must_exist:
-            raise UsageError(f"no file {path}", f"{ENV_CONFIG} names it: correct or unset it") from None
-        return {}
+    except OSError as error:
+        raise unreadable(path, error) from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is no UTF-8 text", "TOML is written in UTF-8") from None
     except (ValueError, RecursionError) as error:  # also of a number of thousands of digits, which Python does not read
-        raise UsageError(f"{path}: {_line(str(error))}", "correct the TOML") from None
+        raise UsageError(f"{path}: {one_line(str(error))}", "correct the TOML") from None
     unknown = data.keys() - {"clusters"}
     if unknown:
         raise UsageError(f"{path}: unknown key {min(unknown)[:80]!r}", "profiles stand under [clusters.NAME]")
     clusters = _table(data.get("clusters", {}), f"{path}: clusters")
     return {
-        name: _profile(_table(value, f"{path}: clusters.{_line(name)}"), name, path) for name, value in clusters.items()
+        name: _profile(_table(value, f"{path}: clusters.{one_line(name)}"), name, path)
+        for name, value in clusters.items()
     }
 
 
 def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
-    where = f"{path}: clusters.{_line(name)}"
+    where = f"{path}: clusters.{one_line(name)}"
     if name.partition(":")[0] == "sandbox":
         raise UsageError(f"{where} has a reserved name", "--cluster sandbox means the sandbox: call it otherwise")
     unknown = sorted(table.keys() - _FIELDS.keys())
@@ -93,12 +97,12 @@ def _profile(table: Mapping[str, Any], name: str, path: Path) -> Profile:
         if not accepts(value):
             raise UsageError(f"{where}: {key} has a value of the wrong type", f"give {wanted}")
     properties = [
-        Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {_line(key)}"), f"{where}.{section}")
+        Property(f"{prefix}{key}", _scalar(value, f"{where}.{section}: {one_line(key)}"), f"{where}.{section}")
         for section, prefix in (("properties", ""), ("kafka", KAFKA_PREFIX))
         for key, value in table.get(section, {}).items()
     ]
     return Profile(
-        origin=f"profile {_line(name)} in {path}",
+        origin=f"profile {one_line(name)} in {path}",
         values={key: _scalar(value, where) for key, value in table.items() if key not in _OTHER_FIELDS},
         protected=table.get("protected", False),
         labels=tuple(table.get("labels", ())),
@@ -111,11 +115,6 @@ def _known_keys() -> str:
     return f"known are {', '.join(known)}, and the names of the options for TLS, users and access lists"
 
 
-def _line(text: str) -> str:
-    """The beginning of a text, on one line."""
-    return text[:120] if text[:120].isprintable() else repr(text[:120])
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
@@ -125,18 +124,14 @@ def _is_int64(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
 _Field = tuple[str, Callable[[object], bool]]  # the wanted type in words, and a check
 _KINDS: Final[dict[str, _Field]] = {
-    "bool": ("true or false", _is_bool),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
     "seconds": ("seconds", lambda value: isinstance(value, float) or _is_int64(value)),
     "path": ("a path", _is_text),
 }
 _OTHER_FIELDS: Final[dict[str, _Field]] = {
-    "protected": ("true or false", _is_bool),
+    "protected": ("true or false", lambda value: isinstance(value, bool)),
     "labels": ("a list of texts", lambda value: isinstance(value, list) and all(map(_is_text, value))),
     "kafka": ("a table", lambda value: isinstance(value, dict)),
     "properties": ("a table", lambda value: isinstance(value, dict)),

@@ -67,7 +67,6 @@ def _binary(values: Sequence[bytes | None]) -> Any:
 
 
 def _bits(truths: list[bool]) -> Any:
-    """A buffer of bits."""
     return _numbers(pa.int8(), "b", truths).cast(pa.bool_()).buffers()[1]
 
 

@@ -401,21 +401,25 @@ def metadata_of(
         raise ZkgroupError(f"brokers at {settings.bootstrap}: {error.args[0].str()}") from None
 
 
+def cluster_metadata(settings: KafkaSettings, timeout: float) -> ClusterMetadata:
+    """All topics with their leaders. Raises ``UnreachableError``."""
+    if settings.old_and_plain:
+        return old_metadata(settings, timeout)
+    return admin_and_metadata(settings, timeout)[1]  # list_topics alone takes a new client half a second
+
+
 def topics(settings: KafkaSettings, timeout: float) -> dict[str, tuple[int, ...]]:
     """All topics that the brokers know, and their partitions in numeric order.
 
     Raises ``UnreachableError`` where no broker answers within ``timeout`` seconds.
     """
-    if settings.old_and_plain:
-        metadata = old_metadata(settings, timeout)
-    else:  # list_topics alone takes a new client half a second
-        _, metadata = admin_and_metadata(settings, timeout)
-    return {name: tuple(sorted(topic.partitions)) for name, topic in metadata.topics.items() if topic.error is None}
+    found = cluster_metadata(settings, timeout).topics
+    return {name: tuple(sorted(topic.partitions)) for name, topic in found.items() if topic.error is None}
 
 
 def cluster_id(settings: KafkaSettings, timeout: float) -> str | None:
     """Kafka's own id of the cluster, None before 0.10.1. Raises as ``topics``."""
-    return None if settings.old_and_plain else admin_and_metadata(settings, timeout)[1].cluster_id
+    return cluster_metadata(settings, timeout).cluster_id
 
 
 def no_answer(settings: KafkaSettings, timeout: float) -> NoAnswerError:

@@ -183,7 +183,6 @@ class Coordinators:
     def _named(
         self, groups: Sequence[str], topics: Mapping[str, Collection[str]] | None
     ) -> dict[str, list[KafkaTopicPartition]]:
-        """The partitions whose offsets are asked for, group by group."""
         existing = {
             name: [KafkaTopicPartition(name, number) for number in partitions]
             for name, partitions in self.leaders().items()

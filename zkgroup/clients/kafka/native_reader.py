@@ -186,11 +186,13 @@ class NativeFetcher:
             return
         if len(self._readers) < self._most:
             self._open_reader(len(share))
+        before = [dict(part) for part in self._shares]
         for partition, offset in sorted(share.items()):
             if not any(partition in part for part in self._shares):
-                number = min(range(len(self._shares)), key=lambda number: len(self._shares[number]))
-                self._shares[number][partition] = offset
-                self._call(self._readers[number].add, {partition: offset})
+                min(self._shares, key=len)[partition] = offset
+        for reader, part, old in zip(self._readers, self._shares, before, strict=True):
+            if new := {partition: offset for partition, offset in part.items() if partition not in old}:
+                self._call(reader.add, new)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read one of the assigned partitions from another offset."""

@@ -213,7 +213,6 @@ class RangeReader:
                 silence = _Silence(self._silence_timeout, was_empty=True)
 
     def _fetch(self, most: int) -> tuple[list[Message] | NativeMessages, list[Message]]:
-        """Messages and events."""
         if isinstance(self._source, NativeSource):  # which bounds the bytes itself
             return self._source.fetch(min(_BATCH_MESSAGES, most), _WAIT)
         batch = self._source.consume(num_messages=min(self._size, most), timeout=_WAIT)

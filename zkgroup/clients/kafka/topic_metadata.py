@@ -13,9 +13,8 @@ from zkgroup.clients.kafka.client import (
     ConfigResource,
     KafkaException,
     KafkaSettings,
-    admin_and_metadata,
     admin_client,
-    old_metadata,
+    cluster_metadata,
 )
 
 
@@ -30,7 +29,7 @@ class PartitionReplicas:
 
 def read_topic_replicas(settings: KafkaSettings, timeout: float) -> dict[str, dict[int, PartitionReplicas]]:
     """All topics that the brokers show, each with its partitions in numeric order. Raises ``UnreachableError``."""
-    metadata = old_metadata(settings, timeout) if settings.old_and_plain else admin_and_metadata(settings, timeout)[1]
+    metadata = cluster_metadata(settings, timeout)
     return {
         name: {
             number: PartitionReplicas(
@@ -49,28 +48,22 @@ POLICY: Final = "cleanup.policy"
 
 
 def cleanup_policies(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> dict[str, str | None]:
-    """Each topic's ``cleanup.policy`` (``delete``, ``compact`` or both), one request for all.
-
-    None where it cannot be read: brokers before 0.11 have no such request, others may refuse it. Raises
-    ``UnreachableError`` where no broker can be reached.
-    """
-    values = _topic_configs(settings, topics, [POLICY], timeout)
-    return {topic: its.get(POLICY) for topic, its in values.items()}
+    """Each topic's ``cleanup.policy`` (``delete``, ``compact`` or both), None where it cannot be read; as below."""
+    return {topic: its.get(POLICY) for topic, its in retention_configs(settings, topics, timeout).items()}
 
 
 def retention_configs(settings: KafkaSettings, topics: Iterable[str], timeout: float) -> dict[str, dict[str, str]]:
-    """Each topic's configs that decide what is deleted, by their names; as above."""
-    return _topic_configs(settings, topics, [POLICY, "retention.ms", "retention.bytes"], timeout)
+    """Each topic's configs that decide what is deleted, by their names, in one request for all.
 
-
-def _topic_configs(
-    settings: KafkaSettings, topics: Iterable[str], names: Sequence[str], timeout: float
-) -> dict[str, dict[str, str]]:
+    Without those that cannot be read: brokers before 0.11 have no such request, others may refuse it. Raises
+    ``UnreachableError`` where no broker can be reached.
+    """
     wanted = list(dict.fromkeys(topics))
     if not wanted or settings.legacy_release is not None:
         return {topic: {} for topic in wanted}
     deadline = time.monotonic() + timeout
     resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in wanted]
+    names = [POLICY, "retention.ms", "retention.bytes"]
     values = _describe(admin_client(settings, timeout), resources, names, deadline)
     return {topic: values.get(topic, {}) for topic in wanted}
 
@@ -89,7 +82,6 @@ def has_no_zookeeper(settings: KafkaSettings, timeout: float) -> bool:
 
 
 def _broker_configs(settings: KafkaSettings, setting: str, timeout: float) -> dict[str, str]:
-    """A config of each broker that can be read. Raises ``UnreachableError``."""
     if settings.legacy_release is not None:
         return {}
     deadline = time.monotonic() + timeout
