@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from zkgroup.text import Command, command_line
 
@@ -231,25 +230,16 @@ class FilterLimitError(UsageError):
 
 
 Advice = TypeVar("Advice", str, Remedy)
-#: Names of so many letters may be misspelt twice.
-LONG_NAME: Final = 6
 
 
 def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Which of ``known`` a misspelt ``name`` may stand for, the nearest first: those that it begins, and those one
-    letter away from it, or two of a longer name (left out, put in, exchanged, or two in each other's place)."""
-    limit = 2 if sum(map(str.isalnum, name)) >= LONG_NAME else 1
-    letters = Counter(name)
-    found: set[tuple[int, str]] = set()
-    for one in known:
-        if len(name) > 1 and one.startswith(name):
-            found.add((1, one))
-        # Among tens of thousands of names few have the letters.
-        elif abs(len(one) - len(name)) <= limit and (letters - Counter(one)).total() <= limit:
-            distance = _distance(name, one)
-            if distance <= limit:
-                found.add((distance, one))
-    return [one for _, one in sorted(found)[:most]]
+    """Which of ``known`` a misspelt ``name`` may stand for: those that it begins, then those that are much alike."""
+    from difflib import get_close_matches  # only where a name is misspelt
+
+    names = list(known)
+    begun = sorted(one for one in names if len(name) > 1 and one.startswith(name))
+    alike = get_close_matches(name, names, most, 0.8 if len(name) > 4 else 0.6)
+    return list(dict.fromkeys([*begun, *alike]))[:most]
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: Advice) -> Advice | str:
@@ -258,16 +248,3 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: Advice) -> Advice |
     names = set(known)
     found = near(name, names) if name not in names else []
     return f"did you mean {' or '.join(found)}?" if found else otherwise
-
-
-def _distance(one: str, other: str) -> int:
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for index, letter in enumerate(one, 1):
-        before, last, row = row, before, [index]
-        for place, against in enumerate(other, 1):
-            cost = min(before[place] + 1, row[-1] + 1, before[place - 1] + (letter != against))
-            if index > 1 < place and (letter, one[index - 2]) == (other[place - 2], against):
-                cost = min(cost, last[place - 2] + 1)
-            row.append(cost)
-    return row[-1]
