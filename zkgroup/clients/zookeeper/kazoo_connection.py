@@ -65,7 +65,7 @@ class ZooKeeperSettings:
         return self.acl or OPEN
 
 
-def of_login(server: str, settings: ZooKeeperSettings, cause: BaseException | None = None) -> ConnectionFailure:
+def login_failure(server: str, settings: ZooKeeperSettings, cause: BaseException | None = None) -> ConnectionFailure:
     """A server that refuses user and password, other credentials, or a client without any. ``cause``: a
     ``ConnectionFailure`` where the login fails before."""
     if isinstance(cause, ConnectionFailure):
@@ -92,7 +92,7 @@ def of_login(server: str, settings: ZooKeeperSettings, cause: BaseException | No
     )
 
 
-def of_connection(
+def connection_failure(
     error: OSError | None, server: tuple[str, str, int], settings: ZooKeeperSettings
 ) -> ConnectionFailure | None:
     """The failure of a connection to ``server`` (name, address, port), as far as certificates and protocols explain it;
@@ -243,13 +243,13 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         try:
             timeouts = super()._connect(host, hostip, port)
         except AuthFailedError as error:
-            self._failed(of_login(address(host, port), self._settings, error.__cause__))
+            self._failed(login_failure(address(host, port), self._settings, error.__cause__))
             raise
         except ConnectionDropped as error:
             cause = error.__context__ if isinstance(error.__context__, OSError) else None
             if not (self.client.connected or self._refusals or self._probes == _PROBES):
                 self._probes += 1  # a server is not probed at each attempt
-                found = of_connection(cause, (host, hostip, port), self._settings)
+                found = connection_failure(cause, (host, hostip, port), self._settings)
                 if found is not None:
                     self._failed(found)
             raise
@@ -272,7 +272,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self._refusals = 0
         except ConnectionFailure as error:
             if not error.is_final:
-                self._failed(of_login(self.server, self._settings, error))
+                self._failed(login_failure(self.server, self._settings, error))
                 raise ConnectionDropped(error.message) from None
             raise AuthFailedError(error.message) from error
         except ConnectionDropped as error:

@@ -24,7 +24,7 @@ from zkgroup.clients.zookeeper.kazoo_connection import (
     Connection,
     Handler,
     ZooKeeperSettings,
-    of_login,
+    login_failure,
 )
 from zkgroup.clients.zookeeper.kazoo_operations import convert, failure_of, kazoo_acl, request_of
 from zkgroup.config.connection_settings import KerberosSettings
@@ -199,7 +199,7 @@ class Session:
     def _refuse(self) -> None:
         """The server accepts the connection, and answers nothing without a user."""
         if not self._lost:
-            self._on_failure(of_login(self._client._connection.server, self.settings))
+            self._on_failure(login_failure(self._client._connection.server, self.settings))
             self._lose()
 
     def _watch(self, event: WatchedEvent) -> None:
