@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zkgroup.clients.kafka.client import KafkaSettings
+from zkgroup.clients.kafka.client import KafkaSettings, check_properties
 from zkgroup.clients.kafka.registered_brokers import choose_listener, settings_from_brokers
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConnectionSettings, ConsumerConfig, TlsSettings, load_consumer_config, resolve_connection
@@ -272,9 +272,9 @@ def test_tls_and_a_user_for_zookeeper(tmp_path: Path, secret: str) -> None:
     ],
 )
 def test_what_is_refused(tmp_path: Path, profile: str, why: str) -> None:
-    """Before anything is connected, in words that name the setting and show no secret."""
+    """Before brokers are connected, in words that name the setting and show no secret."""
     with pytest.raises(UsageError, match=why) as caught:
-        resolve(tmp_path, profile, cluster=("c",))
+        check_properties(resolve(tmp_path, profile, cluster=("c",)).kafka)
     assert "hunter2" not in str(caught.value)
 
 

@@ -396,22 +396,16 @@ def _timeout(layers: Layers, properties: Sequence[Property]) -> tuple[float, str
 
 def _missing_passwords(kafka: Mapping[str, str], listener: str | None, ask: Ask) -> list[Property]:
     """Ask for the passwords that librdkafka's properties lack. Raises ``UsageError`` without a terminal."""
-    protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
     added = []
-    speaks_sasl = protocol.startswith("SASL")
-    mechanism = kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms")
-    user, password = kafka.get("sasl.username"), kafka.get("sasl.password")
-    if speaks_sasl and mechanism is None and "sasl.username" in kafka:
-        raise UsageError(f"{protocol} needs a mechanism", "give --sasl-mechanism, such as SCRAM-SHA-512")
-    if user and not password and (mechanism or "").upper() in PASSWORD_MECHANISMS:
-        if speaks_sasl or listener is not None:
-            asked = _ask(ask, f"password of {user} for the brokers", "--sasl-password-file", "ZKGROUP_SASL_PASSWORD")
-            added.append(Property("kafka.sasl.password", asked, "prompt"))
-    elif speaks_sasl and not user and (mechanism or "").upper() in PASSWORD_MECHANISMS:
-        raise UsageError(f"{protocol} with {mechanism} needs a user", "give --sasl-user")
+    speaks_sasl = kafka.get("security.protocol", "").upper().startswith("SASL") or listener is not None
+    mechanism = kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or ""
+    user, has_password = kafka.get("sasl.username"), kafka.get("sasl.password")
+    if user and not has_password and speaks_sasl and mechanism.upper() in PASSWORD_MECHANISMS:
+        asked = _ask(ask, f"password of {user} for the brokers", "sasl-password")
+        added.append(Property("kafka.sasl.password", asked, "prompt"))
     key = kafka.get("ssl.key.location") or kafka.get("ssl.certificate.location")
     if key and "ssl.key.password" not in kafka and is_encrypted(key):
-        asked = _ask(ask, f"password of the key {key}", "--ssl-key-password-file", "ZKGROUP_SSL_KEY_PASSWORD")
+        asked = _ask(ask, f"password of the key {key}", "ssl-key-password")
         added.append(Property("kafka.ssl.key.password", asked, "prompt"))
     return added
 
@@ -437,8 +431,7 @@ def _zookeeper_tls(layers: Layers, ask: Ask) -> TlsSettings | None:
         raise UsageError("a key without a certificate is shown to nobody", "give --zookeeper-certificate-file")
     password = layers.text("zookeeper-key-password")
     if password is None and certificate and is_encrypted(key or certificate):
-        variable = "ZKGROUP_ZOOKEEPER_KEY_PASSWORD"
-        password = _ask(ask, f"password of the key {key or certificate}", "--zookeeper-key-password-file", variable)
+        password = _ask(ask, f"password of the key {key or certificate}", "zookeeper-key-password")
     check, verify = layers.is_true("zookeeper-check-hostname", True), layers.is_true("zookeeper-verify", True)
     return TlsSettings(ca, certificate, key, password, check, verify)
 
@@ -469,8 +462,7 @@ def _zookeeper_sasl(layers: Layers, ask: Ask) -> tuple[str, str] | KerberosSetti
         return None
     password = layers.text("zookeeper-sasl-password")
     if password is None:
-        variable = "ZKGROUP_ZOOKEEPER_SASL_PASSWORD"
-        password = _ask(ask, f"password of {user} for ZooKeeper", "--zookeeper-sasl-password-file", variable)
+        password = _ask(ask, f"password of {user} for ZooKeeper", "zookeeper-sasl-password")
     return user, password
 
 
@@ -489,8 +481,9 @@ def _check_contradictions(layers: Layers, typed: Sequence[Property]) -> list[str
     ]
 
 
-def _ask(ask: Ask, what: str, option: str, variable: str) -> str:
+def _ask(ask: Ask, what: str, name: str) -> str:
     found = ask(what) if ask is not None else ""
     if not found:
-        raise UsageError(f"no {what} was given", f"name a file with it by {option}, or set {variable}")
+        setting = BY_NAME[name]
+        raise UsageError(f"no {what} was given", f"name a file with it by {setting.option}, or set {setting.variable}")
     return found
