@@ -96,6 +96,16 @@ UNREACHABLE: Final = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
 )
+#: The errors of a broker that does not lead the partition any more, or not yet, as after a restart.
+MOVING: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+#: The errors of a partition that brokers, or librdkafka, do not know.
+UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from zkgroup.clients.kafka.client import (
     no_answer,
 )
 from zkgroup.clients.kafka.connection_errors import ClientLog
+from zkgroup.clients.kafka.group_coordinator import COORDINATOR_MOVES
 from zkgroup.config.settings_table import MEMBERSHIP
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import TopicPartition, spans
@@ -126,21 +127,17 @@ class GroupOffsets:
 log = logging.getLogger(__name__)
 
 _FORBIDDEN: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
+#: The answers to a commit whose sender is not a member any more.
+OUTDATED: Final = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
 #: librdkafka recovers from these itself, and reports them by callbacks or its log.
 _PASSING: Final = (
     *UNREACHABLE,
+    *OUTDATED,
+    *COORDINATOR_MOVES,
     KafkaError._PARTITION_EOF,
     KafkaError._AUTO_OFFSET_RESET,
     KafkaError.OFFSET_OUT_OF_RANGE,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
 )
-#: The answers to a commit whose sender is not a member any more.
-OUTDATED: Final = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
 
 
 class GroupMembership:

@@ -172,7 +172,7 @@ class Coordinators:
         while asked:
             describing = self.client().describe_consumer_groups(asked, request_timeout=self.timeout)
             found |= {group: _answer(describing[group], deadline, _group) for group in asked}
-            asked = [group for group in asked if _code(found[group]) in _MOVING]
+            asked = [group for group in asked if _code(found[group]) in COORDINATOR_MOVES]
             if asked and time.monotonic() > deadline - 1:
                 break
             if asked:
@@ -285,7 +285,7 @@ class Coordinators:
 
 _NOT_ALL: Final = "not all groups in Kafka are known"
 _SILENCE: Final = (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE)
-_MOVING: Final = (
+COORDINATOR_MOVES: Final = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -319,7 +319,7 @@ def _code(answer: object) -> int | None:
 
 def _is_away(answer: object) -> TypeGuard[Exception]:
     """Whether no broker has answered as the group's coordinator."""
-    return isinstance(answer, TimeoutError) or _code(answer) in (*_SILENCE, *_MOVING)
+    return isinstance(answer, TimeoutError) or _code(answer) in (*_SILENCE, *COORDINATOR_MOVES)
 
 
 def _text(error: KafkaError) -> str:

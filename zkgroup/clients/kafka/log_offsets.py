@@ -9,7 +9,9 @@ from typing import Final, TypeAlias
 
 from zkgroup.clients.kafka import wire_protocol
 from zkgroup.clients.kafka.client import (
+    MOVING,
     PIECE,
+    UNKNOWN,
     UNREACHABLE,
     AdminClient,
     ClusterMetadata,
@@ -32,14 +34,6 @@ from zkgroup.protocol.procedures import batched
 EARLIEST: Final = -2
 LATEST: Final = -1
 _SPECS: Final[Mapping[int, Callable[[], OffsetSpec]]] = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
-#: The errors of a broker that does not lead the partition any more, or not yet, as after a restart.
-_MOVING: Final = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.REPLICA_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-)
 #: The offset that brokers return for a time after the last message. librdkafka's for "none" is far below.
 _NOWHERE: Final = -1
 
@@ -265,7 +259,7 @@ def offsets_for_times(
 def partition_error(partition: TopicPartition, error: KafkaError, settings: KafkaSettings) -> ZkgroupError:
     """The error of one partition."""
     code = error.code()
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+    if code in UNKNOWN:
         return NotFoundError(
             f"the brokers know no partition {partition}",
             "check its name and this user's rights: it may be deleted, or not created yet",
@@ -278,7 +272,7 @@ def partition_error(partition: TopicPartition, error: KafkaError, settings: Kafk
     message = f"partition {partition}: {reason}"
     if code == KafkaError.LEADER_NOT_AVAILABLE:
         return UnreachableError(message, "start one of the brokers that hold it", reason=reason)
-    if code in _MOVING:
+    if code in MOVING:
         return UnreachableError(message, "try again: its leader is about to change", reason=reason)
     return ZkgroupError(message, reason=reason)
 

@@ -28,7 +28,6 @@ from typing import Final
 
 from zkgroup.clients.kafka.client import (
     TIMESTAMP_NOT_AVAILABLE,
-    UNREACHABLE,
     Consumer,
     KafkaError,
     KafkaSettings,
@@ -37,7 +36,7 @@ from zkgroup.clients.kafka.client import (
     consumer,
 )
 from zkgroup.clients.kafka.log_offsets import offsets_for_times, partition_error
-from zkgroup.clients.kafka.range_reader import RangeReader, range_consumer
+from zkgroup.clients.kafka.range_reader import PASSING, RangeReader, range_consumer
 from zkgroup.clients.kafka.responses import MessageAge, MessageAges, TimeOffsets
 from zkgroup.errors import ZkgroupError
 from zkgroup.protocol.names import TopicPartition
@@ -59,11 +58,6 @@ _SILENCE: Final = 1.0
 _SILENCE_TIMEOUT: Final = 3.0
 _BATCH: Final = 500
 _LEGACY: Final = ("0.8", "0.9")
-#: Errors of a partition that librdkafka recovers from by itself, and the end of a partition.
-PASSING: Final = frozenset(
-    {*UNREACHABLE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._PARTITION_EOF}
-)
-
 UNREAD: Final = "all messages before are older; the rest was not read, and brokers do not find the time in it"
 TIMELESS: Final = "brokers find no message since then; from here on there are messages that carry no time"
 
@@ -240,7 +234,7 @@ class _TimestampSearch:
                     continue
                 partition = TopicPartition(topic, number)
                 if (error := message.error()) is not None:
-                    if error.code() not in PASSING:
+                    if error.code() not in (*PASSING, KafkaError._PARTITION_EOF):
                         raise _unread(partition, error, self._settings)
                     searched.done |= (
                         error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= searched.end

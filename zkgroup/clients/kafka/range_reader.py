@@ -19,10 +19,12 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from zkgroup.clients.kafka.client import (
+    MOVING,
+    UNKNOWN,
+    UNREACHABLE,
     ClusterMetadata,
     Consumer,
     KafkaError,
@@ -66,23 +68,14 @@ _LINGER_MS = 2
 _WAIT = 0.005
 _ASK = 10.0  # seconds for one question to the brokers, at most
 
-# Errors that librdkafka reports and recovers from by itself: they only count when nothing comes any more.
-_PASSING = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-    }
+#: Errors that librdkafka reports and recovers from by itself: they only count when nothing comes any more.
+PASSING: Final = (
+    *UNREACHABLE,
+    *MOVING,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.KAFKA_STORAGE_ERROR,
 )
 
 
@@ -95,14 +88,6 @@ class MessageSource(Protocol):
         self, partition: KafkaTopicPartition, timeout: float, cached: bool
     ) -> tuple[int, int] | None: ...
     def list_topics(self, topic: str, timeout: float) -> ClusterMetadata: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """Offsets ``[start, end)`` of the log without any message."""
-
-    start: int
-    end: int
 
 
 #: The batches of ``RangeReader``.
@@ -169,18 +154,15 @@ class RangeReader:
         self._ask = max(1.0, min(_ASK, silence_timeout))
         self._size = 1  # messages to ask for; follows their size
         self.is_large = False  # keys and headers were: ``range_consumer`` makes another consumer for such
-        self.hole: Hole | None = None
 
     def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[Messages]:
         """Yield the messages with ``start`` ≤ offset < ``end``, in order, in non-empty batches bounded in bytes. The
         native reader may free a batch when the next is asked for.
 
-        When it is exhausted, ``hole`` is a tail that has vanished from the log. Raises
-        ``OffsetOutOfRangeError`` where the log no longer has the range, ``NotFoundError`` where the partition is
-        gone, ``UnreachableError`` where nothing comes and the brokers do not say why, ``ZkgroupError`` for what
-        librdkafka cannot read.
+        A tail that has vanished from the log is passed over. Raises ``OffsetOutOfRangeError`` where the log no longer
+        has the range, ``NotFoundError`` where the partition is gone, ``UnreachableError`` where nothing comes and the
+        brokers do not say why, ``ZkgroupError`` for what librdkafka cannot read.
         """
-        self.hole = None
         position = start
         self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, start)])
         silence = _Silence(self._silence_timeout)
@@ -206,7 +188,6 @@ class RangeReader:
             if not heard and silence.over():
                 self._diagnose(partition, position, end, silence)
                 if silence.was_empty:
-                    self.hole = Hole(position, end)
                     return
                 # Once more from where it fell silent: messages in a range that seems empty would be lost.
                 self._source.assign([KafkaTopicPartition(partition.topic, partition.partition, position)])
@@ -258,13 +239,13 @@ class RangeReader:
             at = _offset(event)
             silence.ended_at = at
             return at >= end
-        if code in _PASSING:
+        if code in PASSING:
             silence.error = error
             return False
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             low, high = self._watermarks(partition)
             raise _out_of_range(partition, position, end, low, high)
-        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        if code in UNKNOWN:
             raise _gone(partition)
         raise ZkgroupError(f"reading {partition} at offset {position}: {error.str()} ({error.name()})")
 
@@ -304,11 +285,7 @@ class RangeReader:
             )
         except KafkaException as raised:
             error = raised.args[0]
-            if error.code() in (
-                KafkaError.UNKNOWN_TOPIC_OR_PART,
-                KafkaError._UNKNOWN_PARTITION,
-                KafkaError._UNKNOWN_TOPIC,
-            ):
+            if error.code() in UNKNOWN:
                 raise self._missing(partition) from None
             raise UnreachableError(
                 f"the log of {partition}: {error.str()}", "check the brokers, then try again"
