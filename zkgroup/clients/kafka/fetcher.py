@@ -33,6 +33,13 @@ topic_of = cast("Callable[[Message], str]", Message.topic)
 partition_of = cast("Callable[[Message], int]", Message.partition)
 offset_of = cast("Callable[[Message], int]", Message.offset)
 
+
+def partition_at(message: Message) -> TopicPartition | None:
+    """The partition of a message or an event; None for an event of the client as a whole."""
+    topic, number = message.topic(), message.partition()
+    return TopicPartition(topic, number) if topic is not None and number is not None else None
+
+
 #: Messages asked for at once. confluent-kafka is fastest at 500 to 1000.
 BATCH: Final = 500
 #: Bytes of a batch, and of librdkafka's queue, for all streams of a process together.
@@ -151,8 +158,7 @@ class Fetcher:
             if error is None:
                 kept.append(message)
                 continue
-            topic, number = message.topic(), message.partition()
-            partition = TopicPartition(topic, number) if topic is not None and number is not None else None
+            partition = partition_at(message)
             if error.code() == KafkaError._PARTITION_EOF and partition is not None:
                 into.ends[partition] = message.offset() or 0
             else:

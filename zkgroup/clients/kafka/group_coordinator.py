@@ -43,6 +43,7 @@ from zkgroup.clients.kafka.responses import (
     KafkaOffset,
     words_of,
 )
+from zkgroup.clients.kafka.topic_metadata import replicas_in
 from zkgroup.errors import RefusedError, UnreachableError, ZkgroupError
 from zkgroup.protocol.names import INTERNAL_TOPICS, OFFSETS_TOPIC, TopicPartition
 
@@ -75,15 +76,8 @@ class Coordinators:
 
     def leaders(self) -> dict[str, dict[int, int | None]]:
         """Topic → partition → the id of its leader, None where there is none. Raises ``ZkgroupError``."""
-        metadata = self._metadata()
-        return {
-            name: {
-                number: partition.leader if partition.leader in metadata.brokers else None
-                for number, partition in sorted(topic.partitions.items())
-            }
-            for name, topic in sorted(metadata.topics.items())
-            if topic.error is None
-        }
+        found = replicas_in(self._metadata())
+        return {name: {number: one.leader for number, one in topic.items()} for name, topic in found.items()}
 
     def broker_ids(self) -> tuple[int, ...]:
         """The brokers that are up. Raises ``ZkgroupError``."""

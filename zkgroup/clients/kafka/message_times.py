@@ -35,6 +35,7 @@ from zkgroup.clients.kafka.client import (
     Message,
     consumer,
 )
+from zkgroup.clients.kafka.fetcher import offset_of, partition_at
 from zkgroup.clients.kafka.log_offsets import offsets_for_times, partition_error
 from zkgroup.clients.kafka.range_reader import PASSING, RangeReader, range_consumer
 from zkgroup.clients.kafka.responses import MessageAge, MessageAges, TimeOffsets
@@ -135,8 +136,7 @@ class _Range:
         return self.position > self.begin
 
     def add(self, message: Message, millis: int) -> None:
-        offset = message.offset()
-        assert offset is not None
+        offset = offset_of(message)
         if self.done or offset < self.position:
             return
         if offset < self.end:
@@ -229,10 +229,9 @@ class _TimestampSearch:
             # In waits: the time for which the process was stopped does not count.
             quiet = 0.0 if batch else quiet + _WAIT
             for message in batch:
-                topic, number = message.topic(), message.partition()
-                if topic is None or number is None or (searched := reading.get(TopicPartition(topic, number))) is None:
+                partition = partition_at(message)
+                if partition is None or (searched := reading.get(partition)) is None:
                     continue
-                partition = TopicPartition(topic, number)
                 if (error := message.error()) is not None:
                     if error.code() not in (*PASSING, KafkaError._PARTITION_EOF):
                         raise _unread(partition, error, self._settings)
@@ -392,8 +391,8 @@ class _TimeReader:
 
     def _add_age(self, message: Message) -> TopicPartition | None:
         """Note what the message or the error tells; the partition that is to be read no more, or elsewhere."""
-        topic, number, offset = message.topic(), message.partition(), message.offset()
-        if topic is None or number is None or (partition := TopicPartition(topic, number)) not in self._left:
+        partition, offset = partition_at(message), message.offset()
+        if partition is None or partition not in self._left:
             return None
         left, error = self._left[partition], message.error()
         if error is not None and error.code() == KafkaError._PARTITION_EOF:

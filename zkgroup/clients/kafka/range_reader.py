@@ -34,6 +34,7 @@ from zkgroup.clients.kafka.client import (
     Message,
     consumer,
 )
+from zkgroup.clients.kafka.fetcher import offset_of
 from zkgroup.clients.kafka.message_contents import headers_of
 from zkgroup.clients.kafka.native_reader import NativeMessages, NativeSource, native_module
 from zkgroup.errors import NotFoundError, OffsetOutOfRangeError, OffsetsDeletedError, UnreachableError, ZkgroupError
@@ -236,7 +237,7 @@ class RangeReader:
         if _is_foreign(event, partition):
             return False
         if code == KafkaError._PARTITION_EOF:
-            at = _offset(event)
+            at = offset_of(event)
             silence.ended_at = at
             return at >= end
         if code in PASSING:
@@ -274,7 +275,7 @@ class RangeReader:
         while time.monotonic() < deadline:
             for message in self._source.consume(num_messages=1, timeout=_WAIT):
                 error = message.error()
-                if (error is None or error.code() == KafkaError._PARTITION_EOF) and _offset(message) >= offset:
+                if (error is None or error.code() == KafkaError._PARTITION_EOF) and offset_of(message) >= offset:
                     return True
         return False
 
@@ -335,12 +336,6 @@ def _keys_and_headers(messages: Sequence[Message]) -> int:
     return keys + sum(name.__sizeof__() + len(value or b"") + _HEADER_BYTES for name, value in headers)
 
 
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None
-    return offset
-
-
 def _is_foreign(event: Message, partition: TopicPartition) -> bool:
     """Whether it is of another partition, such as the one that was read before. Events of the client are of none."""
     topic, number = event.topic(), event.partition()
@@ -352,7 +347,7 @@ def _is_foreign(event: Message, partition: TopicPartition) -> bool:
 def _below(batch: list[Message] | NativeMessages, end: int) -> list[Message] | NativeMessages:
     if isinstance(batch, NativeMessages):
         return batch[: bisect_left(batch.offsets(), end)]
-    return [message for message in batch if _offset(message) < end]
+    return [message for message in batch if offset_of(message) < end]
 
 
 def bounds(messages: Sequence[Message]) -> tuple[int, int]:
@@ -360,7 +355,7 @@ def bounds(messages: Sequence[Message]) -> tuple[int, int]:
     if isinstance(messages, NativeMessages):
         offsets = messages.offsets()
         return offsets[0], offsets[-1]
-    return _offset(messages[0]), _offset(messages[-1])
+    return offset_of(messages[0]), offset_of(messages[-1])
 
 
 def _next_position(partition: TopicPartition, position: int, batch: Sequence[Message]) -> int:

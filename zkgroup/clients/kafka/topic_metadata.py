@@ -10,6 +10,7 @@ from typing import Final
 
 from zkgroup.clients.kafka.client import (
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     KafkaException,
     KafkaSettings,
@@ -29,7 +30,11 @@ class PartitionReplicas:
 
 def read_topic_replicas(settings: KafkaSettings, timeout: float) -> dict[str, dict[int, PartitionReplicas]]:
     """All topics that the brokers show, each with its partitions in numeric order. Raises ``UnreachableError``."""
-    metadata = cluster_metadata(settings, timeout)
+    return replicas_in(cluster_metadata(settings, timeout))
+
+
+def replicas_in(metadata: ClusterMetadata) -> dict[str, dict[int, PartitionReplicas]]:
+    """The same of metadata that are there."""
     return {
         name: {
             number: PartitionReplicas(
