@@ -248,6 +248,8 @@ def test_connect_strings(text: str, shown: str) -> None:
         ("h:0", "'h:0' is no address"),
         ("h:65536", "no address"),
         ("h h", "no address"),
+        ("a..b", "no address"),
+        (f"{64 * 'a'}:1", "no address"),
         ("/chroot", "names an empty address"),
         ("h1:1/a,h2:2/a", "cannot be a chroot"),
         ("h:1/a//b", "cannot be a chroot"),

@@ -14,7 +14,8 @@ from zkgroup.errors import UsageError
 ZOOKEEPER_PORT: Final = 2181
 KAFKA_PORT: Final = 9092
 
-_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\]", re.ASCII)
+# Python resolves no name with an empty label, or one of more than 63 characters: it raises UnicodeError.
+_HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?|\[[0-9A-Fa-f:.%]+\]", re.ASCII)
 # Characters and parts that ZooKeeper refuses in a path (org.apache.zookeeper.common.PathUtils, 3.9).
 _BAD_PATH = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|//|/\.{1,2}(?=/|\Z)")
 # A part of a path that looks like another server.

@@ -198,7 +198,7 @@ def _ask(endpoint: Endpoint, request: bytes, deadline: float) -> bytes | str:
             if number != _NUMBER or not 4 <= length <= _LARGEST:
                 return NOT_KAFKA
             return _receive(connection, length - 4, deadline)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):  # the latter of an empty label
         return "the name is not known"
     except ConnectionRefusedError:
         return "nothing listens there"
