@@ -139,4 +139,4 @@ def test_a_file_that_others_may_read(tmp_path: Path) -> None:
     path.chmod(0o644)
     result = run("owners", "g", "-z", "127.0.0.1:1", "--connect-timeout", "0.2", "--zookeeper-auth-file", str(path))
     assert result.returncode == 3
-    assert f"warning: {path} has credentials, and others may read it: chmod 600" in result.stderr
+    assert f"warning: {path} has a secret, and others may read it: chmod 600" in result.stderr

@@ -151,7 +151,11 @@ def _checked(setting: Setting, found: Value, warnings: list[str]) -> Value:
     text, origin = found.text, found.origin
     match setting.kind:
         case "secret" if found.is_file:
-            text = _read_secret(found, warnings)
+            content, exposed = read_secrets(text, origin)
+            warnings += exposed
+            text = (content or "").rstrip("\r\n")
+            if not text or "\n" in text or "\0" in text:
+                raise UsageError(f"{origin}: {found.text} has no secret", "write it as the only line, in UTF-8")
         case "choice":
             text = text.upper()
             if text not in setting.choices:
@@ -168,17 +172,6 @@ def _checked(setting: Setting, found: Value, warnings: list[str]) -> Value:
         case "seconds":
             parse_seconds(found)
     return Value(text, origin)
-
-
-def _read_secret(found: Value, warnings: list[str]) -> str:
-    path = Path(found.text).expanduser()
-    text, exposed = read_secrets(path, found.origin)
-    text = (text or "").rstrip("\r\n")
-    if not text or "\n" in text or "\0" in text:
-        raise UsageError(f"{found.origin}: {path} has no secret", "write it as the only line, in UTF-8")
-    if exposed:
-        warnings.append(f"{path} has a secret, and others may read it: chmod 600")
-    return text
 
 
 def parse_bool(name: str, value: Value) -> bool:

@@ -45,22 +45,24 @@ def read_settings(path: Path) -> bytes:
     return data
 
 
-def read_secrets(path: Path, origin: str) -> tuple[str | None, bool]:
-    """A secret file's text, None if it is no UTF-8 or longer than 64 KiB; and True if other users may read the file.
+def read_secrets(file: str, origin: str) -> tuple[str | None, list[str]]:
+    """A secret file's text, None if it is no UTF-8 or longer than 64 KiB; and a warning if other users may read it.
 
     Raises ``UsageError``, which shows nothing of the text; ``origin`` is where the file was named.
     """
+    path = Path(file).expanduser()
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(MAX_SECRET_SIZE + 1)
+        with path.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            data = opened.read(MAX_SECRET_SIZE + 1)
     except OSError as error:
         raise unreadable(path, error, origin) from None
     try:
         text = data.decode("utf-8") if len(data) <= MAX_SECRET_SIZE else None
     except UnicodeDecodeError:
         text = None
-    return text, stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+    is_exposed = stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+    return text, [f"{path} has a secret, and others may read it: chmod 600"] if is_exposed else []
 
 
 def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...], list[str]]:
@@ -70,8 +72,7 @@ def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...],
     Also returns warnings. Raises ``UsageError``, which shows nothing of the file; ``origin`` is where the file was
     named.
     """
-    path = Path(file).expanduser()
-    text, exposed = read_secrets(path, origin)
+    text, warnings = read_secrets(file, origin)
     lines = ["?"] if text is None else text.splitlines()
     found = []
     for number, line in enumerate(lines, 1):
@@ -83,11 +84,11 @@ def read_auth_file(file: str, origin: str) -> tuple[tuple[tuple[str, str], ...],
             scheme, credentials = DIGEST, entry
         user, colon, password = credentials.strip().partition(":")
         if scheme != DIGEST or not user or not colon or not password:
-            raise UsageError(f"{origin}: line {number} of {path} is no credentials", "write USER:PASSWORD, one a line")
+            raise UsageError(f"{origin}: line {number} of {file} is no credentials", "write USER:PASSWORD, one a line")
         found.append((scheme, f"{user}:{password}"))
     if not found:
-        raise UsageError(f"{origin}: {path} has no credentials", "write USER:PASSWORD, one a line")
-    return tuple(found), [f"{path} has credentials, and others may read it: chmod 600"] if exposed else []
+        raise UsageError(f"{origin}: {file} has no credentials", "write USER:PASSWORD, one a line")
+    return tuple(found), warnings
 
 
 def is_encrypted(key_file: str) -> bool:
