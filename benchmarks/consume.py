@@ -14,9 +14,10 @@ from pathlib import Path
 import confluent_kafka
 
 from benchmarks.measure import ZKGROUP, Row, all_in_turn, in_turn, run
+from scripts.ensure_java import install_words
 from zkgroup.clients.kafka.client import KafkaSettings, producer
 from zkgroup.clients.kafka.log_offsets import LogRange, log_offsets
-from zkgroup.java_runtime import find_java, install_words
+from zkgroup.java_runtime import find_java
 from zkgroup.protocol.names import TopicPartition
 from zkgroup.sandbox.kafka_releases import kafka_class_path
 from zkgroup.sandbox.local_cluster import Sandbox

@@ -14,8 +14,28 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from zkgroup.errors import UsageError  # the checkout comes first on the path
-from zkgroup.java_runtime import find_java, install_command, needs_sudo
+from zkgroup.child_processes import run_child  # the checkout comes first on the path
+from zkgroup.errors import UsageError
+from zkgroup.java_runtime import find_java
+
+# Releases that Spark 4 and all the servers run on, the best tried first.
+_WANTED = (17, 21, 25)
+_PACKAGES = {
+    "apt-get": "openjdk-{}-jre-headless",
+    "dnf": "java-{}-openjdk-headless",
+    "yum": "java-{}-openjdk-headless",
+    "apk": "openjdk{}-jre-headless",
+    "zypper": "java-{}-openjdk-headless",
+    "pacman": "jre{}-openjdk-headless",
+}
+_INSTALL = {
+    "apt-get": ("apt-get", "install", "-y", "--no-install-recommends"),
+    "dnf": ("dnf", "install", "-y"),
+    "yum": ("yum", "install", "-y"),
+    "apk": ("apk", "add"),
+    "zypper": ("zypper", "--non-interactive", "install"),
+    "pacman": ("pacman", "-S", "--noconfirm"),
+}
 
 
 def main() -> int:
@@ -41,11 +61,35 @@ def install() -> bool:
     return command is not None and install_with(command, "Java", lambda: install_command() or command)
 
 
+def install_words() -> tuple[str, ...] | None:
+    """This machine's command that installs packages, without their names; None if none is known."""
+    return next((words for tool, words in _INSTALL.items() if shutil.which(tool)), None)
+
+
+def install_command() -> tuple[str, ...] | None:
+    """The command (without sudo) that installs a Java with this machine's package manager; None if none is known."""
+    for tool, words in _INSTALL.items():
+        if shutil.which(tool):
+            packages = [_PACKAGES[tool].format(number) for number in _WANTED]
+            known = _known_to_apt() if tool == "apt-get" else set(packages)
+            return (*words, next((package for package in packages if package in known), packages[0]))
+    return None
+
+
+def _known_to_apt() -> set[str]:
+    """The packages of Java that apt can install: each Debian has one or two of them."""
+    try:
+        result = run_child(["apt-cache", "pkgnames", "openjdk-"], 30)
+    except (OSError, subprocess.TimeoutExpired):
+        return set()
+    return set(result.stdout.split())
+
+
 def install_with(command: tuple[str, ...], what: str, known: Callable[[], tuple[str, ...]]) -> bool:
     """Run a package manager's command, as root if need be; False if this user may not, or it fails. ``known``: the
     command, once apt has its lists."""
     prefix: tuple[str, ...] = ()
-    if needs_sudo():
+    if os.geteuid() != 0:
         prefix = ("sudo", "-n")
         if shutil.which("sudo") is None or not run(*prefix, "true", quiet=True):
             return False

@@ -10,9 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from ensure_java import install_with
-
-from zkgroup.java_runtime import install_words
+from ensure_java import install_with, install_words
 
 SHELLS = ("bash", "zsh", "fish")
 #: Packages that are no command, or whose command is on no path, with a file of theirs.

@@ -1,4 +1,4 @@
-"""Java: one that can run Spark and the servers, the line to type where there is none, and archives of its classes."""
+"""Java: one that can run Spark and the servers, and archives of its classes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,10 @@ MINIMUM = 17
 _RELEASE_FILE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _VERSION_LINE = re.compile(r'version "([^"]+)"')
 
-# Releases that Spark 4 and all the servers run on, the best tried first.
-_WANTED = (17, 21, 25)
-_PACKAGES = {
-    "apt-get": "openjdk-{}-jre-headless",
-    "dnf": "java-{}-openjdk-headless",
-    "yum": "java-{}-openjdk-headless",
-    "apk": "openjdk{}-jre-headless",
-    "zypper": "java-{}-openjdk-headless",
-    "pacman": "jre{}-openjdk-headless",
-}
-_INSTALL = {
-    "apt-get": ("apt-get", "install", "-y", "--no-install-recommends"),
-    "dnf": ("dnf", "install", "-y"),
-    "yum": ("yum", "install", "-y"),
-    "apk": ("apk", "add"),
-    "zypper": ("zypper", "--non-interactive", "install"),
-    "pacman": ("pacman", "-S", "--noconfirm"),
-}
+#: What to do where there is none.
+HINT: Final = (
+    "install one (Debian: default-jre-headless; Red Hat: java-21-openjdk-headless), or set JAVA_HOME or PATH to it"
+)
 
 # Small, quick to start, and not worth a compiler thread's second: these servers live for minutes.
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
@@ -47,7 +33,7 @@ UNDER_LOAD = ("-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true"
 def find_java() -> Path:
     """The first Java of ``JAVA_HOME`` and ``PATH`` that is recent enough.
 
-    Raises ``UsageError`` with the command that installs one where there is none.
+    Raises ``UsageError`` where there is none.
     """
     too_old: list[str] = []
     for candidate in _candidates():
@@ -56,7 +42,7 @@ def find_java() -> Path:
             return candidate
         too_old.append(f"{candidate} is {'not usable' if version is None else f'Java {version}'}")
     found = f" ({'; '.join(too_old)})" if too_old else ""
-    raise UsageError(f"Java {MINIMUM} or later is needed{found}", install_hint())
+    raise UsageError(f"Java {MINIMUM} or later is needed{found}", HINT)
 
 
 def _candidates() -> list[Path]:
@@ -101,43 +87,6 @@ def _feature(version: str) -> int | None:
     if not numbers:
         return None
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]  # 1.8.0_392 is Java 8
-
-
-def install_words() -> tuple[str, ...] | None:
-    """This machine's command that installs packages, without their names; None if none is known."""
-    return next((words for tool, words in _INSTALL.items() if shutil.which(tool)), None)
-
-
-def install_command() -> tuple[str, ...] | None:
-    """The command (without sudo) that installs a Java with this machine's package manager; None if none is known."""
-    for tool, words in _INSTALL.items():
-        if shutil.which(tool):
-            packages = [_PACKAGES[tool].format(number) for number in _WANTED]
-            known = _known_to_apt() if tool == "apt-get" else set(packages)
-            return (*words, next((package for package in packages if package in known), packages[0]))
-    return None
-
-
-def _known_to_apt() -> set[str]:
-    """The packages of Java that apt can install: each Debian has one or two of them."""
-    try:
-        result = run_child(["apt-cache", "pkgnames", "openjdk-"], 30)
-    except (OSError, subprocess.TimeoutExpired):
-        return set()
-    return set(result.stdout.split())
-
-
-def needs_sudo() -> bool:
-    """Whether this user must be another one to install packages."""
-    return os.geteuid() != 0
-
-
-def install_hint() -> str:
-    """The one line to type that installs a Java, as far as this machine's package manager is known."""
-    command = install_command()
-    if command is None:
-        return f"install a Java runtime {MINIMUM} or later, and set JAVA_HOME or PATH to it"
-    return "install one with: " + " ".join((*(("sudo",) if needs_sudo() else ()), *command))
 
 
 _DAY: Final = 24 * 60 * 60.0

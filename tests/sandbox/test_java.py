@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ensure_java import install_command
 
 from zkgroup.errors import Remedy, UsageError
-from zkgroup.java_runtime import find_java, install_hint, java_version
+from zkgroup.java_runtime import HINT, find_java, java_version
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_only_an_old_java(install: Callable[..., Path], only: Callable[..., None
         UsageError, match=r"Java 17 or later is needed \(.*/home/bin/java is Java 11\): install"
     ) as caught:
         find_java()
-    assert caught.value.remedy == Remedy(install_hint())
+    assert caught.value.remedy == Remedy(HINT)
 
 
 def test_no_java(only: Callable[..., None]) -> None:
@@ -94,29 +95,26 @@ def test_no_java(only: Callable[..., None]) -> None:
         find_java()
 
 
-def test_hint_names_the_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line to type is this system's, with sudo only for who is not root."""
+def test_the_command_is_this_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the Makefile runs is that of the package manager that is there."""
     for tool in ("dnf", "sh"):
         (tmp_path / tool).write_text("#!/bin/sh\n")
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert install_hint() == "install one with: sudo dnf install -y java-17-openjdk-headless"
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert install_hint() == "install one with: dnf install -y java-17-openjdk-headless"
+    assert install_command() == ("dnf", "install", "-y", "java-17-openjdk-headless")
 
 
-def test_hint_names_a_package_that_this_debian_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_a_package_that_this_debian_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where apt has no Java 17 the next release that it has is named."""
     (tmp_path / "apt-get").write_text("#!/bin/sh\n")
     (tmp_path / "apt-cache").write_text("#!/bin/sh\necho openjdk-25-jre-headless\necho openjdk-21-jre-headless\n")
     for tool in tmp_path.iterdir():
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert install_hint().endswith("apt-get install -y --no-install-recommends openjdk-21-jre-headless")
+    assert install_command() == ("apt-get", "install", "-y", "--no-install-recommends", "openjdk-21-jre-headless")
 
 
-def test_hint_without_a_known_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no package manager is known the line still says what is missing and where to put it."""
+def test_no_command_without_a_known_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the Makefile only says what is missing."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert install_hint() == "install a Java runtime 17 or later, and set JAVA_HOME or PATH to it"
+    assert install_command() is None
