@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from kazoo.exceptions import (
-    AuthFailedError,
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    NoAuthError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionClosedRequireSaslError,
-    SessionExpiredError,
-)
+from kazoo import exceptions
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import WatchedEvent, ZnodeStat
 from kazoo.security import ACL, Id
@@ -46,17 +32,17 @@ from zkgroup.protocol.operations import (
 )
 
 _CODES: tuple[tuple[type[BaseException], Code], ...] = (
-    (NoNodeError, Code.NO_NODE),
-    (NodeExistsError, Code.NODE_EXISTS),
-    (BadVersionError, Code.BAD_VERSION),
-    (NotEmptyError, Code.NOT_EMPTY),
-    (NoChildrenForEphemeralsError, Code.EPHEMERAL),
-    (NoAuthError, Code.NO_AUTH),
-    (AuthFailedError, Code.SESSION_EXPIRED),
-    (SessionClosedRequireSaslError, Code.SESSION_EXPIRED),
-    (SessionExpiredError, Code.SESSION_EXPIRED),
-    (ConnectionLoss, Code.CONNECTION_LOSS),
-    (ConnectionClosedError, Code.CONNECTION_LOSS),
+    (exceptions.NoNodeError, Code.NO_NODE),
+    (exceptions.NodeExistsError, Code.NODE_EXISTS),
+    (exceptions.BadVersionError, Code.BAD_VERSION),
+    (exceptions.NotEmptyError, Code.NOT_EMPTY),
+    (exceptions.NoChildrenForEphemeralsError, Code.EPHEMERAL),
+    (exceptions.NoAuthError, Code.NO_AUTH),
+    (exceptions.AuthFailedError, Code.SESSION_EXPIRED),
+    (exceptions.SessionClosedRequireSaslError, Code.SESSION_EXPIRED),
+    (exceptions.SessionExpiredError, Code.SESSION_EXPIRED),
+    (exceptions.ConnectionLoss, Code.CONNECTION_LOSS),
+    (exceptions.ConnectionClosedError, Code.CONNECTION_LOSS),
 )
 
 
@@ -107,7 +93,9 @@ def convert(op: Op, value: object) -> Result:
 def _transaction_result(answers: Sequence[object]) -> Failure | None:
     for index, answer in enumerate(answers):
         # The failed one comes after those that were rolled back and before those that were never tried.
-        if isinstance(answer, Exception) and not isinstance(answer, RolledBackError | RuntimeInconsistency):
+        if isinstance(answer, Exception) and not isinstance(
+            answer, exceptions.RolledBackError | exceptions.RuntimeInconsistency
+        ):
             failure = failure_of(answer)
             return Failure(failure.code, failure.detail, index)
     return None
