@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,11 +85,8 @@ def first_since(
     if not silent:
         return TimeOffsets(found, by_segments=False)
     anyhow = settings.with_isolation("read_uncommitted")
-    source = range_consumer(anyhow)
-    try:
+    with closing(range_consumer(anyhow)) as source:
         places = _TimestampSearch(anyhow, source, millis, timeout).run(silent)
-    finally:
-        source.close()
     doubts = {p: doubt for p, (_, doubt) in places.items() if doubt is not None}
     return TimeOffsets(found | {p: offset for p, (offset, _) in places.items()}, by_segments=False, doubts=doubts)
 
@@ -299,13 +297,12 @@ def message_ages(
     """
     if has_no_time_index(settings):
         return MessageAges(_bounds(settings, positions, now, timeout))
-    reader = _TimeReader(settings, positions)
-    reader.read(timeout)
+    times, failures = _read_times(settings, positions, timeout)
     ages = {
-        partition: {position: _age(now if at is None else at, now) for position, at in times.items()}
-        for partition, times in reader.times.items()
+        partition: {position: _age(now if at is None else at, now) for position, at in its.items()}
+        for partition, its in times.items()
     }
-    return MessageAges(ages, reader.failures)
+    return MessageAges(ages, failures)
 
 
 def _age(at: int, now: int) -> MessageAge:
@@ -321,11 +318,9 @@ def message_times(
     with brokers of 0.8 and 0.9 all are."""
     if not positions or has_no_time_index(settings):
         return {}
-    reader = _TimeReader(settings, positions)
-    reader.read(timeout)
+    times, _ = _read_times(settings, positions, timeout)
     return {
-        partition: {position: at for position, at in times.items() if at is not None}
-        for partition, times in reader.times.items()
+        partition: {position: at for position, at in its.items() if at is not None} for partition, its in times.items()
     }
 
 
@@ -344,76 +339,58 @@ def _bounds(
     return ages
 
 
-class _TimeReader:
-    """Reads one message at each position; of several positions in a partition one after the other, as they rise.
-    ``times``: milliseconds since 1970, None where no message follows; without messages that have no timestamp."""
-
-    def __init__(self, settings: KafkaSettings, positions: Mapping[TopicPartition, Iterable[int]]) -> None:
-        self._settings = settings
-        self._left = {partition: sorted(set(its)) for partition, its in positions.items()}
-        self.times: dict[TopicPartition, dict[int, int | None]] = {partition: {} for partition in positions}
-        self.failures: dict[TopicPartition, str] = {}
-
-    def read(self, timeout: float) -> None:
-        """Read for at most ``timeout`` seconds."""
-        anyhow = self._settings.with_isolation("read_uncommitted")
-        source = consumer(
-            anyhow,
-            enable_partition_eof=True,
-            queued_min_messages=1,
-            fetch_queue_backoff_ms=1,
-            fetch_wait_max_ms=5,
-            fetch_max_bytes=_RESPONSE_BYTES,
-            fetch_message_max_bytes=_PARTITION_BYTES,
-            receive_message_max_bytes=_MAX_RESPONSE_BYTES,
-        )
-        try:
-            source.assign([KafkaTopicPartition(*partition, its[0]) for partition, its in self._left.items()])
-            deadline, silence = time.monotonic() + timeout, timeout
-            # Silence is counted in waits: the time for which the process was stopped does not count.
-            quiet = 0.0
-            while self._left and quiet < silence and time.monotonic() < deadline:
-                # One at a time: the rest of what was fetched of its partition is dropped without becoming an object.
-                found = source.consume(1, _WAIT)
-                if not found:
-                    quiet += _WAIT
-                    continue
-                partition = self._add_age(found[0])
-                if partition is None:
-                    continue
-                quiet, silence = 0.0, min(timeout, _SILENCE)
-                source.incremental_unassign([KafkaTopicPartition(*partition)])
-                if partition in self._left:
-                    source.incremental_assign([KafkaTopicPartition(*partition, self._left[partition][0])])
-        finally:
-            source.close()
-        self.failures |= dict.fromkeys(self._left, f"no message came within {round(timeout, 1):g} s")
-
-    def _add_age(self, message: Message) -> TopicPartition | None:
-        """Note what the message or the error tells; the partition that is to be read no more, or elsewhere."""
-        partition, offset = partition_at(message), message.offset()
-        if partition is None or partition not in self._left:
-            return None
-        left, error = self._left[partition], message.error()
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            if offset is None or offset < left[0]:
-                return None
-            self.times[partition] |= dict.fromkeys(left)  # control records are no messages
-            del self._left[partition]
-            return partition
-        if error is not None:
-            if error.code() in PASSING:
-                return None
-            self.failures[partition] = partition_error(partition, error, self._settings).reason
-            del self._left[partition]
-            return partition
-        if offset is None or offset < left[0]:
-            return None
-        passed = [position for position in left if position <= offset]
-        kind, at = message.timestamp()
-        if kind != TIMESTAMP_NOT_AVAILABLE and at > 0:
-            self.times[partition] |= dict.fromkeys(passed, at)
-        del left[: len(passed)]
-        if not left:
-            del self._left[partition]
-        return partition
+def _read_times(
+    settings: KafkaSettings, positions: Mapping[TopicPartition, Iterable[int]], timeout: float
+) -> tuple[dict[TopicPartition, dict[int, int | None]], dict[TopicPartition, str]]:
+    """The times of the messages at each position (milliseconds since 1970, None where no message follows; without
+    messages that have no timestamp), and why partitions were not read to the end. Of several positions in a partition
+    one is read after the other, as they rise."""
+    left = {partition: sorted(set(its)) for partition, its in positions.items()}
+    times: dict[TopicPartition, dict[int, int | None]] = {partition: {} for partition in positions}
+    failures: dict[TopicPartition, str] = {}
+    source = consumer(
+        settings.with_isolation("read_uncommitted"),
+        enable_partition_eof=True,
+        queued_min_messages=1,
+        fetch_queue_backoff_ms=1,
+        fetch_wait_max_ms=5,
+        fetch_max_bytes=_RESPONSE_BYTES,
+        fetch_message_max_bytes=_PARTITION_BYTES,
+        receive_message_max_bytes=_MAX_RESPONSE_BYTES,
+    )
+    with closing(source):
+        source.assign([KafkaTopicPartition(*partition, its[0]) for partition, its in left.items()])
+        deadline, silence = time.monotonic() + timeout, timeout
+        quiet = 0.0  # in waits: the time for which the process was stopped does not count
+        while left and quiet < silence and time.monotonic() < deadline:
+            # One at a time: the rest of what was fetched of its partition is dropped without becoming an object.
+            found = source.consume(1, _WAIT)
+            if not found:
+                quiet += _WAIT
+                continue
+            partition, offset, error = partition_at(found[0]), found[0].offset(), found[0].error()
+            if partition is None or partition not in left or (error is not None and error.code() in PASSING):
+                continue
+            wanted = left[partition]
+            is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+            if error is not None and not is_end:
+                failures[partition] = partition_error(partition, error, settings).reason
+                wanted.clear()
+            elif offset is None or offset < wanted[0]:
+                continue
+            elif is_end:
+                times[partition] |= dict.fromkeys(wanted)  # control records are no messages
+                wanted.clear()
+            else:
+                passed = [position for position in wanted if position <= offset]
+                kind, at = found[0].timestamp()
+                if kind != TIMESTAMP_NOT_AVAILABLE and at > 0:
+                    times[partition] |= dict.fromkeys(passed, at)
+                del wanted[: len(passed)]
+            quiet, silence = 0.0, min(timeout, _SILENCE)
+            source.incremental_unassign([KafkaTopicPartition(*partition)])
+            if wanted:
+                source.incremental_assign([KafkaTopicPartition(*partition, wanted[0])])
+            else:
+                del left[partition]
+    return times, failures | dict.fromkeys(left, f"no message came within {round(timeout, 1):g} s")
