@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from zkgroup.clients.kafka.client import KafkaSettings, check_properties
 from zkgroup.clients.kafka.registered_brokers import choose_listener, settings_from_brokers
+from zkgroup.clients.schema_registry import registry_settings
 from zkgroup.clients.zookeeper import ZooKeeperSettings
 from zkgroup.config import ConnectionSettings, ConsumerConfig, TlsSettings, load_consumer_config, resolve_connection
 from zkgroup.config.connection_settings import KerberosSettings, shown_settings
@@ -276,6 +277,13 @@ def test_what_is_refused(tmp_path: Path, profile: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
         check_properties(resolve(tmp_path, profile, cluster=("c",)).kafka)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["h:8081", "ftp://h", "http://h:99999", "http://h:x", "http://[::1", "http://h?a"])
+def test_what_is_no_schema_registry(url: str) -> None:
+    """A port that none can be, too."""
+    with pytest.raises(UsageError, match="is no URL: write it as http://HOST:8081"):
+        registry_settings(ConnectionSettings(schema_registry=url))
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"hunter2\nhunter3\n", b"hunter2\xff", b"hunter2\0", b"h" * 70_000])

@@ -39,8 +39,12 @@ def registry_settings(settings: ConnectionSettings) -> RegistrySettings:
     url = settings.schema_registry
     if not url:
         raise UsageError("no schema registry is named", "give --schema-registry URL")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and parts.port != 0
+    except ValueError:  # of a port, or of brackets
+        is_url = False
+    if not is_url:
         raise UsageError(f"--schema-registry {url[:120]!r} is no URL", "write it as http://HOST:8081")
     if parts.username is not None:
         raise UsageError("--schema-registry has a user", "give --schema-registry-user, and no user in the URL")
@@ -113,7 +117,7 @@ def _get(
         connection.request("GET", urlsplit(settings.url).path.rstrip("/") + path, headers=headers)
         response = connection.getresponse()
         data = response.read(_MAX_BYTES)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, UnicodeError, http.client.HTTPException) as error:
         why = str(error) or type(error).__name__
         raise UnreachableError(f"{where}: {why}", "check --schema-registry, and that it runs") from None
     match response.status:
