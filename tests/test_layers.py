@@ -24,7 +24,7 @@ BELOW_EXPORT = {
 #: Layer → the layers it may import from, its own included.
 ALLOWED = {
     "errors": ERRORS,
-    "config": {"config", "errors"},
+    "config": {"config", *ERRORS},
     "c_extensions": {"c_extensions"},
     "child_processes": {"child_processes"},
     "java_runtime": {"java_runtime", "child_processes", "errors"},
