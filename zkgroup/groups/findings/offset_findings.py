@@ -218,18 +218,11 @@ def _without(facts: GroupFacts) -> Iterator[Finding]:
             continue
         if (p.stored is not None and p.stored.error is not None) or _is_unread(facts, p):
             continue
-        empty = p.log_end is None or p.log_start == p.log_end
-        young = _young(facts, p)
-        there = counted((p.log_end or 0) - (p.log_start or 0), "message")
-        if not facts.active and p.topic in with_offsets:
-            more = "" if empty else f", and {there}"
-            loud.append((p.key, f"has no committed offset, others of its topic have{more}"))
-        elif empty or young:
-            quiet.append(
-                (p.key, "has no committed offset" + (", and is empty" if p.log_end is not None and empty else ""))
-            )
-        else:
-            loud.append((p.key, f"has no committed offset, and {there}"))
+        count = 0 if p.log_end is None else p.log_end - (p.log_start or 0)
+        there = "" if p.log_end is None else f", and {counted(count, 'message')}" if count else ", and is empty"
+        is_odd = not facts.active and p.topic in with_offsets
+        text = f"has no committed offset{', others of its topic have' if is_odd else ''}{there}"
+        (loud if is_odd or (count and not _young(facts, p)) else quiet).append((p.key, text))
 
     def remedy(keys: Sequence[TopicPartition]) -> Remedy:
         why = (
