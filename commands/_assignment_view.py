@@ -16,7 +16,7 @@ from zkgroup.text import counted, listed
 
 from ._context import warn
 from ._output import SPARE, Output, has_objects, is_table, print_object, print_rows
-from ._rendering import GlobalOptions
+from ._shared_options import GlobalOptions
 from ._terminal_text import escape, folded
 
 if TYPE_CHECKING:

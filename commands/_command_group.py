@@ -18,8 +18,7 @@ from zkgroup.errors import UsageError, did_you_mean
 
 from ._completion import COMPLETE_VARIABLE, LINE_VARIABLE, answer
 from ._error_output import PROGRAM, configure_logging, exit_code_for, is_check, print_unknown
-from ._rendering import GlobalOptions
-from ._shared_options import CONNECTION, LOGGING, SECURITY, connection_parameters, logging_parameters
+from ._shared_options import CONNECTION, LOGGING, SECURITY, GlobalOptions, connection_parameters, logging_parameters
 from ._signals import end_by_signals, raise_on_signals
 
 SECURITY_NOTE = (

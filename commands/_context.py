@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +18,10 @@ from zkgroup.config.settings_table import SETTINGS
 from zkgroup.errors import UsageError
 from zkgroup.text import Command
 
-from ._error_output import say
-from ._rendering import GlobalOptions, Message, render, render_command
+from ._error_output import Message, render, render_command, say
+from ._shared_options import GlobalOptions
 from ._signals import before_start
+from ._terminal_text import one_line, rewrites
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
@@ -146,3 +149,43 @@ def open_registry(settings: ConnectionSettings) -> Iterator[Registry]:
                 "check the path after the last server, as the brokers' zookeeper.connect has it",
             )
         yield registry
+
+
+#: Seconds until the line appears, and between its updates.
+DELAY = 1.0
+INTERVAL = 0.5
+ERASE = "\r\x1b[K"
+
+
+@contextmanager
+def working(ctx: typer.Context, what: str) -> Iterator[None]:
+    """Print ``what`` and the elapsed seconds on stderr after the first second. Nothing else may be printed meanwhile.
+
+    Prints nothing with ``--quiet``, with ``-v``, and if stderr is no terminal that can overwrite a line.
+    """
+    given = ctx.ensure_object(GlobalOptions)
+    if not rewrites(sys.stderr) or given.quiet or given.verbosity:
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_show, args=(one_line(what), done), name="working", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show(what: str, done: threading.Event) -> None:
+    began = time.monotonic()
+    if done.wait(DELAY):
+        return
+    with suppress(OSError):  # the terminal may be gone
+        while True:
+            sys.stderr.write(f"{ERASE}zkgroup: {what} … {time.monotonic() - began:.0f} s")
+            sys.stderr.flush()
+            if done.wait(INTERVAL):
+                break
+        sys.stderr.write(ERASE)
+        sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The one place where errors become a line on stderr and an exit code."""
+"""The one place where errors become text, a line on stderr, and an exit code; and log records, lines on stderr."""
 
 from __future__ import annotations
 
@@ -11,20 +11,35 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 
 import typer
 
 from zkgroup.errors import Notice, Remedy, ZkgroupError, did_you_mean, notices_of, unwrap_system_error
-from zkgroup.text import error_text
+from zkgroup.text import Command, command_line, error_text
 
-from ._rendering import GlobalOptions, render
 from ._signals import Terminated, exit_code_of
 from ._terminal_text import one_line
 
+if TYPE_CHECKING:
+    from ._shared_options import GlobalOptions
+
 PROGRAM = "zkgroup"
+Message: TypeAlias = str | Notice | Remedy | ZkgroupError
+
+#: Options that say where the servers are, as a person would write them. No user, password or key is among them.
+_PLACES: Final = {
+    "cluster": "-c",
+    "zookeeper": "-z",
+    "bootstrap_server": "--bootstrap-server",
+    "consumer_config": "--consumer-config",
+}
+#: The only properties that do.
+_PLACE_KEYS: Final = ("zookeeper.connect", "zk.connect")
+#: Options that ask for help alone, which needs no servers.
+_HELP: Final = frozenset({"--help", "--explain"})
 #: The exit code of a Nagios plugin without a verdict.
 UNKNOWN = 3
 
@@ -169,27 +184,17 @@ def _ready_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free
-    if sys.stdin is None:
-        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  # lives as long as the process
-    if sys.stdout is None:
-        sys.stdout = _Closed()
-    if sys.stderr is None:
-        sys.stderr = _Closed()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  # lives as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
-class _Closed(io.TextIOWrapper):
-    """In place of a stream that was closed before we began: it takes anything, to nowhere."""
-
-    def __init__(self) -> None:
-        super().__init__(Path(os.devnull).open("wb"), encoding="utf-8")  # noqa: SIM115  # lives as long as the process
-
-
 def stdout_descriptor() -> int:
     """Where to write data that must not get lost. Raises ZkgroupError where stdout was closed."""
-    if isinstance(sys.stdout, _Closed):
+    if sys.stdout.name == os.devnull:
         raise ZkgroupError("stdout is closed", "let it lead somewhere, /dev/null if nobody wants what is printed")
     return sys.stdout.fileno()
 
@@ -253,3 +258,33 @@ def configure_logging(given: GlobalOptions) -> None:
     # py4j logs every Ctrl-C on the root logger, which prints it unless it has a handler.
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())
+
+
+# Errors, notices and remedies → text. Their commands name the servers that this command line has named, so that
+# they can be pasted as they are; what the environment and a profile name is there for the pasted command, too.
+
+
+def render(message: Message, given: GlobalOptions) -> str:
+    """The message as text."""
+    return message if isinstance(message, str) else message.rendered(lambda command: render_command(command, given))
+
+
+def render_command(command: Command, given: GlobalOptions) -> str:
+    """The command for a shell."""
+    from . import COMMANDS
+
+    connects = {lazy.name for lazy in COMMANDS if lazy.connects}
+    is_asking = command[0] in connects and _HELP.isdisjoint(command)
+    return command_line(command, place_options(given.values) if is_asking else ())
+
+
+def place_options(values: Mapping[str, Sequence[Any]]) -> list[str]:
+    """The words among ``values`` (by the names of their parameters) that say where the servers are."""
+    words: list[str] = []
+    for name, option in _PLACES.items():
+        for value in dict.fromkeys(values.get(name, ())):
+            words += [option, str(value)] if value else []
+    for assignment in dict.fromkeys(values.get("property", ())):
+        if assignment.partition("=")[0].strip() in _PLACE_KEYS:
+            words += ["-X", assignment]
+    return words

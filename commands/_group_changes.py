@@ -31,12 +31,10 @@ from zkgroup.errors import (
 from zkgroup.text import are, counted, listed
 
 from ._completion import complete_group
-from ._context import connection, done, warn
-from ._error_output import say
+from ._context import connection, done, warn, working
+from ._error_output import Message, say
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import SPARE, Column, Output, is_table, print_rows, time_column
-from ._progress import working
-from ._rendering import Message
 from ._shared_options import option, with_options
 from ._terminal_text import one_line
 

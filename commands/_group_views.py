@@ -18,11 +18,10 @@ from zkgroup.errors import NotFoundError, Remedy, did_you_mean
 from zkgroup.text import duration_text, shortened
 
 from ._completion import complete_partitions
-from ._context import bootstrap_brokers, connection, open_registry
+from ._context import bootstrap_brokers, connection, open_registry, working
+from ._error_output import render_command
 from ._output import SPARE, AtLeast, Column, Output, behind_columns, print_marked, print_rows, time_column
-from ._progress import working
-from ._rendering import GlobalOptions, render_command
-from ._shared_options import option
+from ._shared_options import GlobalOptions, option
 from ._terminal_text import MAX_LINE, escape, folded, one_line
 
 if TYPE_CHECKING:

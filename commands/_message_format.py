@@ -21,7 +21,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -290,32 +290,8 @@ def _offset(piece: _Slice) -> Parts:
     return (_numbers(piece.column("offset")),)
 
 
-def _key(piece: _Slice) -> Parts:
-    return (piece.shown(piece.column("key")),)
-
-
-def _value(piece: _Slice) -> Parts:
-    return (piece.shown(piece.column("value")),)
-
-
-def _lengths(contents: Iterable[bytes | None]) -> list[int]:
-    return [-1 if content is None else len(content) for content in contents]
-
-
-def _key_length(piece: _Slice) -> Parts:
-    return (_numbers(_lengths(piece.column("key"))),)
-
-
-def _value_length(piece: _Slice) -> Parts:
-    return (_numbers(_lengths(piece.column("value"))),)
-
-
-def _binary_length(piece: _Slice) -> Parts:
-    return (piece.shown(list(map(struct.Struct(">i").pack, _lengths(piece.column("value"))))),)
-
-
-def _timestamp(piece: _Slice) -> Parts:
-    return (_numbers([-1 if kind == _NO_TIMESTAMP else millis for kind, millis in piece.column("timestamp")]),)
+def _lengths(piece: _Slice, of: str) -> list[int]:
+    return [-1 if content is None else len(content) for content in piece.column(of)]
 
 
 def _header_list(piece: _Slice) -> Parts:
@@ -331,12 +307,12 @@ def _header(name: str, value: bytes | str | None) -> bytes:
 
 
 _COLUMNS: Final[dict[str, Callable[[_Slice], Parts]]] = {
-    "s": _value,
-    "S": _value_length,
-    "R": _binary_length,
-    "k": _key,
-    "K": _key_length,
-    "T": _timestamp,
+    "s": lambda piece: (piece.shown(piece.column("value")),),
+    "S": lambda piece: (_numbers(_lengths(piece, "value")),),
+    "R": lambda piece: (piece.shown(list(map(struct.Struct(">i").pack, _lengths(piece, "value")))),),
+    "k": lambda piece: (piece.shown(piece.column("key")),),
+    "K": lambda piece: (_numbers(_lengths(piece, "key")),),
+    "T": lambda piece: (_numbers([-1 if kind == _NO_TIMESTAMP else at for kind, at in piece.column("timestamp")]),),
     "h": _header_list,
     "t": _topic,
     "p": _partition,

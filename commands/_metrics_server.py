@@ -61,39 +61,33 @@ def parse_listener(text: str) -> tuple[str, int]:
 
 def serve_metrics(ctx: typer.Context, listener: tuple[str, int], read: Read) -> int:
     """Serve until a signal comes; returns its exit code. Raises ``ZkgroupError`` where the port cannot be had."""
-    reader = MetricsReader(ctx, read)
+
+    async def serve(stop: StopRequest) -> None:
+        async with MetricsServer(_reader(ctx, read)).listening(*listener) as addresses:
+            for address in addresses:
+                done(ctx, f"metrics are served at http://{address}/metrics")
+            while not stop:
+                await asyncio.sleep(STOP_CHECK)
+
     with StopRequest() as stop:
-        asyncio.run(_serve(ctx, MetricsServer(reader.read), listener, lambda: bool(stop)))
+        asyncio.run(serve(stop))
     return stop.exit_code
 
 
-async def _serve(
-    ctx: typer.Context, server: MetricsServer, listener: tuple[str, int], stopped: Callable[[], bool]
-) -> None:
-    async with server.listening(*listener) as addresses:
-        for address in addresses:
-            done(ctx, f"metrics are served at http://{address}/metrics")
-        while not stopped():
-            await asyncio.sleep(STOP_CHECK)
+def _reader(ctx: typer.Context, read: Read) -> Callable[[], MetricsReading]:
+    """A function that reads the groups, and makes metrics of them; an error is one of these, and a warning when it
+    changes."""
+    from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
+    from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
 
+    warned: frozenset[str] = frozenset()
 
-class MetricsReader:
-    """Reads groups, and makes metrics of them; an error is one of these, and a warning when it changes."""
-
-    def __init__(self, ctx: typer.Context, read: Read) -> None:
-        self._ctx = ctx
-        self._read = read
-        self._warned: frozenset[str] = frozenset()
-
-    def read(self) -> MetricsReading:
-        """One reading. Raises nothing."""
-        from zkgroup.groups.monitoring.prometheus_metrics import format_metrics
-        from zkgroup.groups.snapshot.snapshot_defects import shared_warnings
-
+    def read_metrics() -> MetricsReading:
+        nonlocal warned
         began = time.monotonic()
         code, metrics, warnings = 0, "", []
         try:
-            found, checks = self._read()
+            found, checks = read()
             metrics = format_metrics(found, checks)
             warnings = shared_warnings(one.snapshot for one in found)
             if any(one.snapshot.warnings for one in found):  # of ZooKeeper everything is there
@@ -102,9 +96,11 @@ class MetricsReader:
             code = error.exit_code if isinstance(error, ZkgroupError) else ZkgroupError.exit_code
             warnings = [str(error) or type(error).__name__]
         gc.enable()  # see disable_garbage_collection: this process goes on
-        warn(self._ctx, [one for one in warnings if one not in self._warned])
-        self._warned = frozenset(warnings)
+        warn(ctx, [one for one in warnings if one not in warned])
+        warned = frozenset(warnings)
         return MetricsReading(metrics, began, time.monotonic() - began, code)
+
+    return read_metrics
 
 
 class MetricsServer:

@@ -12,11 +12,10 @@ import typer
 from zkgroup.errors import NotFoundError, Notice, Remedy, UsageError, VerificationError, ZkgroupError, did_you_mean
 from zkgroup.text import counted, listed
 
-from ._context import cluster_connection
+from ._context import cluster_connection, working
 from ._group_changes import KAFKA_WINDOW, Change, describe_many, error_of_many, open_applier
 from ._output import SPARE, Output, is_table, print_rows
-from ._progress import working
-from ._rendering import GlobalOptions
+from ._shared_options import GlobalOptions
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.applier import Applier

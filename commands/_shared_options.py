@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_type_hints
@@ -20,7 +20,6 @@ from zkgroup.errors import UsageError
 
 from ._completion import complete_cluster, complete_group, complete_topic, complete_words
 from ._output import Output
-from ._rendering import GlobalOptions
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.message_contents import FieldFormat
@@ -38,6 +37,20 @@ CONNECTION: Final = SECTIONS["connection"]
 SECURITY: Final = (SECTIONS["brokers"], SECTIONS["zookeeper"])
 LOGGING: Final = "Messages"
 _METAVARS: Final = {"file": "FILE", "secret": "FILE", "choice": "NAME"}
+
+
+@dataclass
+class GlobalOptions:
+    """The shared options. ``values``: parameter to values in their order, collected while the line is parsed.
+    ``answers``: question to the password that was typed."""
+
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    verbosity: int = 0
+    quiet: bool = False
+    answers: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def add(self, name: str, values: list[Any]) -> None:
+        self.values.setdefault(name, []).extend(values)
 
 
 def option(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 import unicodedata
-from typing import Final
+from typing import Final, TextIO
 
 from zkgroup.text import shortened
 
@@ -79,3 +80,8 @@ def _columns(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def rewrites(stream: TextIO) -> bool:
+    """True for a terminal that can overwrite a line."""
+    return stream.isatty() and (os.environ.get("TERM") or "dumb") != "dumb"

@@ -20,10 +20,9 @@ from ._context import connection, done, warn, zookeeper_settings
 from ._error_output import reader_is_gone, stdout_descriptor
 from ._group_views import StoreChoice, brokers_of, open_stores
 from ._output import Output, escape_line, is_table, iso_utc, stream_head, stream_line
-from ._progress import rewrites
 from ._shared_options import option
 from ._signals import StopRequest, before_start
-from ._terminal_text import one_line
+from ._terminal_text import one_line, rewrites
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings

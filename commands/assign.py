@@ -15,11 +15,10 @@ from zkgroup.text import listed
 
 from ._assignment_view import AssignmentView, show
 from ._completion import complete_member
-from ._context import open_registry
+from ._context import open_registry, working
 from ._group_changes import CHANGE, ChangeOptions, change_of, with_change
 from ._group_views import brokers_of
 from ._output import Output
-from ._progress import working
 from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from zkgroup.errors import UsageError, ZkgroupError
 from zkgroup.text import is_matched
 
 from ._context import warn
+from ._error_output import render_command
 from ._group_views import print_title
 from ._output import (
     Output,
@@ -24,8 +25,7 @@ from ._output import (
     print_rows,
     time_column,
 )
-from ._rendering import GlobalOptions, render_command
-from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption, option
+from ._shared_options import ColumnsOption, GlobalOptions, NoHeaderOption, OutputOption, option
 
 if TYPE_CHECKING:
     from zkgroup.groups.changes.backup import Backup

@@ -17,8 +17,7 @@ from zkgroup.text import counted
 from ._context import connection, open_registry
 from ._group_views import brokers_of
 from ._output import print_rows
-from ._rendering import GlobalOptions
-from ._shared_options import OutputOption
+from ._shared_options import GlobalOptions, OutputOption
 
 if TYPE_CHECKING:
     from zkgroup.clients.zookeeper.registry import Registry

@@ -22,12 +22,11 @@ from ._completion import (
     complete_words,
 )
 from ._context import bootstrap_brokers, connection, consumer_config, open_registry, show_command, warn
-from ._export_reports import show_destination, show_status
+from ._export_reports import ProgressBar, show_destination, show_status
 from ._output import print_rows
-from ._progress import ProgressBar, rewrites
-from ._rendering import GlobalOptions
 from ._shared_options import (
     FormatOption,
+    GlobalOptions,
     OutputOption,
     check_options,
     is_given,
@@ -37,6 +36,7 @@ from ._shared_options import (
     read_schema,
     registry_of,
 )
+from ._terminal_text import rewrites
 
 COLUMNS = ("topic", "partition", "start", "end", "rows", "bytes", "files", "undecodable", "late")
 TROUBLE = "When the export cannot simply continue"

@@ -16,7 +16,8 @@ from zkgroup.errors import Remedy, UnreachableError, UsageError, VerificationErr
 from zkgroup.protocol.names import session_text
 
 from ._completion import complete_finding
-from ._context import connection, done, warn
+from ._context import connection, done, warn, working
+from ._error_output import render_command
 from ._group_views import (
     BehindOption,
     StoreOption,
@@ -45,11 +46,10 @@ from ._output import (
     print_rows,
     time_column,
 )
-from ._progress import working
-from ._rendering import GlobalOptions, render_command
 from ._report import ReportOption, report_page
 from ._shared_options import (
     ColumnsOption,
+    GlobalOptions,
     NoHeaderOption,
     OptionalGroupArgument,
     OutputOption,

@@ -101,9 +101,10 @@ def list_groups(
     from zkgroup.groups.findings.inspection import inspect, worst_first  # brings kazoo, which --help must not
     from zkgroup.groups.snapshot.snapshot_defects import incomplete_notes, shared_warnings
 
-    is_folded = not (every or pattern or state)
+    is_folded = not (every or pattern or state) and is_table(output)
 
-    def select(snapshots: Sequence[GroupSnapshot], order: Sort) -> list[Inspection]:
+    def select(snapshots: Sequence[GroupSnapshot], order: Sort) -> tuple[list[Inspection], int]:
+        """The groups to show in their order, and how many leftover ones are folded."""
         found = [
             inspect(one)
             for one in snapshots
@@ -111,26 +112,23 @@ def list_groups(
             and (store in (None, one.store) or one.store == "both")
             and (not pattern or is_matched(one.group, pattern))
         ]
-        return worst_first(found) if order == "findings" else sorted(found, key=_KEYS[order], reverse=True)
+        kept = without_leftovers(found) if is_folded else found
+        ordered = worst_first(kept) if order == "findings" else sorted(kept, key=_KEYS[order], reverse=True)
+        return ordered, len(found) - len(kept)
 
     if watch:
         from ._groups_screen import DEFAULT_INTERVAL, watch_groups
 
         if output != "table" or columns or no_header:
             raise UsageError("--watch is a screen", "leave out --output, --columns and --no-header")
-
-        def unfolded(snapshots: Sequence[GroupSnapshot], order: Sort) -> tuple[list[Inspection], int]:
-            found = select(snapshots, order)
-            shown = [one for one in found if not (is_folded and _is_leftover(one))]
-            return shown, len(found) - len(shown)
-
-        return watch_groups(ctx, unfolded, get_args(Sort), sort, behind, interval or DEFAULT_INTERVAL)
+        return watch_groups(ctx, select, get_args(Sort), sort, behind, interval or DEFAULT_INTERVAL)
     if interval is not None:
         raise UsageError("--interval without --watch", "give --watch, too")
     warned: list[str] = []
     snapshots = read_all_groups(ctx, ages=behind, warned=warned)
     warned += incomplete_notes(snapshots)
-    print_groups(select(snapshots, sort), sort, output, RowLayout.of(columns, no_header), folded=is_folded)
+    shown, folded = select(snapshots, sort)
+    print_groups(shown, sort, output, RowLayout.of(columns, no_header), folded=folded)
     warn(ctx, dict.fromkeys([*warned, *shared_warnings(snapshots)]))
     names = [one.group for one in snapshots]
     if pattern and not any(is_matched(name, pattern) for name in names):
@@ -140,32 +138,26 @@ def list_groups(
 
 
 def print_groups(
-    found: Sequence[Inspection],
-    sort: Sort,
-    output: Output,
-    layout: RowLayout = RowLayout(),
-    *,
-    folded: bool,
+    found: Sequence[Inspection], sort: Sort, output: Output, layout: RowLayout = RowLayout(), *, folded: int = 0
 ) -> None:
-    """Print a row for each group; ``folded``: a table has one line for all leftovers."""
+    """Print a row for each group, and how many leftover ones are ``folded``."""
     changed = (time_column("changed_at"),)
     if not is_table(output):
         partial = ("lag_at_least", "lag_unknown") if has_objects(output) else ()
         columns = (*COLUMNS, *partial, *behind_columns(output), *changed, "finding", "severity")
         print_rows([_row(one) for one in found], columns, output, layout=layout)
         return
-    shown = [one for one in found if not (folded and _is_leftover(one))]
-    rows = [{**_row(one), "lag": shown_lag(one.summary)} for one in shown]
+    rows = [{**_row(one), "lag": shown_lag(one.summary)} for one in found]
     shows_change = sort == "changed" or output == "wide" or "changed_at" in layout.columns
     columns = (*COLUMNS, *behind_columns(output), *(changed if shows_change else ()), "finding")
     print_rows(rows, columns, output, spare=_SPARE, layout=layout)
-    if left := len(found) - len(shown):
-        sys.stdout.write(f"\nand {counted(left, 'leftover group')} without members: --all lists them\n")
+    if folded:
+        sys.stdout.write(f"\nand {counted(folded, 'leftover group')} without members: --all lists them\n")
 
 
-def _is_leftover(one: Inspection) -> bool:
-    """Whether the group is a leftover, and nothing is wrong with it."""
-    return one.worst is None and any(finding.code == LEFTOVER for finding in one.findings)
+def without_leftovers(found: Sequence[Inspection]) -> list[Inspection]:
+    """The groups that are no leftovers, and leftovers with which something is wrong."""
+    return [one for one in found if one.worst is not None or not any(f.code == LEFTOVER for f in one.findings)]
 
 
 def _row(one: Inspection) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from zkgroup.errors import UsageError
 from zkgroup.text import counted
 
 from ._completion import complete_cluster
+from ._context import working
 from ._group_changes import ChangeOptions, change_of, with_change
 from ._group_views import PartitionsOption, disable_garbage_collection
 from ._output import Output
-from ._progress import working
 from ._shared_options import OptionalGroupArgument, OutputOption, option
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from zkgroup.errors import Remedy, UsageError, VerificationError
 from zkgroup.text import counted, group_command
 
 from ._completion import complete_group
+from ._context import working
 from ._group_changes import SCOPE, Change, ChangeOptions, change_of, open_applier, show_offsets, with_change
 from ._group_views import StoreChoice, disable_garbage_collection, partitions_option
 from ._output import Output, has_objects
-from ._progress import working
 from ._shared_options import GroupArgument, OutputOption, option
 
 if TYPE_CHECKING:

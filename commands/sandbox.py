@@ -15,12 +15,10 @@ from zkgroup.config.settings_table import Strategy
 from zkgroup.errors import FilterSyntaxError, Notice, Remedy, UsageError, ZkgroupError
 
 from ._completion import complete_release, complete_sandbox
-from ._context import done, warn
+from ._context import done, warn, working
 from ._error_output import reader_is_gone
 from ._output import print_rows
-from ._progress import working
-from ._rendering import GlobalOptions
-from ._shared_options import OutputOption, option, parse_key_values
+from ._shared_options import GlobalOptions, OutputOption, option, parse_key_values
 from ._signals import StopRequest, before_start
 
 if TYPE_CHECKING:

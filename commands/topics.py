@@ -12,10 +12,9 @@ from zkgroup.protocol.names import TopicPartition
 from zkgroup.text import duration_text
 
 from ._completion import complete_topic
-from ._context import connection, warn
+from ._context import connection, warn, working
 from ._group_views import brokers_of, open_stores, print_title, table_row
 from ._output import SPARE, Output, RowLayout, as_objects, has_objects, is_table, print_object, print_rows
-from ._progress import working
 from ._shared_options import ColumnsOption, NoHeaderOption, OutputOption
 
 if TYPE_CHECKING:

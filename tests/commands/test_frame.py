@@ -18,7 +18,7 @@ from support import wait_until
 from zkgroup.commands import COMMANDS, _signals, app
 from zkgroup.commands._command_group import load
 from zkgroup.commands._error_output import exit_code_for
-from zkgroup.commands._rendering import GlobalOptions
+from zkgroup.commands._shared_options import GlobalOptions
 from zkgroup.commands._signals import StopRequest, Terminated, raise_on_signals
 from zkgroup.errors import RefusedError, UnreachableError
 

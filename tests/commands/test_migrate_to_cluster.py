@@ -25,8 +25,9 @@ from zkgroup.clients.kafka.group_consumers import GroupOffsets
 from zkgroup.clients.zookeeper.registry import Registry
 from zkgroup.commands import app
 from zkgroup.commands._context import cluster_connection
+from zkgroup.commands._error_output import render
 from zkgroup.commands._migrations import errors_of
-from zkgroup.commands._rendering import GlobalOptions, render
+from zkgroup.commands._shared_options import GlobalOptions
 from zkgroup.errors import RefusedError, Remedy
 from zkgroup.groups.changes.migration import describe_retention
 from zkgroup.protocol import znodes

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from writing import P
 
 from zkgroup.clients.zookeeper.registry import Registry
-from zkgroup.commands._error_output import configure_logging
-from zkgroup.commands._rendering import GlobalOptions, place_options, render, render_command
+from zkgroup.commands._error_output import configure_logging, place_options, render, render_command
+from zkgroup.commands._shared_options import GlobalOptions
 from zkgroup.errors import Notice, Remedy, ZkgroupError
 from zkgroup.protocol import znodes
 from zkgroup.protocol.operations import Ensure, Exists, SetData, Stat

@@ -339,8 +339,7 @@ def test_settings_for_another_machine(tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option(tmp_path: Path) -> None:
     """The table is what the command line offers, and each reaches the settings."""
-    from zkgroup.commands._rendering import GlobalOptions
-    from zkgroup.commands._shared_options import connection_parameters
+    from zkgroup.commands._shared_options import GlobalOptions, connection_parameters
 
     offered = {option for parameter in connection_parameters() for option in parameter.opts}
     assert {setting.option for setting in SETTINGS if setting.name} <= offered
