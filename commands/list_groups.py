@@ -101,7 +101,7 @@ def list_groups(
     from zkgroup.groups.findings.inspection import inspect, worst_first  # brings kazoo, which --help must not
     from zkgroup.groups.snapshot.snapshot_defects import incomplete_notes, shared_warnings
 
-    is_folded = not (every or pattern or state) and is_table(output)
+    is_folded = not (every or pattern or state)
 
     def select(snapshots: Sequence[GroupSnapshot], order: Sort) -> tuple[list[Inspection], int]:
         """The groups to show in their order, and how many leftover ones are folded."""
@@ -112,7 +112,7 @@ def list_groups(
             and (store in (None, one.store) or one.store == "both")
             and (not pattern or is_matched(one.group, pattern))
         ]
-        kept = without_leftovers(found) if is_folded else found
+        kept = fold_leftovers(found, output) if is_folded else found
         ordered = worst_first(kept) if order == "findings" else sorted(kept, key=_KEYS[order], reverse=True)
         return ordered, len(found) - len(kept)
 
@@ -155,8 +155,10 @@ def print_groups(
         sys.stdout.write(f"\nand {counted(folded, 'leftover group')} without members: --all lists them\n")
 
 
-def without_leftovers(found: Sequence[Inspection]) -> list[Inspection]:
-    """The groups that are no leftovers, and leftovers with which something is wrong."""
+def fold_leftovers(found: Sequence[Inspection], output: Output) -> list[Inspection]:
+    """For a table the groups that are no leftovers, and leftovers with which something is wrong; else all of them."""
+    if not is_table(output):
+        return list(found)
     return [one for one in found if one.worst is not None or not any(f.code == LEFTOVER for f in one.findings)]
 
 
