@@ -161,7 +161,6 @@ def _variant(variant: Variant) -> dict[str, str]:
 
 
 def _print_summary(view: AssignmentView, output: Output) -> None:
-    """Print what the rows come to on stderr."""
     columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
     sys.stderr.writelines(f"{folded(line, columns, '', ' ' * 6)}\n" for line in ["", *_headline(view)])
     if view.shares:

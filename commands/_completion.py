@@ -87,7 +87,6 @@ def _split(line: str) -> list[str]:
 
 
 def _context(command: Any, name: str, words: Sequence[str], parent: Any = None) -> Any:
-    """The context of the last command that the words name."""
     context = command.make_context(name, list(words), parent=parent, resilient_parsing=True)
     if isinstance(command, TyperGroup):
         _, rest, _ = command.make_parser(context).parse_args(list(words))

@@ -148,7 +148,6 @@ def _panel(
 
 
 def _axis(points: Sequence[HistoryPoint], count: int, *, has_signs: bool) -> Iterator[Line]:
-    """The times below the panels."""
     from zkgroup.groups.chart_axes import time_ticks
 
     begin, end = points[0].taken_at, max(points[-1].taken_at, points[0].taken_at + 1)

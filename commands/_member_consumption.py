@@ -18,7 +18,6 @@ from ._consumption import (
     NOTHING,
     WAITING,
     Consumption,
-    Subscription,
     exit_code,
     wait_until_time_to_leave,
 )
@@ -27,7 +26,7 @@ from ._signals import StopRequest, Terminated
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.connector import Rebalance, Stream
+    from zkgroup.connector import Rebalance
     from zkgroup.connector.consumer_connector import ConsumerConnector
     from zkgroup.protocol.names import TopicPartition
 
@@ -87,8 +86,13 @@ def _take_part(
     with connector:
         try:
             if not stop:
-                options = {"report_ends": asked.until_end, "native": sink.reads_natively}
-                sink.start(_join(connector, asked.subscription, streams, **options))
+                joined: list[Stream[bytes | None, bytes | None]]
+                wanted, ends_too, native = asked.subscription, asked.until_end, sink.reads_natively
+                if wanted.filter is not None:
+                    joined = connector.streams_by_filter(wanted.filter, streams, report_ends=ends_too, native=native)
+                else:
+                    joined = connector.merged_streams(wanted.topics, streams, report_ends=ends_too, native=native)
+                sink.start(joined)
                 wait_until_time_to_leave(asked, stop, missing)
             held_back = connector.statistics().held_back
             gone = sink.reader_gone
@@ -106,14 +110,6 @@ def _take_part(
     for partition, why in held_back.items() if not stop and not gone else ():
         raise ZkgroupError(f"{partition} was not read: {why}")
     return exit_code(sink, stop, "what was not written is not committed")
-
-
-def _join(
-    connector: ConsumerConnector, subscription: Subscription, streams: int, *, report_ends: bool, native: bool
-) -> list[Stream[bytes | None, bytes | None]]:
-    if subscription.filter is not None:
-        return connector.streams_by_filter(subscription.filter, streams, report_ends=report_ends, native=native)
-    return connector.merged_streams(subscription.topics, streams, report_ends=report_ends, native=native)
 
 
 # In ZooKeeper

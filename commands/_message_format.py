@@ -156,7 +156,6 @@ def parse_format(fmt: str) -> tuple[bytes | str, ...]:
 
 
 def _native(batch: Sequence[Message]) -> NativeMessages | None:
-    """The batch, if it prints itself."""
     return cast("NativeMessages", batch) if hasattr(batch, "json") else None
 
 
@@ -406,7 +405,6 @@ class _Times(dict[tuple[int, int], bytes]):
 
 
 def _json_time(piece: _Slice) -> Parts:
-    """Each timestamp in ISO 8601, and its type."""
     stamps = piece.column("timestamp")
     if len(set(stamps[:_LOOK])) > _FEW and (parts := _json_different_times(stamps)):
         return parts

@@ -184,7 +184,6 @@ class Migrations:
         return kept
 
     def _has_offsets(self, snapshot: GroupSnapshot) -> bool:
-        """Whether a group has offsets where they come from."""
         stores = snapshot.offset_topics.items()
         return any(topics for store, topics in stores if self.topics is not None or store != self.options.to)
 
@@ -214,7 +213,6 @@ def open_migrations(change: Change, options: MigrationOptions, groups: Sequence[
 
 
 def _context_of(ctx: typer.Context, profile: str) -> typer.Context:
-    """A context whose commands name the profile alone."""
     given = ctx.ensure_object(GlobalOptions)
     options = GlobalOptions({"cluster": [profile]}, given.verbosity, given.quiet)
     return typer.Context(ctx.command, info_name=ctx.info_name, obj=options)
@@ -356,7 +354,6 @@ def _plan(migrations: Migrations, group: str, *, verify: bool) -> PlannedMigrati
 
 
 def _named(groups: Sequence[str], warning: str | Notice) -> str | Notice:
-    """A warning with the names of its groups."""
     prefix = f"{'group' if len(groups) == 1 else 'groups'} {listed(groups)}"
     if isinstance(warning, Notice):
         return replace(warning, message=f"{prefix}: {warning.message}")

@@ -180,7 +180,6 @@ def history_cluster(ctx: typer.Context) -> str:
 def _windows(
     kept: LagHistory, cluster: str, snapshot: GroupSnapshot, snapshots: int
 ) -> Mapping[TopicPartition, Sequence[Sample]]:
-    """Each partition in the last snapshots, this one included."""
     from zkgroup.groups.monitoring.lag_history import samples_of
 
     windows = kept.window(cluster, snapshot.group, snapshot.store, snapshots - 1, snapshot.taken_at)
@@ -207,7 +206,6 @@ def show_checks(checks: Sequence[GroupCheck], output: Output, thresholds: Thresh
 
 
 def _text_of(one: GroupCheck) -> tuple[str, list[str]]:
-    """The text of the first line, and the lines after it."""
     if one.reasons:
         said = f"{one.group}: {one.reasons[0][1]}"
         more = len(one.reasons) - 1

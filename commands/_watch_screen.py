@@ -270,7 +270,6 @@ class Screen:
         return stop.exit_code
 
     def _keys(self, timeout: float) -> list[Key]:
-        """Draw if the view has changed, and wait for keys."""
         if self._stale or self.terminal.stale:
             left = self._drawn + _MIN_FRAME_TIME - time.monotonic()
             if left > 0:
@@ -288,8 +287,6 @@ def open_screen(view: FilteredView, draw: Callable[..., list[str]] = frame) -> I
 
 
 class _Player:
-    """Plays a recording into a view."""
-
     def __init__(self, recording: Recording, view: View) -> None:
         self._recording = recording
         self._view = view
@@ -377,7 +374,6 @@ class _Notes(logging.Handler):
 
 @contextmanager
 def _messages_as_notes(view: FilteredView) -> Iterator[None]:
-    """Show messages in the view's note while this is open."""
     if not sys.stderr.isatty():
         yield
         return

@@ -53,7 +53,6 @@ class FilteredView(ABC):
         return key in ("interrupt", "hang-up") or (key == "q" and not self.typing)
 
     def _type(self, key: Key) -> None:
-        """Handle a key while the filter is typed."""
         if key in ("enter", "escape"):
             self.typing = False
             self.filter = "" if key == "escape" else self.filter
@@ -278,7 +277,6 @@ def _title(view: View, columns: int, style: Style) -> list[str]:
 
 
 def _course(view: View, room: int, style: Style) -> str:
-    """The lag over time, and its scale, within so many columns."""
     length = max(5, min(40, room - len("lag  of 1.23k in 1 min 34 s")))
     lags, seconds = view.trends.total_lags(length)
     top = max((lag for lag in lags if lag is not None), default=0)
@@ -400,7 +398,6 @@ def _events(view: View, columns: int, room: int, style: Style) -> list[str]:
 
 
 def _summed(events: Sequence[Event], group: str) -> str:
-    """Events of one kind at one time as one line."""
     words = escape(events[0].message).replace(f"{group}_", "")
     return words if len(events) == 1 else f"{words}, and {len(events) - 1} more"
 

@@ -208,7 +208,6 @@ def _execute(
     timeout: float,
     output: Output,
 ) -> None:
-    """Trigger a rebalance, print the new owners, and check them."""
     from zkgroup.groups.assignment.assignment_plan import accepted, find_misfits
     from zkgroup.groups.assignment.strategy_inference import infer_strategy
     from zkgroup.groups.assignment.trigger_rebalance import trigger_rebalance
@@ -234,7 +233,6 @@ def _execute(
 
 
 def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> VerificationError | None:
-    """What is wrong after a rebalance, and what that may come from."""
     group = result.snapshot.group
     if not result.snapshot.members:
         return VerificationError(f"group {group}: all members left meanwhile", "read their logs")
@@ -256,13 +254,11 @@ def _verdict(result: Rebalanced, wanted: str, inference: StrategyInference) -> V
 
 
 def _still(result: Rebalanced) -> str:
-    """The members that have not claimed anew."""
     others = ", while others did" if result.answered else ""
     return f"{listed(result.still)} did not rebalance: nothing was claimed anew in {result.seconds:.1f} s{others}"
 
 
 def _suspicion(inference: StrategyInference) -> str:
-    """The members that may be the reason."""
     best = inference.best
     if best is None:
         return "nothing is owned: read the logs of the members"

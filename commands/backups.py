@@ -69,7 +69,12 @@ def backups(
         if not file.exists():
             file = next((path for path in backup.backup_files() if path.name == file.name), file)
         found = backup.read(file)
-        _print_one(found, file, render_command((*backup.undo_command(found, file), "--execute"), _given(ctx)), output)
+        _print_one(
+            found,
+            file,
+            render_command((*backup.undo_command(found, file), "--execute"), ctx.ensure_object(GlobalOptions)),
+            output,
+        )
         return
     rows, unread = [], []
     for path in backup.backup_files():
@@ -85,10 +90,6 @@ def backups(
         rows = [{**row, "file": Path(row["file"]).name} for row in rows]
     print_rows(rows, COLUMNS, output, spare=_SPARE, layout=RowLayout.of(columns, no_header))
     warn(ctx, unread)
-
-
-def _given(ctx: typer.Context) -> GlobalOptions:
-    return ctx.ensure_object(GlobalOptions)
 
 
 def _head(found: Backup, path: Path) -> dict[str, Any]:

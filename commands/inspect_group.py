@@ -371,7 +371,6 @@ def _rows(one: Inspection, section: Section, given: GlobalOptions) -> Sequence[A
 
 
 def _object(one: Inspection, given: GlobalOptions) -> dict[str, Any]:
-    """A group as one object."""
     both = BOTH if one.store == "both" else ()
     row = one.summary
     return {

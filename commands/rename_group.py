@@ -97,6 +97,5 @@ def rename_group(
 
 
 def _copy_again(group: str, to: str) -> Command:
-    """The command that copies offsets that have moved since."""
     ends = ("--",) if group.startswith("-") or to.startswith("-") else ()
     return "copy-group", "--overwrite", "--execute", *ends, group, to

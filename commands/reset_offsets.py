@@ -202,7 +202,6 @@ def reset_offsets(
 
 
 def _only_one(targets: Mapping[str, Any]) -> tuple[str, Any]:
-    """The one target that was given, and its value."""
     given = [(name, value) for name, value in targets.items() if value is not None]
     if not given:
         raise UsageError("no target is given", f"give one of {', '.join(targets)}")
@@ -258,7 +257,6 @@ def _show(plan: Plan, output: Output, *, export: bool) -> None:
 
 
 def _tell_left(change: Change, plan: Plan, left: str) -> None:
-    """Report the offsets that an undo has not restored."""
     from zkgroup.clients.kafka.responses import OFFSETS_IN_KAFKA
 
     if not change.options.execute:
