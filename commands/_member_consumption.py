@@ -26,7 +26,7 @@ from ._signals import StopRequest, Terminated
 
 if TYPE_CHECKING:
     from zkgroup.clients.kafka.client import KafkaSettings
-    from zkgroup.connector import Rebalance
+    from zkgroup.connector import Rebalance, Stream
     from zkgroup.connector.consumer_connector import ConsumerConnector
     from zkgroup.protocol.names import TopicPartition
 
